@@ -1,0 +1,1 @@
+"""Implicit semantic data augmentation: exact, cheap and drop-in for PyTorch."""
