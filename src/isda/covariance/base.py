@@ -1,0 +1,204 @@
+"""What every covariance model offers: margin variances for the bounds, samples, and statistics that can be merged."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from isda import checks, distributed
+from isda.functional.grouping import Groups, group_rows
+
+
+class CovarianceModel(nn.Module, ABC):
+    """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
+
+    Subclasses say what Sigma_c is by four operations on the classifier weights, none of which builds a tensor of size
+    N x C x A. The models differ in how many distinct matrices there are: one per class, or one for all.
+    """
+
+    count: Tensor
+    """(C,) number of features seen per class, int64."""
+
+    def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        for name, value in (("num_classes", num_classes), ("feature_dim", feature_dim)):
+            if int(value) != value or value < 1:
+                raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
+        self.validate = True
+        self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
+
+    # -- what a model has to say -------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Floating point type of the statistics, float32 or better."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """(C, A) mean feature per class."""
+
+    @abstractmethod
+    def covariance(self, index: int) -> Tensor:
+        """(A, A) covariance of class ``index``; zero for a class not seen yet."""
+
+    @abstractmethod
+    def update(
+        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
+    ) -> None:
+        """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out."""
+
+    @abstractmethod
+    def merge(self, other: CovarianceModel) -> None:
+        """Absorb everything that ``other`` has seen."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) table w_j' Sigma_k w_j; ``matrices`` (K,) are matrix indices."""
+
+    @abstractmethod
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) table (w_j - w_p)' Sigma_k (w_j - w_p) for the pivot classes p(k)."""
+
+    @abstractmethod
+    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C, C) tables W Sigma_k W'."""
+
+    @abstractmethod
+    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
+        """(N, A) rows Sigma_{g(i)} v_i, where ``groups`` are groups of matrix indices."""
+
+    @abstractmethod
+    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """(N, n, A) draws from the normal distribution N(0, Sigma_{targets})."""
+
+    # -- shared by all -----------------------------------------------------------------------------------------------
+
+    @property
+    def num_matrices(self) -> int:
+        """How many distinct covariance matrices there are."""
+        return self.num_classes
+
+    def matrix_index(self, classes: Tensor) -> Tensor:
+        """Which matrix each class uses."""
+        return classes if self.num_matrices == self.num_classes else torch.zeros_like(classes)
+
+    def prefers_gram(self, rows: int, matrices: int) -> bool:
+        """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
+        return matrices * self.num_classes <= 4 * rows
+
+    def as_statistics(self, tensor: Tensor) -> Tensor:
+        """The tensor in the dtype of the statistics, which is never below float32."""
+        return tensor.to(self.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CovarianceModel:
+        """Move or convert the module, but let ``.half()`` and ``.bfloat16()`` leave the statistics in their dtype."""
+
+        def keep_precision(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            lost = moved.is_floating_point() and moved.dtype.itemsize < torch.float32.itemsize
+            return tensor.to(moved.device) if lost else moved
+
+        super()._apply(keep_precision, recurse)
+        return self
+
+    def margin_variance(self, weight: Tensor, classes: Tensor | Sequence[int]) -> Tensor:
+        """R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k]: the variance of the margin z_j - z_y.
+
+        Differentiable in ``weight``; R[k, y] is exactly 0 and nothing is negative.
+
+        Args:
+            weight: (C, A) classifier weights.
+            classes: (K,) class indices.
+
+        Returns:
+            (K, C).
+        """
+        self.check_weight(weight)
+        classes = torch.as_tensor(classes, dtype=torch.int64, device=weight.device)
+        return self.margins(self.as_statistics(weight), self.matrix_index(classes), classes)
+
+    def sample(
+        self,
+        targets: Tensor | Sequence[int],
+        n: int = 1,
+        *,
+        features: Tensor | None = None,
+        strength: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draw n semantic directions per target, or augmented features when ``features`` are given.
+
+        Directions follow N(0, strength * Sigma_y), also when Sigma_y is rank deficient; augmented features are
+        a_i + direction, eq. (4) of the paper.
+
+        Args:
+            targets: (N,) class indices.
+            n: number of draws per target.
+            features: (N, A) features to augment.
+            strength: lambda.
+            generator: source of randomness.
+
+        Returns:
+            (N, n, A).
+        """
+        targets = torch.as_tensor(targets, device=self.count.device)
+        message = checks.label_error(targets, self.num_classes)
+        if message is not None:
+            raise ValueError(message)
+        with torch.no_grad():
+            draws = self.directions(targets, n, generator) * math.sqrt(strength)
+        if features is None:
+            return draws
+        checks.check_rows(features, targets, self.feature_dim)
+        return self.as_statistics(features).unsqueeze(1) + draws
+
+    def check_weight(self, weight: Tensor) -> None:
+        """Raise ValueError unless ``weight`` is (C, A)."""
+        if tuple(weight.shape) != (self.num_classes, self.feature_dim):
+            expected = f"({self.num_classes}, {self.feature_dim})"
+            raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
+
+    def groups(self, classes: Tensor) -> Groups:
+        """Rows grouped by the matrix that their class uses."""
+        return group_rows(self.matrix_index(classes), self.num_matrices)
+
+    @torch.no_grad()
+    def _count_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+        """All that an update does in models whose covariance does not come from the features."""
+        checks.check_rows(features, targets, self.feature_dim)
+        kept = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
+        if self.validate and targets.device.type == "cpu":
+            message = checks.label_error(targets[kept], self.num_classes) or checks.finite_error(features[kept])
+            if message is not None:
+                raise ValueError(message)
+        kept = kept & (targets >= 0) & (targets < self.num_classes)
+        seen = torch.zeros_like(self.count).index_add_(0, torch.where(kept, targets, 0), kept.to(torch.int64))
+        if distributed.world_size() > 1:
+            torch.distributed.all_reduce(seen)
+        self.count += seen
+
+    def _check_same_kind(self, other: CovarianceModel) -> None:
+        mine = (type(self).__name__, self.num_classes, self.feature_dim)
+        theirs = (type(other).__name__, other.num_classes, other.feature_dim)
+        if mine != theirs:
+            raise ValueError(f"other must be a {mine[0]} of {mine[1]} classes x {mine[2]} features, got {theirs}")
+
+    def extra_repr(self) -> str:
+        """Show the sizes in repr()."""
+        return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+
+
+def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype to keep statistics in: what was asked for, but at least float32."""
+    return torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)

@@ -1,0 +1,77 @@
+"""Variances only, per class: the paper's choice on ImageNet and Cityscapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isda.covariance.base import CovarianceModel
+from isda.covariance.online import OnlineCovariance
+from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
+from isda.functional.grouping import Groups
+from isda.functional.moments import add_squares
+
+
+class DiagonalCovariance(OnlineCovariance):
+    """Sigma_c = diag(variances of the features of class c); C x A numbers.
+
+    See OnlineCovariance for the arguments.
+
+    Example:
+        >>> model = DiagonalCovariance(num_classes=3, feature_dim=2)
+        >>> model.update(torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([1, 1]))
+        >>> model.covariance(1)
+        tensor([[1., 0.],
+                [0., 4.]])
+    """
+
+    scatter: Tensor
+
+    def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
+        super().__init__(num_classes, feature_dim, **settings)
+        self.register_buffer("scatter", torch.zeros_like(self.offset))
+
+    def variance(self, matrices: Tensor) -> Tensor:
+        """(K, A) variances of the chosen classes."""
+        return self.scatter.index_select(0, matrices) * self.scale_of(matrices).unsqueeze(1)
+
+    def covariance(self, index: int) -> Tensor:
+        """(A, A) covariance of class ``index``."""
+        return torch.diag(self.variance(torch.tensor([index], device=self.scatter.device))[0])
+
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) table w_j' Sigma_k w_j."""
+        return diagonal_variances(weight, self.variance(matrices))
+
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) table of margin variances: two matrix products."""
+        return diagonal_margins(weight, self.variance(matrices), pivots)
+
+    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C, C) tables W Sigma_k W'."""
+        return diagonal_gram(weight, self.variance(matrices))
+
+    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
+        """(N, A) rows Sigma v."""
+        return vectors * self.variance(groups.classes)[groups.slot]
+
+    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """(N, n, A) draws from N(0, Sigma_y)."""
+        deviation = self.variance(targets).sqrt().unsqueeze(1)
+        shape = (len(targets), n, self.feature_dim)
+        return deviation * torch.randn(shape, generator=generator, dtype=self.dtype, device=deviation.device)
+
+    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+        add_squares(self.scatter, rows, groups)
+
+    def _scale(self, factors: Tensor) -> None:
+        self.scatter *= factors.unsqueeze(1)
+
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        assert isinstance(other, DiagonalCovariance)
+        self.scatter += other.scatter + between.square()
+
+    def _exchange_size(self) -> int:
+        return 3 * self.scatter.numel()

@@ -1,0 +1,98 @@
+"""One full covariance matrix per class: the paper's default on CIFAR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isda.covariance.base import CovarianceModel, statistics_dtype
+from isda.covariance.memory import check_full_fits
+from isda.covariance.online import OnlineCovariance
+from isda.functional.grouping import WORKSPACE_BYTES, Groups
+from isda.functional.moments import add_outer_products
+from isda.functional.quadratic import full_gram, full_quadratic, full_transform, self_adjoint
+from isda.functional.sampling import symmetric_root
+
+
+class FullCovariance(OnlineCovariance):
+    """Sigma_c = M2_c / n_c with all correlations; C x A x A numbers.
+
+    See OnlineCovariance for the arguments.
+
+    Example:
+        >>> model = FullCovariance(num_classes=3, feature_dim=2)
+        >>> model.update(torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([1, 1]))
+        >>> model.covariance(1)
+        tensor([[1., 2.],
+                [2., 4.]])
+    """
+
+    scatter: Tensor
+
+    def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
+        device, dtype = torch.device(settings.get("device") or "cpu"), statistics_dtype(settings.get("dtype"))
+        check_full_fits(num_classes, feature_dim, dtype.itemsize, device)
+        super().__init__(num_classes, feature_dim, **settings)
+        shape = (self.num_matrices, self.feature_dim, self.feature_dim)
+        self.register_buffer("scatter", torch.zeros(shape, dtype=dtype, device=device))
+
+    def covariance(self, index: int) -> Tensor:
+        """(A, A) covariance of class ``index``."""
+        matrix = self.matrix_index(torch.tensor([index], device=self.scatter.device))
+        return self.scatter[matrix[0]] * self.scale_of(matrix)
+
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) table w_j' Sigma_k w_j."""
+        return full_quadratic(weight, self.scatter, matrices, scale=self.scale_of(matrices))
+
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) table of margin variances."""
+        return full_quadratic(weight, self.scatter, matrices, pivots, self.scale_of(matrices))
+
+    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C, C) tables W Sigma_k W'."""
+        return full_gram(weight, self.scatter, matrices, self.scale_of(matrices))
+
+    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
+        """(N, A) rows Sigma v."""
+        scale = self.scale_of(groups.classes)[groups.slot].unsqueeze(1)
+        return self_adjoint(lambda rows: full_transform(rows, self.scatter, groups) * scale, vectors, self.scatter)
+
+    def prefers_gram(self, rows: int, matrices: int) -> bool:
+        """The tables cost C / A of the product W Sigma that is needed anyway; they only have to fit."""
+        table_bytes = matrices * self.num_classes**2 * self.dtype.itemsize
+        return self.num_classes <= self.feature_dim and table_bytes <= WORKSPACE_BYTES
+
+    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """(N, n, A) draws from N(0, Sigma_y) through the symmetric root, which exists at any rank."""
+        groups = self.groups(targets)
+        noise = torch.randn(
+            len(targets), n, self.feature_dim, generator=generator, dtype=self.dtype, device=self.scatter.device
+        )
+        out = torch.empty_like(noise)
+        scales = self.scale_of(groups.classes)
+        for index, scale, rows in zip(groups.classes, scales, groups.order.split(groups.sizes), strict=True):
+            out[rows] = noise[rows] @ symmetric_root(self.scatter[index] * scale)
+        return out
+
+    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+        add_outer_products(self.scatter, rows, groups)
+
+    def _scale(self, factors: Tensor) -> None:
+        # In place and only where something changes: the matrices of classes that do not occur are not even read.
+        if factors.device.type == "cpu":
+            for index in (factors != 1).nonzero().flatten().tolist():
+                self.scatter[index] *= factors[index]
+        else:
+            self.scatter *= factors.view(-1, 1, 1)
+
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        assert isinstance(other, FullCovariance)
+        self.scatter += other.scatter
+        for matrix, row in zip(self.scatter, between, strict=True):
+            matrix.addr_(row, row)
+
+    def _exchange_size(self) -> int:
+        return self.scatter.numel()

@@ -1,0 +1,80 @@
+"""How much memory statistics take, and whether they fit, asked before anything is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+
+class CovarianceTooLarge(MemoryError, ValueError):
+    """The requested statistics do not fit the device; the message names the models that would."""
+
+
+def full_bytes(num_classes: int, feature_dim: int, itemsize: int = 4) -> int:
+    """Bytes of a full covariance: C matrices of A x A, and two vectors of A for each mean.
+
+    Example:
+        >>> full_bytes(1000, 2048) / 1e9
+        16.793600...
+    """
+    return num_classes * feature_dim * (feature_dim + 2) * itemsize
+
+
+def low_rank_bytes(num_classes: int, feature_dim: int, rank: int, itemsize: int = 4) -> int:
+    """Bytes of a low-rank covariance: a sketch of 2 r rows, the exact variances and the mean, per class."""
+    return num_classes * feature_dim * (2 * rank + 3) * itemsize
+
+
+def diagonal_bytes(num_classes: int, feature_dim: int, itemsize: int = 4) -> int:
+    """Bytes of a diagonal covariance: the variances and the mean, per class."""
+    return num_classes * feature_dim * 3 * itemsize
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Free memory of ``device``, or None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return None
+    limits = [_memory_available(), _control_group_left()]
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None
+
+
+def check_full_fits(num_classes: int, feature_dim: int, itemsize: int, device: torch.device) -> None:
+    """Raise CovarianceTooLarge when a full covariance would not fit into the free memory of ``device``."""
+    needed, free = full_bytes(num_classes, feature_dim, itemsize), available_bytes(device)
+    if free is None or needed <= free:
+        return
+    rank = 16
+    raise CovarianceTooLarge(
+        f"covariance='full' needs {_gigabytes(needed)} for {num_classes} classes x {feature_dim} features, but "
+        f"{device} has {_gigabytes(free)} free; covariance='low_rank' (rank={rank}) needs "
+        f"{_gigabytes(low_rank_bytes(num_classes, feature_dim, rank, itemsize))} and keeps the strongest correlations, "
+        f"covariance='diagonal' needs {_gigabytes(diagonal_bytes(num_classes, feature_dim, itemsize))}"
+    )
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"
+
+
+def _memory_available() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _control_group_left() -> int | None:
+    """What a container may still take, when it has a limit of its own."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+    except OSError:
+        return None
+    return None if limit == "max" else int(limit) - int(used)

@@ -1,0 +1,265 @@
+"""Covariances estimated online from a stream of features: counting, forgetting, merging, many processes."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from isda import checks, distributed
+from isda.covariance.base import CovarianceModel, statistics_dtype
+from isda.functional.grouping import Groups, chunks
+from isda.functional.moments import absorb_means
+
+
+class OnlineCovariance(CovarianceModel):
+    """Base of the models that learn Sigma_c from the features they see (paper eqs. (ave), (cv), (sum)).
+
+    Args:
+        num_classes: C.
+        feature_dim: A.
+        decay: forget old features: every update multiplies what was known of a class that occurs in it by this
+            factor. None, as in the paper, never forgets.
+        sync: share updates between the processes of torch.distributed when it is running.
+        process_group: the processes that share them; None for all.
+        device: where the statistics live.
+        dtype: their type; anything below float32 is raised to float32.
+    """
+
+    origin: Tensor
+    offset: Tensor
+    effective: Tensor | None
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        *,
+        decay: float | None = None,
+        sync: bool = True,
+        process_group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_classes, feature_dim, device=device)
+        if decay is not None and not 0 < decay < 1:
+            raise ValueError(f"decay must lie strictly between 0 and 1 (or be None: never forget), got {decay!r}")
+        self.decay, self.sync, self.process_group = decay, sync, process_group
+        shape, dtype = (self.num_matrices, self.feature_dim), statistics_dtype(dtype)
+        self.register_buffer("origin", torch.zeros(shape, dtype=dtype, device=device))
+        self.register_buffer("offset", torch.zeros(shape, dtype=dtype, device=device))
+        effective = None if decay is None else torch.zeros(self.num_matrices, dtype=dtype, device=device)
+        self.register_buffer("effective", effective)
+        self._late_errors = checks.LateErrors()
+
+    # -- what a model has to say -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows (N, A) to the scatter of their matrices."""
+
+    @abstractmethod
+    def _scale(self, factors: Tensor) -> None:
+        """Multiply the scatter of every matrix by its factor (G,)."""
+
+    @abstractmethod
+    def _exchange_size(self) -> int:
+        """Numbers a process sends when it exchanges statistics instead of features."""
+
+    # -- the state ---------------------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating point type of the statistics."""
+        return self.offset.dtype
+
+    def weight_of(self, matrices: Tensor) -> Tensor:
+        """(K,) effective number of features behind each matrix; the counts (int64) unless ``decay`` is set."""
+        if self.effective is not None:
+            return self.effective.index_select(0, matrices)
+        count = self.count if self.num_matrices == self.num_classes else self.count.sum(0, keepdim=True)
+        return count.index_select(0, matrices)
+
+    def scale_of(self, matrices: Tensor) -> Tensor:
+        """(K,) factor 1/n that turns a scatter into a covariance; any number will do for a scatter of zero."""
+        weight = self.weight_of(matrices)
+        if weight.device.type == "cpu":
+            return torch.from_numpy(1 / np.maximum(weight.numpy(), 1)).to(self.dtype)
+        return weight.clamp_min(1).to(self.dtype).reciprocal()
+
+    @property
+    def mean(self) -> Tensor:
+        """(C, A) running mean; the overall mean for every class where one matrix serves all."""
+        return (self.origin + self.offset).expand(self.num_classes, -1)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget everything."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OnlineCovariance:
+        """Copy the statistics and share the process group, which cannot be copied."""
+        memo[id(self.process_group)] = self.process_group
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def update(
+        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
+    ) -> None:
+        """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
+
+        ``groups`` are the targets grouped by class, if the caller has them: their labels are then known to be in range.
+        With several processes every one of them calls this with its own rows, and all end with the statistics of the
+        concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
+        """
+        checks.check_rows(features, targets, self.feature_dim)
+        if len(features) == 0:
+            raise ValueError("features must hold at least one row, got an empty batch")
+        features = self.as_statistics(features.detach())
+        world = distributed.world_size(self.process_group) if self.sync else 1
+        if world > 1:
+            if mask is not None:
+                features, targets = features[mask], targets[mask]
+            self._update_together(features, targets)
+        elif features.device.type == "cpu":
+            if mask is not None:
+                features, targets = features[mask], targets[mask]
+            message = self._first_error(features, None if groups is not None else targets)
+            if message is not None:
+                raise ValueError(message)
+            if len(features):
+                self._learn(features, targets, None, groups)
+        else:
+            self._update_without_waiting(features, targets, mask)
+
+    def _first_error(self, features: Tensor, targets: Tensor | None) -> str | None:
+        if not self.validate:
+            return None
+        message = None if targets is None else checks.label_error(targets, self.num_classes)
+        return message or checks.finite_error(features)
+
+    def _update_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+        """Leave bad rows out, report them later, and never ask the device for a value."""
+        if self.validate:
+            self._late_errors.raise_if_any()
+            wanted = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
+            labelled = (targets >= 0) & (targets < self.num_classes)
+            finite = checks.finite_rows(features)
+            self._late_errors.post((wanted & ~labelled).sum(), (wanted & ~finite).sum())
+            mask = wanted & labelled & finite
+        self._learn(features, targets, mask)
+
+    def _update_together(self, features: Tensor, targets: Tensor) -> None:
+        """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
+        message = self._first_error(features, targets)
+        own = [len(features), message is not None]
+        header = distributed.exchange_counts(own, features.device, self.process_group)
+        failed = [rank for rank, (_, bad) in enumerate(header) if bad]
+        if failed:
+            raise ValueError(message or f"bad rows on process {failed[0]}; statistics were not changed")
+        sizes = [size for size, _ in header]
+        if max(sizes) == 0:
+            return
+        if max(sizes) * self.feature_dim <= self._exchange_size():
+            everything = distributed.gather_rows(features, sizes, self.process_group)
+            labels = distributed.gather_rows(targets, sizes, self.process_group)
+            self._learn(everything, labels, None)
+        else:
+            self._learn_from_statistics(features, targets, len(sizes))
+
+    def _learn_from_statistics(self, features: Tensor, targets: Tensor, world: int) -> None:
+        local = self._like()
+        if len(features):
+            local._learn(features, targets, None)
+        names = sorted(dict(local.named_buffers()))
+        mine = [local.get_buffer(name) for name in names]
+        if self.decay is not None:
+            seen = local.weight_of(torch.arange(self.num_matrices, device=self.offset.device))
+            dist.all_reduce(seen, group=self.process_group)
+            self._forget(seen > 0)
+        for rank in range(world):
+            theirs = distributed.broadcast_from(mine, rank, self.process_group)
+            for name, tensor in zip(names, theirs, strict=True):
+                local.get_buffer(name).copy_(tensor)
+            self.merge(local)
+
+    def _like(self) -> OnlineCovariance:
+        """An empty model of the same shape and settings for one batch of one process."""
+        twin = copy.deepcopy(self)
+        twin.sync = False
+        twin.reset()
+        return twin
+
+    def _learn(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
+        if self.decay is not None:
+            index = self.matrix_index(targets if mask is None else torch.where(mask, targets, 0))
+            here = torch.ones_like(index, dtype=self.dtype) if mask is None else mask.to(self.dtype)
+            present = torch.zeros(self.num_matrices, dtype=self.dtype, device=features.device)
+            self._forget(present.index_add_(0, index, here) > 0)
+        # Splitting changes nothing in the result and bounds the temporaries of a batch of pixels.
+        parts = list(chunks(len(features), 4 * self.feature_dim * features.element_size()))
+        if len(parts) == 1:
+            self._learn_rows(features, targets, mask, groups)
+            return
+        for part in parts:
+            self._learn_rows(features[part], targets[part], None if mask is None else mask[part])
+
+    def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
+        if mask is not None:
+            features, targets = torch.where(mask.unsqueeze(1), features, 0), torch.where(mask, targets, 0)
+        if groups is None or mask is not None or self.num_matrices != self.num_classes:
+            groups = self.groups(targets)
+        if mask is None and targets.device.type == "cpu":
+            new = torch.from_numpy(np.asarray(groups.sizes))
+        else:
+            ones = torch.ones_like(targets) if mask is None else mask.to(torch.int64)
+            new = torch.zeros_like(groups.classes).index_add_(0, groups.slot, ones)
+        old = self.weight_of(groups.classes)
+        self._absorb(absorb_means(features, groups, old, new, self.origin, self.offset, mask), groups)
+        if self.num_matrices == self.num_classes:
+            self.count.index_add_(0, groups.classes, new)
+        else:
+            ones = torch.ones_like(targets) if mask is None else mask.to(torch.int64)
+            self.count.index_add_(0, targets, ones)
+        if self.effective is not None:
+            self.effective.index_add_(0, groups.classes, new.to(self.dtype))
+
+    def _forget(self, present: Tensor) -> None:
+        assert self.decay is not None
+        assert self.effective is not None
+        factors = torch.where(present, self.decay, 1.0).to(self.dtype)
+        self.effective *= factors
+        self._scale(factors)
+
+    @torch.no_grad()
+    def merge(self, other: CovarianceModel) -> None:
+        """Absorb everything that ``other``, a model of the same kind and shape, has seen."""
+        self._check_same_kind(other)
+        assert isinstance(other, OnlineCovariance)
+        everything = torch.arange(self.num_matrices, device=self.offset.device)
+        old, new = self.weight_of(everything).to(self.dtype), other.weight_of(everything).to(self.dtype)
+        share = (new / (old + new).clamp_min(1)).unsqueeze(1)
+        distance = (other.origin.to(self.dtype) - self.origin) + (other.offset.to(self.dtype) - self.offset)
+        between = distance * (old.unsqueeze(1) * share).sqrt()
+        self._merge_scatter(other, between)
+        first = (old == 0).unsqueeze(1)
+        self.offset.copy_(torch.where(first, other.offset, self.offset + distance * share))
+        self.origin.copy_(torch.where(first, other.origin, self.origin))
+        self.count += other.count
+        if self.effective is not None:
+            self.effective += new
+
+    @abstractmethod
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""

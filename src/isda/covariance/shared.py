@@ -1,0 +1,50 @@
+"""One full covariance matrix for all classes: the paper's "single covariance matrix" ablation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isda.covariance.full import FullCovariance
+from isda.functional.grouping import Groups
+from isda.functional.quadratic import centred, margin_from_forms
+
+
+class SharedCovariance(FullCovariance):
+    """The covariance of all features of all classes together, around their common mean; A x A numbers.
+
+    See OnlineCovariance for the arguments.
+
+    Example:
+        >>> model = SharedCovariance(num_classes=2, feature_dim=1)
+        >>> model.update(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]))
+        >>> model.covariance(0), model.covariance(1)
+        (tensor([[4.]]), tensor([[4.]]))
+    """
+
+    @property
+    def num_matrices(self) -> int:
+        """One matrix serves all classes."""
+        return 1
+
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) table w_j' Sigma w_j, the same in every row."""
+        return ((weight @ self._matrix()) * weight).sum(-1).expand(len(matrices), -1)
+
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) table of margin variances from one product W Sigma, whatever the number of rows."""
+        weight = centred(weight)
+        projected = weight @ self._matrix()
+        variances = (projected * weight).sum(-1).expand(len(matrices), -1)
+        return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
+
+    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
+        """(N, A) rows Sigma v."""
+        return vectors @ self._matrix()
+
+    def prefers_gram(self, rows: int, matrices: int) -> bool:
+        """A single table is always the cheapest way."""
+        return True
+
+    def _matrix(self) -> Tensor:
+        return self.scatter[0] * self.scale_of(torch.zeros(1, dtype=torch.int64, device=self.scatter.device))

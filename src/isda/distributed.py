@@ -1,0 +1,41 @@
+"""Statistics of many processes that equal those of one process on the concatenated batch."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size(group: dist.ProcessGroup | None = None) -> int:
+    """Number of processes that share the statistics; 1 when torch.distributed is not running."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size(group)
+
+
+def exchange_counts(values: list[int], device: torch.device, group: dist.ProcessGroup | None) -> list[list[int]]:
+    """The integers ``values`` of every process, by rank."""
+    mine = torch.tensor(values, dtype=torch.int64, device=device)
+    everyone = [torch.empty_like(mine) for _ in range(world_size(group))]
+    dist.all_gather(everyone, mine, group=group)
+    return torch.stack(everyone).tolist()
+
+
+def gather_rows(rows: Tensor, sizes: list[int], group: dist.ProcessGroup | None) -> Tensor:
+    """Rows of every process, concatenated by rank; ``sizes`` holds how many rows each process brings."""
+    longest = max(sizes)
+    padded = rows.new_zeros(longest, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    everyone = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(everyone, padded, group=group)
+    return torch.cat([part[:size] for part, size in zip(everyone, sizes, strict=True)])
+
+
+def broadcast_from(tensors: list[Tensor], rank: int, group: dist.ProcessGroup | None) -> list[Tensor]:
+    """The tensors of process ``rank`` (within the group), on every process."""
+    source = rank if group is None else dist.get_global_rank(group, rank)
+    copies = [tensor.clone() for tensor in tensors]
+    for copy in copies:
+        dist.broadcast(copy, src=source, group=group)
+    return copies

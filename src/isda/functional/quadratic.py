@@ -1,0 +1,279 @@
+"""Quadratic forms of the classifier weights under full covariance matrices, without a tensor of size N x C x A.
+
+For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot class p(k) these functions give
+
+    variances[k, j] = w_j' Sigma_k w_j,     gram[k, i, j] = w_i' Sigma_k w_j,
+    margin[k, j] = (w_j - w_p)' Sigma_k (w_j - w_p),
+
+all from one product P_k = W Sigma_k per matrix. Their gradients with respect to W need P_k again: it is kept while the
+workspace allows and recomputed chunk by chunk when not. When the matrices themselves need gradients, or a second
+derivative is asked for, the plain differentiable expressions run instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, rows_per_chunk
+from isda.functional.workspace import Scratch
+
+
+def centred(weight: Tensor) -> Tensor:
+    """W minus its mean row: leaves every difference w_j - w_k alone and keeps their squares from cancelling.
+
+    The mean is a constant for autograd, because nothing computed from differences depends on it.
+    """
+    return weight - weight.detach().mean(dim=0)
+
+
+def margin_variance(weight: Tensor, covariance: Tensor, classes: Tensor) -> Tensor:
+    """R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k], from a tensor of covariances.
+
+    Differentiable in the weights, and twice in the covariances when they require gradients (learned or meta-learned
+    ones).
+
+    Args:
+        weight: (C, A).
+        covariance: (C, A, A) one matrix per class, or (1, A, A) one for all.
+        classes: (K,) class indices.
+
+    Returns:
+        (K, C); the own class is exactly 0 and nothing is negative.
+
+    Example:
+        >>> weight = torch.tensor([[0.0, 0.0], [1.0, 2.0]])
+        >>> margin_variance(weight, torch.eye(2).expand(2, 2, 2), torch.tensor([0]))
+        tensor([[0., 5.]])
+    """
+    groups = classes if len(covariance) > 1 else torch.zeros_like(classes)
+    return full_quadratic(weight, covariance, groups, classes)
+
+
+def margin_from_forms(diagonal: Tensor, cross: Tensor, classes: Tensor) -> Tensor:
+    """R = diagonal - 2 cross + cross[own class], with the own class exactly 0 and rounding below 0 cut off."""
+    own = classes.unsqueeze(1)
+    variance = (diagonal - 2 * cross + cross.gather(1, own)).clamp_min(0)
+    return variance.scatter(1, own, 0.0)
+
+
+def full_quadratic(
+    weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None = None, scale: Tensor | None = None
+) -> Tensor:
+    """(K, C) ``margin`` of the module docstring for given pivots, ``variances`` without.
+
+    Args:
+        weight: (C, A).
+        matrices: (G, A, A) symmetric.
+        groups: (K,) which matrix each output row uses.
+        pivots: (K,) the class p(k) of each output row, or None.
+        scale: (K,) factor of each output row (the statistics are kept unnormalised), or None.
+    """
+    if matrices.requires_grad:
+        values = _plain_quadratic(weight, matrices, groups, pivots)
+        return values if scale is None else values * scale.unsqueeze(1)
+    return _FullQuadratic.apply(weight, matrices, groups, pivots, scale)
+
+
+def full_gram(weight: Tensor, matrices: Tensor, groups: Tensor, scale: Tensor | None = None) -> Tensor:
+    """(K, C, C) tables W Sigma_k W', differentiable in W (and in the matrices if they require it)."""
+    if matrices.requires_grad:
+        gram = weight @ matrices[groups] @ weight.t()
+    else:
+        gram = _FullGram.apply(weight, matrices, groups)
+    return gram if scale is None else gram * scale.view(-1, 1, 1)
+
+
+def self_adjoint(operator: Callable[[Tensor], Tensor], vectors: Tensor, *reads: Tensor) -> Tensor:
+    """Apply a symmetric linear operator to the rows of ``vectors``; its gradient is the operator again.
+
+    ``reads`` are the buffers that the operator depends on; they must not change before the backward pass.
+    """
+    return _SelfAdjoint.apply(vectors, operator, Unchanged(*reads))
+
+
+def full_transform(vectors: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
+    """(N, A) rows Sigma_{g(i)} v_i, one GEMM per matrix that occurs; ``groups.classes`` index ``matrices``."""
+    parts = vectors[groups.order].split(groups.sizes)
+    products = [part @ matrices[index] for index, part in zip(groups.classes.tolist(), parts, strict=True)]
+    return torch.cat(products)[groups.inverse_order]
+
+
+def _plain_quadratic(weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None) -> Tensor:
+    if pivots is not None:
+        weight = centred(weight)
+    projected = weight @ matrices[groups]
+    variances = (projected * weight).sum(-1)
+    if pivots is None:
+        return variances
+    cross = (projected @ weight[pivots].unsqueeze(2)).squeeze(2)
+    return margin_from_forms(variances, cross, pivots)
+
+
+class Unchanged:
+    """Remembers the state of buffers that a backward pass will read again, and refuses to go on if they moved."""
+
+    def __init__(self, *buffers: Tensor) -> None:
+        self._seen = [(buffer, buffer._version) for buffer in buffers]
+
+    def check(self) -> None:
+        """Raise RuntimeError if a buffer was changed since."""
+        if any(buffer._version != version for buffer, version in self._seen):
+            raise RuntimeError(
+                "the covariance statistics were updated between a forward pass and its backward pass, which has to "
+                "read them again at this size; call backward() before the next training forward"
+            )
+
+
+class _Projected:
+    """P = W Sigma of every group, in chunks (k, C, A) within the workspace, and scratch memory of one chunk.
+
+    All of P is kept for the backward pass if it fits the workspace, otherwise it is made again on each pass.
+    """
+
+    def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor) -> None:
+        self.weight, self.matrices, self.groups = weight, matrices, groups
+        self.unchanged = Unchanged(matrices)
+        (num_classes, dim), length = weight.shape, len(groups)
+        self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
+        self.whole = length == len(matrices) and bool((groups[1:] > groups[:-1]).all())
+        self.loop = dim >= LOOP_FROM_DIM and weight.device.type == "cpu" and not self.whole
+        row_bytes = max(num_classes, dim) * dim * weight.element_size()
+        self.step = 1 if self.loop else min(length, rows_per_chunk(row_bytes))
+        kept = length if self.fits else self.step
+        self._scratch = Scratch((kept + self.step, num_classes, dim), weight)
+        self._kept, self._spare = self._scratch.tensor[:kept], self._scratch.tensor[kept:]
+
+    def first_pass(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Chunks of P, computed, with scratch memory of the same size."""
+        for part in self._parts():
+            product, spare = self._memory(part)
+            if self.loop:
+                torch.mm(self.weight, self.matrices[self.groups[part.start]], out=product[0])
+            else:
+                torch.bmm(self.weight.expand_as(product), self._gather(part), out=product)
+            yield part, product, spare
+
+    def again(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Chunks of P, as they were kept or computed once more."""
+        if self.fits:
+            return ((part, *self._memory(part)) for part in self._parts())
+        self.unchanged.check()
+        return self.first_pass()
+
+    def _parts(self) -> Iterator[slice]:
+        length = len(self.groups)
+        return (slice(start, min(start + self.step, length)) for start in range(0, length, self.step))
+
+    def _memory(self, part: slice) -> tuple[Tensor, Tensor]:
+        length = part.stop - part.start
+        if length == len(self._kept):
+            return self._kept, self._spare
+        return self._kept[part] if self.fits else self._kept[:length], self._spare[:length]
+
+    def _gather(self, part: slice) -> Tensor:
+        return self.matrices[part] if self.whole else self.matrices.index_select(0, self.groups[part])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+class _FullQuadratic(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None, scale: Tensor | None
+    ) -> Tensor:
+        base = weight.detach() if pivots is None else centred(weight.detach())
+        projected = _Projected(base, matrices, groups)
+        rows, own_rows = [], []
+        for part, product, spare in projected.first_pass():
+            rows.append(torch.mul(product, base, out=spare).sum(-1))
+            if pivots is not None:
+                # Sigma_k w_p(k) is row p(k) of P_k: no further product with the matrix.
+                own_rows.append(product[torch.arange(len(product), device=product.device), pivots[part]])
+        values, own = _joined(rows), _joined(own_rows) if own_rows else None
+        if own is not None and pivots is not None:
+            # w_j' Sigma w_j - 2 w_j' Sigma w_p is -w_p' Sigma w_p at j = p: subtracting it leaves exactly 0 there.
+            values.addmm_(own, base.t(), alpha=-2)
+            values.sub_(values.gather(1, pivots.unsqueeze(1))).clamp_(min=0)
+        if scale is not None:
+            values.mul_(scale.unsqueeze(1))
+        ctx.save_for_backward(weight, values)
+        ctx.projected, ctx.pivots, ctx.scale, ctx.own = projected, pivots, scale, own
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weight, values = ctx.saved_tensors
+        saved, pivots, own = ctx.projected, ctx.pivots, ctx.own
+        if ctx.scale is not None:
+            grad = grad * ctx.scale.unsqueeze(1)
+        if torch.is_grad_enabled():
+            saved.unchanged.check()
+            plain = _plain_quadratic(weight, saved.matrices, saved.groups, pivots)
+            (second,) = torch.autograd.grad(plain, weight, grad, create_graph=True)
+            return second, None, None, None, None
+        # d margin[k, j] / d w_j = 2 (P_k[j] - P_k[p]) = -d margin[k, j] / d w_p; where rounding was cut off it is flat.
+        if pivots is not None:
+            grad = grad.masked_fill(values == 0, 0)
+        result: Tensor | None = None
+        toward_pivot = []
+        for part, product, spare in saved.again():
+            if len(product) == 1:
+                result = torch.zeros_like(weight) if result is None else result
+                result.addcmul_(product[0], grad[part].t())
+                if own is not None:
+                    toward_pivot.append(grad[part] @ product[0])
+                continue
+            pull = torch.mul(product, grad[part].unsqueeze(2), out=spare)
+            result = pull.sum(0) if result is None else result.add_(pull.sum(0))
+            if own is not None:
+                toward_pivot.append(pull.sum(1))
+        assert result is not None
+        if own is not None:
+            result.addmm_(grad.t(), own, alpha=-1)
+            pivot_rows = _joined(toward_pivot).addcmul_(grad.sum(1, keepdim=True), own, value=-1)
+            result.index_add_(0, pivots, pivot_rows, alpha=-1)
+        return result.mul_(2), None, None, None, None
+
+
+class _FullGram(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, matrices: Tensor, groups: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.projected = _Projected(weight.detach(), matrices, groups)
+        gram = weight.new_empty(len(groups), len(weight), len(weight))
+        for part, product, _ in ctx.projected.first_pass():
+            torch.matmul(product, weight.t(), out=gram[part])
+        return gram
+
+    @staticmethod
+    def backward(ctx: Any, grad_gram: Tensor) -> tuple[Tensor | None, ...]:
+        (weight,) = ctx.saved_tensors
+        saved = ctx.projected
+        if torch.is_grad_enabled():
+            saved.unchanged.check()
+            gram = weight @ saved.matrices[saved.groups] @ weight.t()
+            (grad,) = torch.autograd.grad(gram, weight, grad_gram, create_graph=True)
+            return grad, None, None
+        grad = torch.zeros_like(weight)
+        for part, product, _ in saved.again():
+            both = grad_gram[part] + grad_gram[part].mT
+            grad.addmm_(both.transpose(0, 1).flatten(1), product.flatten(0, 1))
+        return grad, None, None
+
+
+class _SelfAdjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, operator: Callable[[Tensor], Tensor], unchanged: Unchanged) -> Tensor:
+        ctx.operator, ctx.unchanged = operator, unchanged
+        return operator(vectors.detach())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        ctx.unchanged.check()
+        return _SelfAdjoint.apply(grad, ctx.operator, ctx.unchanged), None, None

@@ -1,0 +1,37 @@
+"""Scratch memory that is used again from step to step.
+
+On the CPU a fresh megabyte costs more than the arithmetic on it: the allocator returns it to the system after each step
+and every page has to be mapped again. GPUs have a caching allocator; there this just allocates.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_spare: dict[torch.dtype, Tensor] = {}
+
+
+class Scratch:
+    """Uninitialised memory of a given shape, handed back for reuse when the object dies.
+
+    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; what asks for
+    it is bounded by WORKSPACE_BYTES.
+    """
+
+    def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
+        size = math.prod(shape)
+        buffer = _spare.pop(like.dtype, None) if like.device.type == "cpu" else None
+        if buffer is None or buffer.numel() < size:
+            buffer = torch.empty(size, dtype=like.dtype, device=like.device)
+        self._buffer = buffer
+        self.tensor = buffer[:size].view(shape)
+
+    def __del__(self) -> None:
+        buffer = getattr(self, "_buffer", None)
+        if buffer is not None and buffer.device.type == "cpu":
+            other = _spare.get(buffer.dtype)
+            if other is None or other.numel() < buffer.numel():
+                _spare[buffer.dtype] = buffer

@@ -1,0 +1,5 @@
+"""Loss functions."""
+
+from isda.losses.isda import ISDALoss
+
+__all__ = ["ISDALoss"]

@@ -1,0 +1,129 @@
+"""What a call of the criterion was given, checked and brought into one form before any state changes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from isda import checks
+from isda.losses.spatial import as_rows, resize_labels
+from isda.losses.targets import is_soft
+
+
+class Settings(Protocol):
+    """The settings of the criterion that decide what a valid input is."""
+
+    num_classes: int
+    feature_dim: int
+    ignore_index: int
+    validate: bool
+
+
+class Batch(NamedTuple):
+    """One call's input.
+
+    Attributes:
+        logits: (N, C, ...) as given.
+        targets: as given, at label resolution.
+        weight: (C, A).
+        features: (rows, A) or None.
+        classes: (rows,) the class of each row of features: its label, or the largest share of a soft target; 0 where
+            the label is ignored.
+        counts: (rows,) False where the label is ignored; None when every row counts.
+        grid: spatial size of the features, which is where variances are computed; empty for plain rows.
+    """
+
+    logits: Tensor
+    targets: Tensor
+    weight: Tensor
+    features: Tensor | None
+    classes: Tensor
+    counts: Tensor | None
+    grid: torch.Size
+
+
+def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | None, weight: Tensor) -> Batch:
+    """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
+    num_classes, dim = settings.num_classes, settings.feature_dim
+    if logits.ndim < 2 or logits.shape[1] != num_classes:
+        raise ValueError(f"logits must have shape (N, {num_classes}, ...), got {checks.shape_of(logits)}")
+    if logits.numel() == 0:
+        raise ValueError(f"logits must hold at least one sample, got an empty batch {checks.shape_of(logits)}")
+    weight = plain_weight(weight)
+    if weight.shape != (num_classes, dim):
+        raise ValueError(f"weight must have shape ({num_classes}, {dim}), got {checks.shape_of(weight)}")
+    _check_targets(logits, targets)
+    grid = logits.shape[2:]
+    if features is not None:
+        _check_features(logits, targets, features, dim)
+        grid = features.shape[2:]
+        features = as_rows(features)
+    if is_soft(targets):
+        return Batch(logits, targets, weight, features, targets.argmax(1).flatten(), None, grid)
+    clean = _labels_are_clean(settings, targets)
+    labels = targets if logits.ndim == 2 else resize_labels(targets, grid).flatten()
+    if clean:
+        return Batch(logits, targets, weight, features, labels, None, grid)
+    counts = labels != settings.ignore_index
+    # On a GPU labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
+    return Batch(logits, targets, weight, features, labels.masked_fill(~counts, 0), counts, grid)
+
+
+def _labels_are_clean(settings: Settings, targets: Tensor) -> bool:
+    """Whether every label is known to lie in 0..C-1 and none is ignored; raises for labels out of range."""
+    if targets.device.type != "cpu":
+        return False
+    low, high = (int(value) for value in targets.aminmax())
+    if low >= 0 and high < settings.num_classes and not 0 <= settings.ignore_index < settings.num_classes:
+        return True
+    if settings.validate:
+        message = checks.label_error(targets, settings.num_classes, settings.ignore_index)
+        if message is not None:
+            raise ValueError(message)
+    return False
+
+
+def plain_weight(weight: Tensor) -> Tensor:
+    """(C, A) ordinary tensor from the weight of a linear layer or a 1x1 convolution, sharded or not.
+
+    A DTensor is gathered; its gradient is averaged over the processes that hold it, as data parallel training does
+    (where every process computes the same gradient, as in tensor parallel training, the average is that gradient).
+    """
+    if type(weight).__name__ == "DTensor":
+        from torch.distributed.tensor import Partial
+
+        weight = weight.full_tensor(grad_placements=[Partial("avg")] * weight.device_mesh.ndim)  # type: ignore[attr-defined]
+    return weight.flatten(1) if weight.ndim > 2 and weight.shape[2:].numel() == 1 else weight
+
+
+def _check_targets(logits: Tensor, targets: Tensor) -> None:
+    if is_soft(targets):
+        if targets.shape != logits.shape:
+            expected = f"the shape of logits, {checks.shape_of(logits)}"
+            raise ValueError(f"targets given as distributions must have {expected}, got {checks.shape_of(targets)}")
+        return
+    checks.check_labels_dtype(targets)
+    if targets.ndim != logits.ndim - 1 or len(targets) != len(logits):
+        expected = (
+            f"({len(logits)},)" if logits.ndim == 2 else f"({len(logits)}, " + "..., " * (logits.ndim - 3) + "...)"
+        )
+        raise ValueError(
+            f"targets must have shape {expected} for logits {checks.shape_of(logits)}, got {checks.shape_of(targets)}"
+        )
+
+
+def _check_features(logits: Tensor, targets: Tensor, features: Tensor, dim: int) -> None:
+    if features.ndim != logits.ndim or len(features) != len(logits) or features.shape[1] != dim:
+        expected = f"({len(logits)}, {dim}{', ...' * (logits.ndim - 2)})"
+        raise ValueError(
+            f"features must have shape {expected} for logits {checks.shape_of(logits)}, got {checks.shape_of(features)}"
+        )
+    if not features.is_floating_point():
+        raise ValueError(f"features must be floating point, got {features.dtype}")
+    if is_soft(targets) and features.shape[2:] != logits.shape[2:]:
+        raise ValueError(
+            f"features must have the spatial size of targets given as distributions, {tuple(targets.shape[2:])}, got "
+            f"{tuple(features.shape[2:])}"
+        )

@@ -1,0 +1,359 @@
+"""ISDALoss: cross-entropy over infinitely many semantically augmented features, as a drop-in criterion."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda import checks
+from isda.attach import Recorder, find_classifier, record_inputs
+from isda.covariance import CovarianceModel, create
+from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
+from isda.functional.consistency import jensen_consistency, tilted_consistency
+from isda.functional.grouping import Groups, group_rows
+from isda.losses.inputs import Batch, check_batch, plain_weight
+from isda.losses.schedule import StrengthSchedule
+from isda.losses.spatial import as_maps, as_rows, resize_logits
+from isda.losses.targets import bound_loss, is_soft
+
+_BOUNDS = ("jensen", "tilted")
+_REDUCTIONS = ("mean", "sum", "none")
+_WARN_EVERY, _WARN_RATIO = 100, 10.0
+
+
+class ISDALoss(nn.Module):
+    """Upper bound of the expected cross-entropy over features a~ ~ N(a, lambda Sigma_y), Props. 1 and 2.
+
+    In training mode a call updates the class covariances with the features, evaluates the bound at the current strength
+    lambda = lambda_0 * t / T, and advances t. In eval mode, and for lambda = 0, it is nn.CrossEntropyLoss to the bit.
+
+    Args:
+        num_classes: C.
+        feature_dim: A, the inputs of the classifier.
+        lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper.
+        total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
+        covariance: full, diagonal, low_rank, shared, identity, learned, or a CovarianceModel.
+        bound: "jensen", as published, or "tilted", never looser.
+        ignore_index: label of samples or pixels that do not count.
+        reduction: mean, sum or none.
+        label_smoothing: as in nn.CrossEntropyLoss.
+        class_weight: (C,) weights of the classes, as ``weight`` in nn.CrossEntropyLoss.
+        tilt_steps: steps of the search for the tilted bound.
+        align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
+        validate: check labels and features for values that would spoil the statistics.
+        device: where the statistics live.
+        dtype: their type, at least float32.
+        **covariance_settings: for the covariance model: rank, decay, sync, process_group, ...
+
+    Shape:
+        - logits (N, C) or (N, C, H, W); targets (N,) or (N, H', W'), or distributions of the shape of the logits;
+          features (N, A) or (N, A, H, W); weight (C, A) or a 1x1 convolution's (C, A, 1, 1).
+
+    Example:
+        >>> head = nn.Linear(8, 3)
+        >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
+        >>> features, targets = torch.randn(4, 8), torch.tensor([0, 2, 1, 2])
+        >>> loss = criterion(head(features), targets, features=features, weight=head.weight)
+        >>> criterion.strength
+        0.005
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        *,
+        covariance: str | CovarianceModel = "full",
+        bound: str = "jensen",
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+        tilt_steps: int = TILT_STEPS,
+        align_corners: bool = False,
+        validate: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **covariance_settings: Any,
+    ) -> None:
+        super().__init__()
+        self.bound = checks.check_choice("bound", bound, _BOUNDS)
+        self.reduction = checks.check_choice("reduction", reduction, _REDUCTIONS)
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
+        if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
+            raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+        self.schedule = StrengthSchedule(lambda_0, total_steps, device)
+        if isinstance(covariance, str):
+            factory = {"device": device, "dtype": dtype}
+            covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
+        elif (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
+            sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
+            raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
+        self.covariance = covariance
+        self.covariance.validate = validate
+        self.num_classes, self.feature_dim = num_classes, feature_dim
+        self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
+        self.tilt_steps, self.align_corners, self.validate = tilt_steps, align_corners, validate
+        self.register_buffer("class_weight", class_weight)
+        self._recorder: Recorder | None = None
+        self._last_strength = 0.0
+        self._calls = 0
+
+    # -- the interface -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def attach(
+        cls,
+        model: nn.Module,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        *,
+        classifier: nn.Module | str | None = None,
+        **settings: Any,
+    ) -> ISDALoss:
+        """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
+
+        ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss.
+
+        Args:
+            model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
+            lambda_0: see ISDALoss.
+            total_steps: see ISDALoss.
+            classifier: the last layer or its name, where it cannot be found by convention.
+            **settings: see ISDALoss.
+        """
+        head = find_classifier(model, classifier)
+        weight = head.weight
+        settings = {"device": weight.device, "dtype": weight.dtype, **settings}
+        criterion = cls(weight.shape[0], weight.shape[1], lambda_0, total_steps, **settings)
+        criterion._recorder = record_inputs(head)
+        return criterion
+
+    @property
+    def strength(self) -> float:
+        """The current lambda = lambda_0 * t / T."""
+        return self.schedule.strength
+
+    @property
+    def step(self) -> int:
+        """The current t."""
+        return int(self.schedule.step)
+
+    @property
+    def advance_every(self) -> int:
+        """Training forwards per step of the schedule: the number of gradient accumulation steps."""
+        return self.schedule.advance_every
+
+    @advance_every.setter
+    def advance_every(self, value: int) -> None:
+        if int(value) != value or value < 1:
+            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
+        self.schedule.advance_every = int(value)
+
+    def forward(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        features: Tensor | None = None,
+        weight: Tensor | None = None,
+        strength: float | None = None,
+    ) -> Tensor:
+        """The loss; in training mode it also learns from the features and advances the schedule.
+
+        Args:
+            logits: outputs of the classifier.
+            targets: class indices, or distributions of the shape of the logits.
+            features: inputs of the classifier; recorded by themselves after ``attach``.
+            weight: weights of the classifier; likewise.
+            strength: lambda for this call instead of the schedule's, which then does not move.
+        """
+        if not self.training:
+            self._forget_recorded()
+            return self._cross_entropy(logits, targets)
+        recomputing = in_backward()
+        if strength is None:
+            strength = self._last_strength if recomputing else self.strength
+            moves = True
+        else:
+            strength, moves = float(strength), False
+            if not strength >= 0 or strength == float("inf"):
+                raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        if features is None and weight is None and self._recorder is None and self.schedule.lambda_0 == 0:
+            return self._cross_entropy(logits, targets)
+        features, weight = self._recorded(logits, features, weight)
+        batch = check_batch(self, logits, targets, features, weight)
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice.
+        groups = self._groups(batch)
+        if not recomputing and batch.features is not None:
+            self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=groups)
+        loss = self._loss(batch, groups, strength)
+        if not recomputing:
+            self._last_strength = strength
+            if moves:
+                self.schedule.advance()
+        return loss
+
+    def consistency(
+        self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None, bound: str | None = None
+    ) -> Tensor:
+        """Consistency bound for unlabelled samples, Prop. 2; needs no labels and changes no state.
+
+        An upper bound of E[-sum_k p_k log p~_k], with the prediction p held constant and the covariance of its class.
+        The entropy of p, a constant, is the difference to the expected KL divergence.
+
+        Args:
+            logits: (N, C) or (N, C, H, W).
+            weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
+            strength: lambda; the current one of the schedule by default.
+            bound: "jensen" or "tilted"; the criterion's own by default.
+        """
+        bound = self.bound if bound is None else checks.check_choice("bound", bound, _BOUNDS)
+        if weight is None:
+            _, weight = self._recorded(logits, None, None)
+        strength = self.strength if strength is None else float(strength)
+        weight = plain_weight(weight)
+        self.covariance.check_weight(weight)
+        if logits.ndim < 2 or logits.shape[1] != self.num_classes or len(logits) == 0:
+            raise ValueError(f"logits must have shape (N, {self.num_classes}, ...), got {checks.shape_of(logits)}")
+        with torch.autocast(logits.device.type, enabled=False):
+            rows, weight = self.covariance.as_statistics(as_rows(logits)), self.covariance.as_statistics(weight)
+            if bound == "tilted":
+                loss = tilted_consistency(rows, weight, self.covariance, strength, self.tilt_steps)
+            else:
+                loss = jensen_consistency(rows, weight, self.covariance, strength)
+        if self.reduction == "none":
+            return as_maps(loss.unsqueeze(1), logits).squeeze(1)
+        return loss.mean() if self.reduction == "mean" else loss.sum()
+
+    def augmented_logits(
+        self, logits: Tensor, targets: Tensor, *, weight: Tensor | None = None, strength: float | None = None
+    ) -> Tensor:
+        """Logits z_ij + lambda/2 (variance of margin j), for any other cross-entropy-like criterion; changes no state.
+
+        Rows whose target is ignored come back unchanged.
+
+        Args:
+            logits: (N, C) or (N, C, H, W).
+            targets: (N,) or (N, H, W) class indices, or distributions of the shape of the logits.
+            weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
+            strength: lambda; the current one of the schedule by default.
+        """
+        if weight is None:
+            _, weight = self._recorded(logits, None, None)
+        strength = self.strength if strength is None else float(strength)
+        batch = check_batch(self, logits, targets, None, weight)
+        return self._augment(batch, self._groups(batch), strength)
+
+    # -- how it is computed ------------------------------------------------------------------------------------------
+
+    def _groups(self, batch: Batch) -> Groups | None:
+        """The rows by class; None where labels may still be out of range, as on a GPU."""
+        if batch.classes.device.type != "cpu" or batch.counts is not None:
+            return None
+        return group_rows(batch.classes, self.num_classes)
+
+    def _loss(self, batch: Batch, groups: Groups | None, strength: float) -> Tensor:
+        if strength == 0:
+            return self._cross_entropy(batch.logits, batch.targets)
+        with torch.autocast(batch.logits.device.type, enabled=False):
+            augmented = self._augment(batch, groups, strength)
+            size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
+            augmented = resize_logits(augmented, size, self.align_corners)
+            if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
+                return self._cross_entropy(augmented, batch.targets)
+            plain = resize_logits(self.covariance.as_statistics(batch.logits), size, self.align_corners)
+            return bound_loss(
+                augmented,
+                plain,
+                batch.targets,
+                class_weight=self.class_weight,
+                ignore_index=self.ignore_index,
+                reduction=self.reduction,
+                label_smoothing=self.label_smoothing,
+            )
+
+    def _augment(self, batch: Batch, groups: Groups | None, strength: float) -> Tensor:
+        """Logits plus half the scaled variances, at the resolution of the logits."""
+        logits = self.covariance.as_statistics(batch.logits)
+        weight = self.covariance.as_statistics(batch.weight)
+        coarse = resize_logits(logits, batch.grid, self.align_corners)
+        rows = as_rows(coarse)
+        classes = batch.classes if groups is not None else batch.classes.clamp(0, self.num_classes - 1)
+        if self.bound == "tilted":
+            start = F.one_hot(classes, self.num_classes).to(rows.dtype)
+            variance = tilted_variance(rows, start, classes, weight, self.covariance, strength, self.tilt_steps)
+        else:
+            groups = groups or group_rows(classes, self.num_classes)
+            matrices = self.covariance.matrix_index(groups.classes)
+            variance = self.covariance.margins(weight, matrices, groups.classes).index_select(0, groups.slot)
+        if batch.counts is not None:
+            variance = variance * batch.counts.unsqueeze(1)
+        self._warn_if_swamped(variance, rows, strength)
+        if logits.ndim > 2:
+            variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
+        return augmented_logits(logits, variance, strength)
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if logits.ndim > 2 and not is_soft(targets):
+            logits = resize_logits(logits, targets.shape[1:], self.align_corners)
+        return F.cross_entropy(
+            logits,
+            targets,
+            weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def _warn_if_swamped(self, variance: Tensor, logits: Tensor, strength: float) -> None:
+        """Every hundredth call: is the variance term far larger than the differences between the logits?"""
+        self._calls += 1
+        if self._calls % _WARN_EVERY != 1 or strength == 0:
+            return
+        with torch.no_grad():
+            added = float(strength / 2 * variance.mean())
+            spread = float(logits.std(1, correction=0).mean())
+        if added > _WARN_RATIO * spread:
+            warnings.warn(
+                f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
+                f"strength {strength:.3g} it swamps them; lower lambda_0 (now {self.schedule.lambda_0:g})",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _recorded(self, logits: Tensor, features: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Features and weight as given, or as the attached classifier recorded them."""
+        if weight is not None and (features is not None or self._recorder is None):
+            return features, weight
+        if self._recorder is None:
+            missing = "weight" if features is not None else "features and weight"
+            raise ValueError(
+                f"{missing} must be given, for example criterion(logits, targets, features=features, "
+                "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
+            )
+        record = self._recorder.take(logits)
+        return record.rows_for(logits) if features is None else features, record.weight if weight is None else weight
+
+    def _forget_recorded(self) -> None:
+        if self._recorder is not None:
+            self._recorder.clear()
+
+    def extra_repr(self) -> str:
+        """Show the settings in repr()."""
+        schedule = self.schedule
+        return f"lambda_0={schedule.lambda_0}, total_steps={schedule.total_steps}, bound={self.bound!r}"
+
+
+def in_backward() -> bool:
+    """Whether autograd is running a backward pass right now: a forward in it is a recomputation."""
+    return torch._C._current_graph_task_id() != -1

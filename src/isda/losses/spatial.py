@@ -1,0 +1,36 @@
+"""Pixels as rows: flattening feature maps, and labels at another resolution than the features."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """(N, D, ...) to (N * pixels, D); a batch without pixels stays as it is."""
+    return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
+
+
+def as_maps(rows: Tensor, like: Tensor) -> Tensor:
+    """Undo ``as_rows`` for a tensor with the batch and pixel sizes of ``like``."""
+    if like.ndim == 2:
+        return rows
+    return rows.view(like.shape[0], *like.shape[2:], rows.shape[1]).movedim(-1, 1)
+
+
+def resize_labels(targets: Tensor, size: torch.Size) -> Tensor:
+    """Nearest labels at the resolution of the features: they only choose whose statistics a pixel uses and feeds."""
+    if targets.shape[1:] == size:
+        return targets
+    # In float64, because every label has to survive the way through a floating point image.
+    return F.interpolate(targets.unsqueeze(1).to(torch.float64), size=size, mode="nearest").squeeze(1).to(targets.dtype)
+
+
+def resize_logits(logits: Tensor, size: torch.Size, align_corners: bool) -> Tensor:
+    """Linear interpolation to ``size``; the logits themselves when they have it already."""
+    if logits.shape[2:] == size:
+        return logits
+    return F.interpolate(logits, size=size, mode=_LINEAR[logits.ndim - 2], align_corners=align_corners)
