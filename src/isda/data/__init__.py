@@ -1,0 +1,42 @@
+"""Data sets, splits, whitening and augmentation.
+
+>>> from isda import data
+>>> digits = data.load("digits")
+>>> kept, held_out = data.hold_out(digits.y_train, size=200, seed=0)
+>>> digits.x_train[kept].shape
+torch.Size([1097, 1, 8, 8])
+"""
+
+from isda.data.dataset import DataSet
+from isda.data.image_files import ImageFiles, LabelledImages
+from isda.data.known import KNOWN
+from isda.data.loading import load
+from isda.data.normalise import ChannelStatistics, channel_statistics, normalise_per_image
+from isda.data.splits import (
+    HoldOut,
+    SemiSupervisedSplit,
+    balanced_sample,
+    hold_out,
+    long_tailed,
+    semi_supervised_split,
+)
+from isda.data.whitening import ZCAWhitening, zca_whitening
+
+__all__ = [
+    "KNOWN",
+    "ChannelStatistics",
+    "DataSet",
+    "HoldOut",
+    "ImageFiles",
+    "LabelledImages",
+    "SemiSupervisedSplit",
+    "ZCAWhitening",
+    "balanced_sample",
+    "channel_statistics",
+    "hold_out",
+    "load",
+    "long_tailed",
+    "normalise_per_image",
+    "semi_supervised_split",
+    "zca_whitening",
+]

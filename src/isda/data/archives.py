@@ -1,0 +1,102 @@
+"""Where the files of a data set are looked for, how they are fetched, and that they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+STALLED_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class File:
+    """One file that a data set needs; without an md5 it is a folder."""
+
+    name: str
+    md5: str = ""
+    url: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} (md5 {self.md5})" if self.md5 else f"{self.name}/"
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """The folder that holds the data sets: the argument, else the environment's ISDA_DATA, else ./data."""
+    return Path(root or os.environ.get("ISDA_DATA") or "data").expanduser().absolute()
+
+
+def find(file: File, folders: Iterable[Path]) -> Path | None:
+    """The first of `folders` that holds the file."""
+    return next((folder / file.name for folder in folders if (folder / file.name).exists()), None)
+
+
+def verify(path: Path, md5: str) -> None:
+    """Raise a ValueError unless the file has this md5."""
+    with path.open("rb") as stream:
+        digest = hashlib.md5(usedforsecurity=False)
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    if digest.hexdigest() != md5:
+        raise ValueError(
+            f"{path} is damaged or incomplete: its md5 is {digest.hexdigest()} instead of {md5}; "
+            "delete it and load the data set again"
+        )
+
+
+def fetch(file: File, folder: Path) -> Path:
+    """Fetch a file into `folder`; it appears there only when it is complete and its md5 is right.
+
+    Raises:
+        OSError: the reason why it could not be fetched.
+    """
+    from torchvision.datasets.utils import download_url
+
+    stalled = socket.getdefaulttimeout()
+    # torchvision sets no time limit: a silent network would hang for ever.
+    socket.setdefaulttimeout(STALLED_SECONDS)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as unfinished:
+            download_url(file.url, unfinished, file.name, file.md5)
+            return Path(unfinished, file.name).replace(folder / file.name)
+    except (OSError, RuntimeError, HTTPException) as error:
+        raise OSError(f"fetching {file.url} failed: {error}") from error
+    finally:
+        socket.setdefaulttimeout(stalled)
+
+
+def read_members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """The contents of the named members of a (compressed) tar archive, whatever folder they are in.
+
+    Nothing is unpacked to disk.
+
+    Raises:
+        ValueError: the archive is damaged, or a member is missing.
+    """
+    wanted = set(names)
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = member.name.rsplit("/", 1)[-1]
+                stream = tar.extractfile(member) if name in wanted else None
+                if stream is not None:
+                    contents[name] = stream.read()
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise damaged(archive, error) from error
+    if missing := sorted(wanted - set(contents)):
+        raise ValueError(f"{archive} does not hold {', '.join(missing)}")
+    return contents
+
+
+def damaged(path: Path, error: Exception) -> ValueError:
+    """The error for a file whose contents end early or make no sense."""
+    return ValueError(f"{path} is damaged or incomplete: {error or type(error).__name__}")

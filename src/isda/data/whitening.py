@@ -1,0 +1,168 @@
+"""ZCA whitening: pixels become uncorrelated with unit variance and still look like images (Bell & Sejnowski, 1997)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from isda.data.archives import data_root
+from isda.data.dataset import DataSet
+from isda.data.normalise import as_float
+
+# Bounds the floating-point copy of uint8 images: 2048 CIFAR images are 50 MB in float64.
+CHUNK = 2048
+
+
+class ZCAWhitening(nn.Module):
+    """z = W (x - mean) with W = U diag(1 / sqrt(s + eps)) U', where U diag(s) U' is the pixels' covariance.
+
+    Pixels are in 0..1. `eps` damps directions of little variance: the whitened variance along a direction is
+    s / (s + eps), so the covariance is the identity to 1e-3 only if eps is below a thousandth of the smallest s.
+    That is small: CIFAR-10's smallest s is 1.6e-6, hardly more than the (1/255)^2 / 12 = 1.3e-6 of rounding to 8
+    bits, and with few images it is smaller still. Hence the default 0; to damp that rounding noise, pass 1e-6.
+
+    Directions in which the fitted images do not vary at all (fewer images than pixels, constant borders) are left
+    as they are, W = 1: the covariance of the whitened set is then the projector on the directions that do vary, an
+    unseen image is not blown up along the others, and the inverse is exact for every image.
+
+    Example:
+        >>> images = torch.randint(0, 256, (500, 1, 4, 4), dtype=torch.uint8)
+        >>> zca = ZCAWhitening.fit(images)
+        >>> whitened = zca(images)
+        >>> torch.allclose(torch.cov(whitened.flatten(1).T, correction=0), torch.eye(16), atol=1e-3)
+        True
+        >>> torch.allclose(zca.inverse(whitened), images / 255, atol=1e-4)
+        True
+    """
+
+    mean: Tensor
+    whitening: Tensor
+    colouring: Tensor
+
+    def __init__(
+        self, mean: Tensor, whitening: Tensor, colouring: Tensor, image_shape: tuple[int, ...], rank: int, eps: float
+    ) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("whitening", whitening)
+        self.register_buffer("colouring", colouring)
+        self.image_shape = image_shape
+        self.rank = rank
+        self.eps = eps
+
+    @classmethod
+    def fit(cls, images: Tensor, eps: float = 0.0) -> ZCAWhitening:
+        """Fit to images (N, C, H, W), uint8 or floating point in 0..1, on their device and in float64.
+
+        float32 would not do: its rounding of CIFAR's largest variance (55) exceeds the smallest (1.6e-6).
+        """
+        if eps < 0:
+            raise ValueError(f"eps must not be negative, got {eps}")
+        if images.dim() != 4 or len(images) < 2:
+            raise ValueError(f"images must have the shape (N, C, H, W) with N of at least 2, got {tuple(images.shape)}")
+        flat = images.flatten(1)
+        dimension = flat.shape[1]
+        mean = torch.stack([_wide(chunk).sum(0) for chunk in flat.split(CHUNK)]).sum(0) / len(flat)
+        covariance = torch.zeros(dimension, dimension, dtype=torch.float64, device=images.device)
+        for chunk in flat.split(CHUNK):
+            centred = _wide(chunk) - mean
+            covariance.addmm_(centred.T, centred)
+        variances, directions = torch.linalg.eigh(covariance / len(flat))
+        varies = variances > variances[-1] * dimension * torch.finfo(torch.float64).eps
+        scale = torch.where(varies, variances.clamp_min(0) + eps, 1.0).sqrt()
+        return cls(
+            mean.float(),
+            (directions / scale @ directions.T).float(),
+            (directions * scale @ directions.T).float(),
+            tuple(images.shape[1:]),
+            int(varies.sum()),
+            eps,
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Whiten images (N, C, H, W), uint8 or floating point in 0..1."""
+        self._check_shape(images)
+        dtype = self.mean.dtype
+        chunks = [(as_float(x, dtype).to(dtype) - self.mean) @ self.whitening for x in images.flatten(1).split(CHUNK)]
+        return torch.cat(chunks).unflatten(1, self.image_shape)
+
+    def inverse(self, whitened: Tensor) -> Tensor:
+        """Pixels in 0..1 again, for display."""
+        self._check_shape(whitened)
+        return (whitened.flatten(1) @ self.colouring + self.mean).unflatten(1, self.image_shape)
+
+    def _check_shape(self, images: Tensor) -> None:
+        if images.shape[1:] != self.image_shape:
+            raise ValueError(f"images must have the shape (N, *{self.image_shape}), got {tuple(images.shape)}")
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"image_shape={self.image_shape}, rank={self.rank}, eps={self.eps:g}"
+
+
+def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps: float = 0.0) -> ZCAWhitening:
+    """The whitening of a data set's training images, fitted once and kept in `root`/zca.
+
+    The file is found again by the set's name, `eps` and a fingerprint of the images, so that another split or
+    subset of the same set has another file.
+    """
+    if not isinstance(data.x_train, Tensor):
+        raise ValueError(f"ZCA whitening needs images of one size in memory, {data.name} is decoded on access")
+    path = cache_path(data.name, data.x_train, root, eps)
+    whitening = _restore(path, eps)
+    if whitening is None:
+        whitening = ZCAWhitening.fit(data.x_train, eps)
+        _store(whitening, path)
+    return whitening.to(data.x_train.device)
+
+
+def cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, eps: float) -> Path:
+    """Where the whitening of these images is kept."""
+    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
+    for chunk in images.split(CHUNK):
+        digest.update(chunk.cpu().contiguous().numpy().data)
+    safe = re.sub(r"[^\w.-]+", "_", name)
+    return data_root(root) / "zca" / f"{safe}-eps{eps:g}-{digest.hexdigest()[:16]}.safetensors"
+
+
+def _store(whitening: ZCAWhitening, path: Path) -> None:
+    from safetensors.torch import save
+
+    settings = {"image_shape": whitening.image_shape, "rank": whitening.rank, "eps": whitening.eps}
+    tensors = {name: buffer.cpu().contiguous() for name, buffer in whitening.named_buffers()}
+    contents = save(tensors, metadata={"whitening": json.dumps(settings)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed into place: two runs that fit at once must not read each other's half-written file.
+        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as unfinished:
+            temporary = Path(unfinished, path.name)
+            temporary.write_bytes(contents)
+            temporary.replace(path)
+    except OSError as error:
+        # Data roots are often read-only; the whitening is good all the same.
+        warnings.warn(f"the whitening is not kept for the next run: {error}", stacklevel=3)
+
+
+def _restore(path: Path, eps: float) -> ZCAWhitening | None:
+    """The whitening kept at `path`; None if there is none, or if it cannot be read and is better fitted again."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as stored:
+            settings = json.loads(stored.metadata()["whitening"])
+            tensors = {name: stored.get_tensor(name) for name in ("mean", "whitening", "colouring")}
+    except (OSError, SafetensorError):
+        return None
+    return ZCAWhitening(**tensors, image_shape=tuple(settings["image_shape"]), rank=settings["rank"], eps=eps)
+
+
+def _wide(pixels: Tensor) -> Tensor:
+    return as_float(pixels, torch.float64).double()

@@ -1,0 +1,13 @@
+"""The networks that the paper trains, their small relatives, and what they cost.
+
+>>> from isda import networks
+>>> network = networks.create("resnet-110", num_classes=100)
+>>> network.feature_dim
+64
+"""
+
+from isda.networks.cost import additional_multiply_adds, count_multiply_adds, count_parameters
+from isda.networks.network import Network
+from isda.networks.registry import create, names
+
+__all__ = ["Network", "additional_multiply_adds", "count_multiply_adds", "count_parameters", "create", "names"]

@@ -1,0 +1,35 @@
+"""The command ``isda networks``."""
+
+from typing import Annotated
+
+import tyro
+
+__all__ = ["networks"]
+
+
+def networks(*, json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None) -> None:
+    """Print parameters, multiply-adds and ISDA's additional multiply-adds of every network beside the paper's.
+
+    Args:
+        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+    """
+    from json import dumps
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from isda.networks.table import cost_rows, record, tables
+
+    rows = cost_rows()
+    text = dumps([record(row) for row in rows], indent=2)
+    if json == "-":
+        print(text)
+        return
+    console = Console()
+    if not console.is_terminal:
+        # A pipe or file has no width; 80 columns would break numbers over lines.
+        console = Console(width=140)
+    for table in tables(rows):
+        console.print(table)
+    if json is not None:
+        Path(json).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,37 @@
+"""The initialisation that the original publications of all our networks share."""
+
+from torch import nn
+
+from isda.networks.network import Network
+
+__all__ = ["finish"]
+
+
+def finish(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
+    """Put a linear classifier on a body and initialise the whole network as its publication did.
+
+    Convolutions draw from a normal distribution with variance 2 / (kernel area x output channels) (He et al.,
+    "Delving deep into rectifiers", 2015, backward form), the choice of the ResNet, Wide-ResNet, ResNeXt, DenseNet and
+    Shake-Shake code; batch normalisation starts as the identity and the classifier with a bias of zero.
+
+    Args:
+        body: maps images to features (N, feature_dim).
+        feature_dim: number of features.
+        num_classes: number of logits.
+
+    Example:
+        >>> network = finish(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
+        >>> network.classifier.bias.abs().max().item()
+        0.0
+    """
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+    classifier = nn.Linear(feature_dim, num_classes)
+    nn.init.zeros_(classifier.bias)
+    return Network(body, classifier)

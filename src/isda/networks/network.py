@@ -1,0 +1,61 @@
+"""What every network of this package is: a body that makes features, and a linear classifier on top of them."""
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["GlobalAveragePool", "Network"]
+
+
+class Network(nn.Module):
+    """A body that maps images to feature vectors and a linear classifier that maps those to logits.
+
+    The body comes first in the module tree and the classifier last, and the classifier is the network's only
+    ``nn.Linear`` in every family of this package, so that code that looks for "the head" finds it.
+
+    Args:
+        body: maps images (N, channels, height, width) to features (N, A).
+        classifier: maps features (N, A) to logits (N, C).
+
+    Example:
+        >>> from isda import networks
+        >>> network = networks.create("resnet-8", num_classes=10)
+        >>> images = torch.zeros(2, 3, 32, 32)
+        >>> features = network.features(images)
+        >>> features.shape, network.feature_dim
+        (torch.Size([2, 64]), 64)
+        >>> torch.equal(network(images), network.classifier(network.features(images)))
+        True
+    """
+
+    def __init__(self, body: nn.Module, classifier: nn.Linear) -> None:
+        super().__init__()
+        self.body = body
+        self.classifier = classifier
+
+    @property
+    def feature_dim(self) -> int:
+        """The number of features A that the classifier reads."""
+        return self.classifier.in_features
+
+    def features(self, images: Tensor) -> Tensor:
+        """The deep features (N, A) of images (N, channels, height, width)."""
+        features: Tensor = self.body(images)
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits (N, C) of images (N, channels, height, width): the classifier of the features."""
+        logits: Tensor = self.classifier(self.features(images))
+        return logits
+
+
+class GlobalAveragePool(nn.Module):
+    """The mean of each channel over all positions: (N, A, height, width) to (N, A), whatever the image size.
+
+    Example:
+        >>> GlobalAveragePool()(torch.ones(2, 3, 4, 5)).shape
+        torch.Size([2, 3])
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Average over height and width."""
+        return torch.mean(maps, dim=(2, 3))

@@ -1,0 +1,114 @@
+"""Residual networks for 32x32 images (He et al., "Deep residual learning", CVPR 2016, section 4.2), and with gates."""
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from isda.networks.arguments import dropout_rate, scaled_channels
+from isda.networks.initialisation import finish
+from isda.networks.network import GlobalAveragePool, Network
+from isda.networks.squeeze_excitation import SqueezeExcitation
+
+__all__ = ["BasicBlock", "resnet", "squeeze_excitation_resnet"]
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, added and rectified.
+
+    The shortcut is the identity, or a 1x1 convolution with batch normalisation where the shape changes (projection,
+    option B of He et al.): the multiply-adds that the ISDA paper prints for ResNet-110 (254.20M) contain these
+    projections.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        stride: stride of the first convolution and of the projection.
+        dropout: rate of the dropout between the two convolutions.
+        gated: put squeeze-and-excitation on the residual branch, before the addition.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int = 1, dropout: float = 0.0, gated: bool = False
+    ) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+        )
+        if gated:
+            self.residual.append(SqueezeExcitation(out_channels))
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""
+        total: Tensor = self.residual(maps) + self.shortcut(maps)
+        return total.relu()
+
+
+def resnet(
+    depth: int,
+    num_classes: int,
+    in_channels: int = 3,
+    width: float = 1.0,
+    dropout: float = 0.0,
+) -> Network:
+    """A residual network of ``depth`` = 6n + 2 layers: three stages of n basic blocks with 16, 32 and 64 channels.
+
+    Args:
+        depth: number of layers, 6n + 2.
+        num_classes: number of logits.
+        in_channels: channels of the images.
+        width: factor on all channel counts.
+        dropout: rate of the dropout inside every block (the paper's "Basic + Dropout" of ResNet-110 uses 0.3).
+
+    Example:
+        >>> resnet(20, num_classes=10).feature_dim
+        64
+    """
+    return _resnet(depth, num_classes, in_channels, width, dropout, gated=False)
+
+
+def squeeze_excitation_resnet(
+    depth: int,
+    num_classes: int,
+    in_channels: int = 3,
+    width: float = 1.0,
+    dropout: float = 0.0,
+) -> Network:
+    """As :func:`resnet`, with squeeze-and-excitation (reduction 16) on every residual branch.
+
+    Example:
+        >>> squeeze_excitation_resnet(20, num_classes=10).feature_dim
+        64
+    """
+    return _resnet(depth, num_classes, in_channels, width, dropout, gated=True)
+
+
+def _resnet(depth: int, num_classes: int, in_channels: int, width: float, dropout: float, *, gated: bool) -> Network:
+    channels = [scaled_channels(count, width) for count in (16, 32, 64)]
+    rate = dropout_rate(dropout)
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    current = channels[0]
+    layers["stem"] = nn.Sequential(
+        nn.Conv2d(in_channels, channels[0], 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels[0]),
+        nn.ReLU(inplace=True),
+    )
+    current = channels[0]
+    for stage, count in enumerate(channels):
+        blocks = nn.Sequential()
+        for block in range((depth - 2) // 6):
+            stride = 2 if stage > 0 and block == 0 else 1
+            blocks.append(BasicBlock(current, count, stride, rate, gated))
+            current = count
+        layers[f"stage{stage + 1}"] = blocks
+    layers["pool"] = GlobalAveragePool()
+    return finish(nn.Sequential(layers), current, num_classes)

@@ -1,0 +1,68 @@
+"""ResNeXt for 32x32 images (Xie et al., "Aggregated residual transformations", CVPR 2017, section 5.3)."""
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from isda.networks.initialisation import finish
+from isda.networks.network import GlobalAveragePool, Network
+
+__all__ = ["AggregatedBlock", "resnext"]
+
+
+class AggregatedBlock(nn.Module):
+    """Bottleneck whose 3x3 convolution works in groups: 1x1, grouped 3x3, 1x1, beside a shortcut."""
+
+    def __init__(self, in_channels: int, inner_channels: int, out_channels: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, inner_channels, 1, bias=False),
+            nn.BatchNorm2d(inner_channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner_channels, inner_channels, 3, stride, padding=1, groups=groups, bias=False),
+            nn.BatchNorm2d(inner_channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner_channels, out_channels, 1, bias=False),
+            nn.BatchNorm2d(out_channels),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""
+        total: Tensor = self.residual(maps) + self.shortcut(maps)
+        return total.relu()
+
+
+def resnext(depth: int, cardinality: int, group_width: int, num_classes: int, in_channels: int = 3) -> Network:
+    """ResNeXt-``depth``, ``cardinality`` x ``group_width`` d: three stages with 256, 512 and 1024 channels.
+
+    Args:
+        depth: number of layers, 9n + 2, for n blocks in each stage.
+        cardinality: number of groups.
+        group_width: channels of one group in the first stage; doubled in each following stage.
+        num_classes: number of logits.
+        in_channels: channels of the images.
+
+    Example:
+        >>> resnext(11, 2, 4, num_classes=10).feature_dim
+        1024
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers["stem"] = nn.Sequential(
+        nn.Conv2d(in_channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+    )
+    current = 64
+    for stage in range(3):
+        inner, count = cardinality * group_width * 2**stage, 256 * 2**stage
+        blocks = nn.Sequential()
+        for block in range((depth - 2) // 9):
+            stride = 2 if stage > 0 and block == 0 else 1
+            blocks.append(AggregatedBlock(current, inner, count, stride, cardinality))
+            current = count
+        layers[f"stage{stage + 1}"] = blocks
+    layers["pool"] = GlobalAveragePool()
+    return finish(nn.Sequential(layers), current, num_classes)

@@ -1,0 +1,75 @@
+"""Wide residual networks (Zagoruyko and Komodakis, "Wide residual networks", BMVC 2016)."""
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from isda.networks.arguments import dropout_rate
+from isda.networks.initialisation import finish
+from isda.networks.network import GlobalAveragePool, Network
+
+__all__ = ["WideBlock", "wide_resnet"]
+
+
+class WideBlock(nn.Module):
+    """Pre-activation block: normalise, rectify, convolve; dropout between the two 3x3 convolutions.
+
+    Where the shape changes, both the residual branch and the 1x1 shortcut read the normalised and rectified input.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.activation = nn.Sequential(nn.BatchNorm2d(in_channels), nn.ReLU(inplace=True))
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+        )
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""
+        activated = self.activation(maps)
+        shortcut: Tensor = maps if self.shortcut is None else self.shortcut(activated)
+        residual: Tensor = self.residual(activated)
+        return shortcut + residual
+
+
+def wide_resnet(
+    depth: int,
+    widening: int,
+    num_classes: int,
+    in_channels: int = 3,
+    dropout: float = 0.0,
+) -> Network:
+    """Wide-ResNet-``depth``-``widening``: three stages of (depth - 4) / 6 blocks with 16k, 32k and 64k channels.
+
+    Args:
+        depth: number of layers, 6n + 4.
+        widening: the widening factor k.
+        num_classes: number of logits.
+        in_channels: channels of the images.
+        dropout: rate of the dropout inside every block (0.3 in the paper's Wide-ResNet-28-10 results).
+
+    Example:
+        >>> wide_resnet(10, 2, num_classes=10).feature_dim
+        128
+    """
+    rate = dropout_rate(dropout)
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers["stem"] = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
+    current = 16
+    for stage in range(3):
+        count = 16 * widening * 2**stage
+        blocks = nn.Sequential()
+        for block in range((depth - 4) // 6):
+            blocks.append(WideBlock(current, count, 2 if stage > 0 and block == 0 else 1, rate))
+            current = count
+        layers[f"stage{stage + 1}"] = blocks
+    layers["activation"] = nn.Sequential(nn.BatchNorm2d(current), nn.ReLU(inplace=True))
+    layers["pool"] = GlobalAveragePool()
+    return finish(nn.Sequential(layers), current, num_classes)

@@ -1,0 +1,72 @@
+"""The command line: its list of commands, and `isda networks`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from isda import networks
+from isda.cli import main
+
+
+def test_networks_prints_the_table_and_writes_it_as_json(tmp_path, capsys):
+    file = tmp_path / "networks.json"
+    main(["networks", "--json", str(file)])
+    printed = capsys.readouterr().out
+    records = json.loads(file.read_text())
+    assert [record["name"] for record in records] == networks.names()
+    for record in records:
+        assert record["name"] in printed
+    assert "254.20M -0.4%" in printed
+
+
+def test_networks_writes_nothing_but_json_to_a_dash(capsys):
+    main(["networks", "--json", "-"])
+    records = {record["name"]: record for record in json.loads(capsys.readouterr().out)}
+    assert records["wide-resnet-28-10"]["feature_dim"] == 640
+    assert records["wide-resnet-28-10"]["additional_cifar100_absolute_paper"] == 42.46e6
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
+    with pytest.raises(SystemExit, match=r"^isda: .*No such file or directory"):
+        main(["networks", "--json", str(tmp_path / "missing" / "networks.json")])
+
+
+def test_a_misspelt_command_suggests_the_right_one():
+    with pytest.raises(SystemExit, match=r"^isda: no command 'netwroks'; did you mean 'networks'\?$"):
+        main(["netwroks"])
+
+
+def test_a_command_like_no_other_lists_the_commands():
+    with pytest.raises(SystemExit, match="no command 'qqq'; there are data, networks"):
+        main(["qqq"])
+
+
+def test_a_misspelt_option_suggests_the_right_one(capsys):
+    with pytest.raises(SystemExit):
+        main(["networks", "--jsn", "x"])
+    assert "--json" in capsys.readouterr().err
+
+
+def test_help_names_every_command_and_imports_no_heavy_library():
+    script = """
+import sys
+from isda.cli import main
+try:
+    main(["--help"])
+finally:
+    heavy = {"torchvision", "timm", "sklearn", "matplotlib", "rich.table"} & set(sys.modules)
+    print("heavy:", sorted(heavy))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "networks" in run.stdout
+    assert "data" in run.stdout
+    assert "heavy: []" in run.stdout
+
+
+def test_the_package_runs_as_a_module():
+    run = subprocess.run(
+        [sys.executable, "-m", "isda", "networks", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--json FILE" in run.stdout
