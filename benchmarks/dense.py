@@ -1,6 +1,6 @@
 """The published formulation, written from the equations as lean as it can be without changing its shape.
 
-Statistics spread the features over an N x C x A tensor (eqs. (ave), (cv), (sum)); the loss builds the N x C x A weight
+Statistics spread the features over an N x C x A tensor (eqs. (1) to (3)); the loss builds the N x C x A weight
 differences of Prop. 1 and gathers one covariance per sample. This is what the benchmarks compare against.
 """
 

@@ -38,13 +38,21 @@ def check_rows(features: Tensor, targets: Tensor, feature_dim: int) -> None:
         raise ValueError(f"targets must have shape ({len(features)},) to match features, got {shape_of(targets)}")
 
 
-def check_labels_dtype(targets: Tensor) -> None:
+def check_labels_dtype(targets: Tensor, name: str = "targets") -> None:
     """Class indices are integers."""
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise ValueError(f"targets must hold integer class indices, got {targets.dtype}")
+        raise ValueError(f"{name} must hold integer class indices, got {targets.dtype}")
 
 
-def label_error(targets: Tensor, num_classes: int, ignore_index: int | None = None) -> str | None:
+def check_mask(mask: Tensor | None, length: int) -> None:
+    """A mask says yes or no for every row."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (length,)):
+        raise ValueError(f"mask must be bool of shape ({length},), got {mask.dtype} of shape {shape_of(mask)}")
+
+
+def label_error(
+    targets: Tensor, num_classes: int, ignore_index: int | None = None, name: str = "targets"
+) -> str | None:
     """A message naming the first label outside 0..C-1 (other than ``ignore_index``), or None. Reads the device."""
     if targets.numel() == 0:
         return None
@@ -59,7 +67,7 @@ def label_error(targets: Tensor, num_classes: int, ignore_index: int | None = No
     labels = targets[outside]
     also = "" if ignore_index is None else f" or ignore_index={ignore_index}"
     return (
-        f"targets must lie in 0..{num_classes - 1}{also}, got {int(labels[0])} "
+        f"{name} must lie in 0..{num_classes - 1}{also}, got {int(labels[0])} "
         f"({len(labels)} of {targets.numel()} labels are out of range)"
     )
 

@@ -32,10 +32,7 @@ def gather_rows(rows: Tensor, sizes: list[int], group: dist.ProcessGroup | None)
     return torch.cat([part[:size] for part, size in zip(everyone, sizes, strict=True)])
 
 
-def broadcast_from(tensors: list[Tensor], rank: int, group: dist.ProcessGroup | None) -> list[Tensor]:
-    """The tensors of process ``rank`` (within the group), on every process."""
+def broadcast_from(tensor: Tensor, rank: int, group: dist.ProcessGroup | None) -> None:
+    """Overwrite the tensor on every process by that of process ``rank`` (within the group)."""
     source = rank if group is None else dist.get_global_rank(group, rank)
-    copies = [tensor.clone() for tensor in tensors]
-    for copy in copies:
-        dist.broadcast(copy, src=source, group=group)
-    return copies
+    dist.broadcast(tensor, src=source, group=group)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from isda import checks, distributed
 from isda.functional.grouping import Groups, group_rows
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def without_autocast(method: _Method) -> _Method:
+    """Run a method of a covariance model outside autocast, so that its products stay in the dtype of the statistics."""
+
+    @functools.wraps(method)
+    def wrapped(self: CovarianceModel, *args: Any, **settings: Any) -> Any:
+        with torch.autocast(self.count.device.type, enabled=False):
+            return method(self, *args, **settings)
+
+    return cast(_Method, wrapped)
 
 
 class CovarianceModel(nn.Module, ABC):
@@ -22,6 +38,10 @@ class CovarianceModel(nn.Module, ABC):
 
     count: Tensor
     """(C,) number of features seen per class, int64."""
+    sync: bool = True
+    """Whether updates are shared between the processes of torch.distributed when it is running."""
+    process_group: dist.ProcessGroup | None = None
+    """The processes that share them; None for all."""
 
     def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
@@ -112,6 +132,7 @@ class CovarianceModel(nn.Module, ABC):
         super()._apply(keep_precision, recurse)
         return self
 
+    @without_autocast
     def margin_variance(self, weight: Tensor, classes: Tensor | Sequence[int]) -> Tensor:
         """R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k]: the variance of the margin z_j - z_y.
 
@@ -125,9 +146,10 @@ class CovarianceModel(nn.Module, ABC):
             (K, C).
         """
         self.check_weight(weight)
-        classes = torch.as_tensor(classes, dtype=torch.int64, device=weight.device)
+        classes = self._class_indices(classes, "classes", weight.device)
         return self.margins(self.as_statistics(weight), self.matrix_index(classes), classes)
 
+    @without_autocast
     def sample(
         self,
         targets: Tensor | Sequence[int],
@@ -152,22 +174,33 @@ class CovarianceModel(nn.Module, ABC):
         Returns:
             (N, n, A).
         """
-        targets = torch.as_tensor(targets, device=self.count.device)
-        message = checks.label_error(targets, self.num_classes)
-        if message is not None:
-            raise ValueError(message)
+        targets = self._class_indices(targets, "targets", self.count.device)
+        if int(n) != n or n < 1:
+            raise ValueError(f"n must be a positive integer, got {n!r}")
+        if not 0 <= strength < math.inf:
+            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        if features is not None:
+            checks.check_rows(features, targets, self.feature_dim)
         with torch.no_grad():
             draws = self.directions(targets, n, generator) * math.sqrt(strength)
-        if features is None:
-            return draws
-        checks.check_rows(features, targets, self.feature_dim)
-        return self.as_statistics(features).unsqueeze(1) + draws
+        return draws if features is None else self.as_statistics(features).unsqueeze(1) + draws
 
     def check_weight(self, weight: Tensor) -> None:
         """Raise ValueError unless ``weight`` is (C, A)."""
         if tuple(weight.shape) != (self.num_classes, self.feature_dim):
             expected = f"({self.num_classes}, {self.feature_dim})"
             raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
+
+    def _class_indices(self, classes: Tensor | Sequence[int], name: str, device: torch.device) -> Tensor:
+        """Class indices as an int64 tensor; their range is checked where that makes no device wait."""
+        indices = torch.as_tensor(classes, device=device)
+        checks.check_labels_dtype(indices, name)
+        if indices.ndim != 1:
+            raise ValueError(f"{name} must have one dimension, got shape {checks.shape_of(indices)}")
+        message = checks.label_error(indices, self.num_classes, name=name) if device.type == "cpu" else None
+        if message is not None:
+            raise ValueError(message)
+        return indices.long()
 
     def groups(self, classes: Tensor) -> Groups:
         """Rows grouped by the matrix that their class uses."""
@@ -176,17 +209,48 @@ class CovarianceModel(nn.Module, ABC):
     @torch.no_grad()
     def _count_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
-        checks.check_rows(features, targets, self.feature_dim)
+        self._check_rows(features, targets, mask)
+        targets = targets.long()
         kept = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
+        message = None
         if self.validate and targets.device.type == "cpu":
             message = checks.label_error(targets[kept], self.num_classes) or checks.finite_error(features[kept])
-            if message is not None:
-                raise ValueError(message)
+        self._announce(len(features), message)
         kept = kept & (targets >= 0) & (targets < self.num_classes)
         seen = torch.zeros_like(self.count).index_add_(0, torch.where(kept, targets, 0), kept.to(torch.int64))
-        if distributed.world_size() > 1:
-            torch.distributed.all_reduce(seen)
+        if self._world_size() > 1:
+            dist.all_reduce(seen, group=self.process_group)
         self.count += seen
+
+    # -- many processes ----------------------------------------------------------------------------------------------
+
+    def _world_size(self) -> int:
+        return distributed.world_size(self.process_group) if self.sync else 1
+
+    def _announce(self, rows: int, message: str | None) -> list[int]:
+        """How many rows every process brings to an update; raises on all of them if one has an error message."""
+        header = [[rows, int(message is not None)]]
+        if self._world_size() > 1:
+            header = distributed.exchange_counts(header[0], self.count.device, self.process_group)
+        failed = [rank for rank, (_, bad) in enumerate(header) if bad]
+        if failed:
+            raise ValueError(message or f"bad input on process {failed[0]}; statistics were not changed")
+        return [size for size, _ in header]
+
+    def withdraw(self) -> None:
+        """Tell the processes that are about to share an update that this one has bad input: they raise too."""
+        if self._world_size() > 1:
+            distributed.exchange_counts([0, 1], self.count.device, self.process_group)
+
+    def _check_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+        try:
+            checks.check_rows(features, targets, self.feature_dim)
+            checks.check_mask(mask, len(features))
+            if len(features) == 0:
+                raise ValueError("features must hold at least one row, got an empty batch")
+        except ValueError:
+            self.withdraw()
+            raise
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         mine = (type(self).__name__, self.num_classes, self.feature_dim)

@@ -30,10 +30,12 @@ class FullCovariance(OnlineCovariance):
     """
 
     scatter: Tensor
+    shared = False
+    """Whether one matrix serves all classes."""
 
     def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
         device, dtype = torch.device(settings.get("device") or "cpu"), statistics_dtype(settings.get("dtype"))
-        check_full_fits(num_classes, feature_dim, dtype.itemsize, device)
+        check_full_fits(1 if self.shared else num_classes, feature_dim, dtype.itemsize, device)
         super().__init__(num_classes, feature_dim, **settings)
         shape = (self.num_matrices, self.feature_dim, self.feature_dim)
         self.register_buffer("scatter", torch.zeros(shape, dtype=dtype, device=device))

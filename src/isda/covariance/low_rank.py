@@ -26,7 +26,7 @@ class LowRankCovariance(OnlineCovariance):
     Args:
         num_classes: C.
         feature_dim: A.
-        rank: r, the directions that survive when a sketch is shrunk.
+        rank: r, half the rows of a sketch; its error is at most the trace of the covariance / (r + 1).
         **settings: see OnlineCovariance.
     """
 

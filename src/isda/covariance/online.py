@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from isda import checks, distributed
-from isda.covariance.base import CovarianceModel, statistics_dtype
+from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
 from isda.functional.grouping import Groups, chunks
 from isda.functional.moments import absorb_means
 
 
 class OnlineCovariance(CovarianceModel):
-    """Base of the models that learn Sigma_c from the features they see (paper eqs. (ave), (cv), (sum)).
+    """Base of the models that learn Sigma_c from the features they see (paper eqs. (1) to (3)).
 
     Args:
         num_classes: C.
@@ -113,6 +113,7 @@ class OnlineCovariance(CovarianceModel):
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
+    @without_autocast
     @torch.no_grad()
     def update(
         self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
@@ -123,18 +124,15 @@ class OnlineCovariance(CovarianceModel):
         With several processes every one of them calls this with its own rows, and all end with the statistics of the
         concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
         """
-        checks.check_rows(features, targets, self.feature_dim)
-        if len(features) == 0:
-            raise ValueError("features must hold at least one row, got an empty batch")
-        features = self.as_statistics(features.detach())
-        world = distributed.world_size(self.process_group) if self.sync else 1
-        if world > 1:
+        self._check_rows(features, targets, mask)
+        features, targets = self.as_statistics(features.detach()), targets.long()
+        if self._world_size() > 1:
             if mask is not None:
                 features, targets = features[mask], targets[mask]
             self._update_together(features, targets)
         elif features.device.type == "cpu":
             if mask is not None:
-                features, targets = features[mask], targets[mask]
+                features, targets, groups = features[mask], targets[mask], None
             message = self._first_error(features, None if groups is not None else targets)
             if message is not None:
                 raise ValueError(message)
@@ -162,13 +160,7 @@ class OnlineCovariance(CovarianceModel):
 
     def _update_together(self, features: Tensor, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
-        message = self._first_error(features, targets)
-        own = [len(features), message is not None]
-        header = distributed.exchange_counts(own, features.device, self.process_group)
-        failed = [rank for rank, (_, bad) in enumerate(header) if bad]
-        if failed:
-            raise ValueError(message or f"bad rows on process {failed[0]}; statistics were not changed")
-        sizes = [size for size, _ in header]
+        sizes = self._announce(len(features), self._first_error(features, targets))
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():
@@ -176,23 +168,21 @@ class OnlineCovariance(CovarianceModel):
             labels = distributed.gather_rows(targets, sizes, self.process_group)
             self._learn(everything, labels, None)
         else:
-            self._learn_from_statistics(features, targets, len(sizes))
+            self._learn_from_statistics(features, targets)
 
-    def _learn_from_statistics(self, features: Tensor, targets: Tensor, world: int) -> None:
-        local = self._like()
+    def _learn_from_statistics(self, features: Tensor, targets: Tensor) -> None:
+        local, theirs = self._like(), self._like()
         if len(features):
             local._learn(features, targets, None)
-        names = sorted(dict(local.named_buffers()))
-        mine = [local.get_buffer(name) for name in names]
         if self.decay is not None:
             seen = local.weight_of(torch.arange(self.num_matrices, device=self.offset.device))
             dist.all_reduce(seen, group=self.process_group)
             self._forget(seen > 0)
-        for rank in range(world):
-            theirs = distributed.broadcast_from(mine, rank, self.process_group)
-            for name, tensor in zip(names, theirs, strict=True):
-                local.get_buffer(name).copy_(tensor)
-            self.merge(local)
+        for rank in range(self._world_size()):
+            for name, buffer in theirs.named_buffers():
+                buffer.copy_(local.get_buffer(name))
+                distributed.broadcast_from(buffer, rank, self.process_group)
+            self.merge(theirs)
 
     def _like(self) -> OnlineCovariance:
         """An empty model of the same shape and settings for one batch of one process."""
@@ -238,10 +228,11 @@ class OnlineCovariance(CovarianceModel):
     def _forget(self, present: Tensor) -> None:
         assert self.decay is not None
         assert self.effective is not None
-        factors = torch.where(present, self.decay, 1.0).to(self.dtype)
+        factors = torch.ones_like(self.effective).masked_fill_(present, self.decay)
         self.effective *= factors
         self._scale(factors)
 
+    @without_autocast
     @torch.no_grad()
     def merge(self, other: CovarianceModel) -> None:
         """Absorb everything that ``other``, a model of the same kind and shape, has seen."""
@@ -259,6 +250,12 @@ class OnlineCovariance(CovarianceModel):
         self.count += other.count
         if self.effective is not None:
             self.effective += new
+
+    def _check_same_kind(self, other: CovarianceModel) -> None:
+        super()._check_same_kind(other)
+        assert isinstance(other, OnlineCovariance)
+        if self.decay is None and other.decay is not None:
+            raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {other.decay}")
 
     @abstractmethod
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:

@@ -22,6 +22,8 @@ class SharedCovariance(FullCovariance):
         (tensor([[4.]]), tensor([[4.]]))
     """
 
+    shared = True
+
     @property
     def num_matrices(self) -> int:
         """One matrix serves all classes."""

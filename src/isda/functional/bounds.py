@@ -6,7 +6,7 @@ wbar = sum_k t_k w_k,
     E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
 
 for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
-F is convex in t; a few damped Newton steps along softmax - t from there, keeping the best value seen, give the "tilted"
+F is convex in t; a few line searches along softmax - t from there, keeping the best value seen, give the "tilted"
 bound, which is never looser. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
 """
 
@@ -23,6 +23,7 @@ from isda.functional.grouping import Groups
 from isda.functional.quadratic import centred
 
 TILT_STEPS = 3
+LINE_STEPS = 4
 
 
 class Covariances(Protocol):
@@ -132,8 +133,7 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
     """Weights t on the simplex that make F(t) small; F of the result is never above F(start).
 
     F has the gradient lambda K (t - s) with K = W Sigma W' and s the softmax of the tilted logits, so s - t is a
-    descent direction; along it the Newton step is q / (q + lambda Var_s(u)) with u = K (s - t), q = (s - t).u. One
-    product with K per step.
+    descent direction. One product with K per step.
 
     Args:
         logits: (N, C).
@@ -158,12 +158,30 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
             break
         softmax = torch.softmax(tilted, 1)
         direction, change = softmax - tilt, tables.product(softmax) - cross
-        slope = (direction * change).sum(1)
-        centre = (softmax * change).sum(1, keepdim=True)
-        curvature = slope + strength * (softmax * (change - centre).square()).sum(1)
-        length = torch.where(slope > 0, slope / curvature, 0).unsqueeze(1)
+        length = _line_minimum(tilted, tilt, direction, change, strength)
         tilt, cross = tilt + length * direction, cross + length * change
     return best
+
+
+def _line_minimum(tilted: Tensor, tilt: Tensor, direction: Tensor, change: Tensor, strength: float) -> Tensor:
+    """(N, 1) length x in [0, 1] that makes F(t + x d) small, for d = s - t and u = K d = ``change``.
+
+    F is logsumexp(tilted - lambda x u) + lambda (x t.u + x^2/2 d.u) up to a constant, so that the search needs no
+    product with K. Newton steps alone overshoot where lambda u is large, and cycle: they are kept within a bracket.
+    The search ends where F is three times flatter than at the start.
+    """
+    slope, offset = (direction * change).sum(1, keepdim=True), (tilt * change).sum(1, keepdim=True)
+    length, low, high = torch.zeros_like(slope), torch.zeros_like(slope), torch.ones_like(slope)
+    for _ in range(LINE_STEPS):
+        softmax = torch.softmax(tilted - strength * length * change, 1)
+        centre = (softmax * change).sum(1, keepdim=True)
+        gradient = offset + length * slope - centre
+        curvature = slope + strength * (softmax * (change - centre).square()).sum(1, keepdim=True)
+        low, high = torch.where(gradient < 0, length, low), torch.where(gradient < 0, high, length)
+        newton = length - gradient / curvature
+        inside = torch.where((newton > low) & (newton < high), newton, (low + high) / 2)
+        length = torch.where(gradient.abs() > 0.3 * slope, inside, length)
+    return torch.where(slope > 0, length, 0)
 
 
 def tilted_variance(

@@ -24,7 +24,7 @@ def tilted_consistency(
 
 
 def jensen_consistency(logits: Tensor, weight: Tensor, covariance: Covariances, strength: float) -> Tensor:
-    """(N,) sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k], eq. (20).
+    """(N,) sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k], eq. (15).
 
     p is the detached prediction and Sigma that of its class. The N x C x C terms are worked through in chunks; those
     that would not stay within the workspace are made again in the backward pass.

@@ -24,8 +24,8 @@ class Groups:
     """The rows of a batch grouped by class.
 
     Attributes:
-        classes: (K,) distinct class indices, ascending. On a device that would have to wait for the host to learn K,
-            K is min(num_classes, N) and the classes that do not occur fill up the end.
+        classes: (K,) distinct class indices. On a device that would have to wait for the host to learn K, K is
+            min(num_classes, N) and some of the classes do not occur.
         slot: (N,) position of each row's class in ``classes``.
     """
 
@@ -74,12 +74,14 @@ def group_rows(targets: Tensor, num_classes: int, *, exact: bool | None = None) 
         present[labels] = True
         slots = np.cumsum(present)[labels] - 1
         return Groups(torch.from_numpy(np.flatnonzero(present)), torch.from_numpy(slots))
+    if not exact and num_classes <= len(targets):
+        return Groups(torch.arange(num_classes, device=targets.device), targets)
     seen = torch.zeros(num_classes, dtype=torch.bool, device=targets.device)
     seen[targets] = True
     if exact:
         classes = seen.nonzero().squeeze(1)
     else:
-        classes = torch.argsort(seen.logical_not().to(torch.int8), stable=True)[: min(num_classes, len(targets))]
+        classes = torch.argsort(seen.logical_not().to(torch.int8), stable=True)[: len(targets)]
     return Groups(classes, (seen.cumsum(0) - 1)[targets])
 
 

@@ -1,4 +1,4 @@
-"""Class-conditional first and second moments of a stream of features, eqs. (ave), (cv) and (sum) of the paper.
+"""Class-conditional first and second moments of a stream of features, eqs. (1) to (3) of the paper.
 
 The state of a class is its count n, its mean and its scatter M2 = n * Sigma. A batch with m rows of the class, batch
 mean b and centred rows Xc changes it by

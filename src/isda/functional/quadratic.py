@@ -139,8 +139,9 @@ class _Projected:
         self.unchanged = Unchanged(matrices)
         (num_classes, dim), length = weight.shape, len(groups)
         self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
-        self.whole = length == len(matrices) and bool((groups[1:] > groups[:-1]).all())
-        self.loop = dim >= LOOP_FROM_DIM and weight.device.type == "cpu" and not self.whole
+        on_host = weight.device.type == "cpu"  # elsewhere a look at the groups would be a synchronisation
+        self.whole = on_host and length == len(matrices) and bool((groups[1:] > groups[:-1]).all())
+        self.loop = on_host and dim >= LOOP_FROM_DIM and not self.whole
         row_bytes = max(num_classes, dim) * dim * weight.element_size()
         self.step = 1 if self.loop else min(length, rows_per_chunk(row_bytes))
         kept = length if self.fits else self.step

@@ -43,14 +43,14 @@ def explicit_loss(
         bias: (C,) or None.
         strength: lambda.
     """
-    augmented = features.unsqueeze(1) + math.sqrt(strength) * directions
+    augmented = features.unsqueeze(1) + strength**0.5 * directions
     logits = F.linear(augmented, weight, bias)
     return F.cross_entropy(logits.flatten(0, 1), targets.repeat_interleave(directions.shape[1]))
 
 
 @torch.no_grad()
 def monte_carlo(logits: Tensor, targets: Tensor, directions: Tensor, weight: Tensor, strength: float) -> Estimate:
-    """The expected cross-entropy over augmented features, eqs. (6) and (19), estimated from draws.
+    """The expected cross-entropy over augmented features, eqs. (6) and (14), estimated from draws.
 
     E[-q.z~ + logsumexp(z~)] with z~ = z + sqrt(strength) * W direction; q is one-hot(targets), or the rows of
     ``targets`` when they are distributions (the prediction p, for the consistency loss). Antithetic pairs

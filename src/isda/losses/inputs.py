@@ -47,10 +47,7 @@ class Batch(NamedTuple):
 def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | None, weight: Tensor) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
     num_classes, dim = settings.num_classes, settings.feature_dim
-    if logits.ndim < 2 or logits.shape[1] != num_classes:
-        raise ValueError(f"logits must have shape (N, {num_classes}, ...), got {checks.shape_of(logits)}")
-    if logits.numel() == 0:
-        raise ValueError(f"logits must hold at least one sample, got an empty batch {checks.shape_of(logits)}")
+    check_logits(settings, logits)
     weight = plain_weight(weight)
     if weight.shape != (num_classes, dim):
         raise ValueError(f"weight must have shape ({num_classes}, {dim}), got {checks.shape_of(weight)}")
@@ -62,6 +59,7 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
         features = as_rows(features)
     if is_soft(targets):
         return Batch(logits, targets, weight, features, targets.argmax(1).flatten(), None, grid)
+    targets = targets.long()
     clean = _labels_are_clean(settings, targets)
     labels = targets if logits.ndim == 2 else resize_labels(targets, grid).flatten()
     if clean:
@@ -69,6 +67,16 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
     counts = labels != settings.ignore_index
     # On a GPU labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
     return Batch(logits, targets, weight, features, labels.masked_fill(~counts, 0), counts, grid)
+
+
+def check_logits(settings: Settings, logits: Tensor) -> None:
+    """Floating point logits (N, C, ...) of at least one sample."""
+    if logits.ndim < 2 or logits.shape[1] != settings.num_classes:
+        raise ValueError(f"logits must have shape (N, {settings.num_classes}, ...), got {checks.shape_of(logits)}")
+    if logits.numel() == 0:
+        raise ValueError(f"logits must hold at least one sample, got an empty batch {checks.shape_of(logits)}")
+    if not logits.is_floating_point():
+        raise ValueError(f"logits must be floating point, got {logits.dtype}")
 
 
 def _labels_are_clean(settings: Settings, targets: Tensor) -> bool:
@@ -112,6 +120,8 @@ def _check_targets(logits: Tensor, targets: Tensor) -> None:
         raise ValueError(
             f"targets must have shape {expected} for logits {checks.shape_of(logits)}, got {checks.shape_of(targets)}"
         )
+    if targets.numel() == 0:
+        raise ValueError(f"targets must hold at least one label, got {checks.shape_of(targets)}")
 
 
 def _check_features(logits: Tensor, targets: Tensor, features: Tensor, dim: int) -> None:
@@ -120,6 +130,8 @@ def _check_features(logits: Tensor, targets: Tensor, features: Tensor, dim: int)
         raise ValueError(
             f"features must have shape {expected} for logits {checks.shape_of(logits)}, got {checks.shape_of(features)}"
         )
+    if features.numel() == 0:
+        raise ValueError(f"features must hold at least one row, got {checks.shape_of(features)}")
     if not features.is_floating_point():
         raise ValueError(f"features must be floating point, got {features.dtype}")
     if is_soft(targets) and features.shape[2:] != logits.shape[2:]:

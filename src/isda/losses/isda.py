@@ -8,14 +8,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable, without its 1.5 s of imports up front
 
 from isda import checks
-from isda.attach import Recorder, find_classifier, record_inputs
+from isda.attach import Recorder, find_classifier, in_backward, record_inputs, weight_of
 from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
-from isda.losses.inputs import Batch, check_batch, plain_weight
+from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import bound_loss, is_soft
@@ -91,16 +92,23 @@ class ISDALoss(nn.Module):
             raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
         if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
             raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+        if int(tilt_steps) != tilt_steps or tilt_steps < 0:
+            raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
         if isinstance(covariance, str):
             factory = {"device": device, "dtype": dtype}
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
+        elif not isinstance(covariance, CovarianceModel):
+            raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")
+        elif covariance_settings:
+            names = ", ".join(covariance_settings)
+            raise ValueError(f"{names} cannot be set here when covariance is a model already made; set it there")
         elif (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
             sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
             raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
         self.covariance = covariance
         self.covariance.validate = validate
-        self.num_classes, self.feature_dim = num_classes, feature_dim
+        self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
         self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
         self.tilt_steps, self.align_corners, self.validate = tilt_steps, align_corners, validate
         self.register_buffer("class_weight", class_weight)
@@ -122,7 +130,8 @@ class ISDALoss(nn.Module):
     ) -> ISDALoss:
         """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
 
-        ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss.
+        ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
+        in eval mode: the rest of a training script, validation included, stays as it was.
 
         Args:
             model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
@@ -132,9 +141,10 @@ class ISDALoss(nn.Module):
             **settings: see ISDALoss.
         """
         head = find_classifier(model, classifier)
-        weight = head.weight
-        settings = {"device": weight.device, "dtype": weight.dtype, **settings}
-        criterion = cls(weight.shape[0], weight.shape[1], lambda_0, total_steps, **settings)
+        trained = next(head.parameters())
+        settings = {"device": trained.device, "dtype": trained.dtype, **settings}
+        num_classes, feature_dim = weight_of(head).shape[:2]
+        criterion = cls(num_classes, feature_dim, lambda_0, total_steps, **settings)
         criterion._recorder = record_inputs(head)
         return criterion
 
@@ -159,6 +169,7 @@ class ISDALoss(nn.Module):
             raise ValueError(f"advance_every must be a positive integer, got {value!r}")
         self.schedule.advance_every = int(value)
 
+    @_disable_dynamo
     def forward(
         self,
         logits: Tensor,
@@ -181,20 +192,25 @@ class ISDALoss(nn.Module):
             self._forget_recorded()
             return self._cross_entropy(logits, targets)
         recomputing = in_backward()
-        if strength is None:
-            strength = self._last_strength if recomputing else self.strength
-            moves = True
-        else:
-            strength, moves = float(strength), False
-            if not strength >= 0 or strength == float("inf"):
-                raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
-        if features is None and weight is None and self._recorder is None and self.schedule.lambda_0 == 0:
+        moves = strength is None
+        if recomputing and strength is None:
+            strength = self._last_strength
+        strength = self._chosen_strength(strength)
+        if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
             return self._cross_entropy(logits, targets)
-        features, weight = self._recorded(logits, features, weight)
-        batch = check_batch(self, logits, targets, features, weight)
+        try:
+            features, weight = self._recorded(logits, features, weight)
+            if features is None:
+                return self._evaluate(logits, targets)
+            batch = check_batch(self, logits, targets, features, weight)
+        except ValueError:
+            if not recomputing:
+                self.covariance.withdraw()
+            raise
         # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice.
         groups = self._groups(batch)
-        if not recomputing and batch.features is not None:
+        if not recomputing:
+            assert batch.features is not None
             self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=groups)
         loss = self._loss(batch, groups, strength)
         if not recomputing:
@@ -203,6 +219,7 @@ class ISDALoss(nn.Module):
                 self.schedule.advance()
         return loss
 
+    @_disable_dynamo
     def consistency(
         self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None, bound: str | None = None
     ) -> Tensor:
@@ -220,11 +237,10 @@ class ISDALoss(nn.Module):
         bound = self.bound if bound is None else checks.check_choice("bound", bound, _BOUNDS)
         if weight is None:
             _, weight = self._recorded(logits, None, None)
-        strength = self.strength if strength is None else float(strength)
+        strength = self._chosen_strength(strength)
         weight = plain_weight(weight)
         self.covariance.check_weight(weight)
-        if logits.ndim < 2 or logits.shape[1] != self.num_classes or len(logits) == 0:
-            raise ValueError(f"logits must have shape (N, {self.num_classes}, ...), got {checks.shape_of(logits)}")
+        check_logits(self, logits)
         with torch.autocast(logits.device.type, enabled=False):
             rows, weight = self.covariance.as_statistics(as_rows(logits)), self.covariance.as_statistics(weight)
             if bound == "tilted":
@@ -235,6 +251,7 @@ class ISDALoss(nn.Module):
             return as_maps(loss.unsqueeze(1), logits).squeeze(1)
         return loss.mean() if self.reduction == "mean" else loss.sum()
 
+    @_disable_dynamo
     def augmented_logits(
         self, logits: Tensor, targets: Tensor, *, weight: Tensor | None = None, strength: float | None = None
     ) -> Tensor:
@@ -250,11 +267,21 @@ class ISDALoss(nn.Module):
         """
         if weight is None:
             _, weight = self._recorded(logits, None, None)
-        strength = self.strength if strength is None else float(strength)
+        strength = self._chosen_strength(strength)
         batch = check_batch(self, logits, targets, None, weight)
-        return self._augment(batch, self._groups(batch), strength)
+        with torch.autocast(logits.device.type, enabled=False):
+            return self._augment(batch, self._groups(batch), strength)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
+
+    def _chosen_strength(self, strength: float | None) -> float:
+        """The lambda of one call: as given, or the schedule's."""
+        if strength is None:
+            return self.strength
+        strength = float(strength)
+        if not strength >= 0 or strength == float("inf"):
+            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        return strength
 
     def _groups(self, batch: Batch) -> Groups | None:
         """The rows by class; None where labels may still be out of range, as on a GPU."""
@@ -303,14 +330,27 @@ class ISDALoss(nn.Module):
             variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
         return augmented_logits(logits, variance, strength)
 
+    def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
+        if logits.requires_grad:
+            warnings.warn(
+                "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
+                "validate under torch.no_grad(), or train with the classifier in training mode",
+                UserWarning,
+                stacklevel=2,
+            )
+        return self._cross_entropy(logits, targets)
+
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        if logits.ndim > 2 and not is_soft(targets):
+        soft = is_soft(targets)
+        if logits.ndim > 2 and not soft:
             logits = resize_logits(logits, targets.shape[1:], self.align_corners)
         return F.cross_entropy(
             logits,
-            targets,
+            targets if soft else targets.long(),
             weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
-            ignore_index=self.ignore_index,
+            # Distributions have no label to ignore, and torch refuses an ignore_index >= 0 beside them.
+            ignore_index=-100 if soft else self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
@@ -332,16 +372,16 @@ class ISDALoss(nn.Module):
             )
 
     def _recorded(self, logits: Tensor, features: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Features and weight as given, or as the attached classifier recorded them."""
-        if weight is not None and (features is not None or self._recorder is None):
+        """Features and weight as given, or as the attached classifier recorded them: no features in eval mode."""
+        if weight is not None and features is not None:
             return features, weight
         if self._recorder is None:
-            missing = "weight" if features is not None else "features and weight"
+            missing = " and ".join(n for n, given in (("features", features), ("weight", weight)) if given is None)
             raise ValueError(
                 f"{missing} must be given, for example criterion(logits, targets, features=features, "
                 "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
             )
-        record = self._recorder.take(logits)
+        record = self._recorder.take(logits, verify=self.validate)
         return record.rows_for(logits) if features is None else features, record.weight if weight is None else weight
 
     def _forget_recorded(self) -> None:
@@ -352,8 +392,3 @@ class ISDALoss(nn.Module):
         """Show the settings in repr()."""
         schedule = self.schedule
         return f"lambda_0={schedule.lambda_0}, total_steps={schedule.total_steps}, bound={self.bound!r}"
-
-
-def in_backward() -> bool:
-    """Whether autograd is running a backward pass right now: a forward in it is a recomputation."""
-    return torch._C._current_graph_task_id() != -1

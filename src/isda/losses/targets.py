@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -35,20 +34,23 @@ def bound_loss(
     """
     num_classes = plain.shape[1]
     weight = plain.new_ones(num_classes) if class_weight is None else class_weight.to(plain.dtype)
+    total = torch.logsumexp(augmented, 1)
     if is_soft(targets):
-        share, valid = targets.to(plain.dtype), None
-        normaliser = plain.new_tensor(float(plain.numel() // num_classes))
+        share = targets.to(plain.dtype) * (1 - label_smoothing) + label_smoothing / num_classes
+        share = share * weight.view(1, -1, *[1] * (plain.ndim - 2))
+        loss = share.sum(1) * total - (share * plain).sum(1)
+        normaliser = plain.new_tensor(float(loss.numel()))
     else:
+        # Class by class only where smoothing asks for it: at label resolution a (N, C, H, W) tensor is a large one.
         valid = targets != ignore_index
         labels = torch.where(valid, targets, 0)
-        share = F.one_hot(labels, num_classes).movedim(-1, 1).to(plain.dtype)
-        normaliser = (weight[labels] * valid).sum()
-    if label_smoothing:
-        share = share * (1 - label_smoothing) + label_smoothing / num_classes
-    share = share * weight.view(1, -1, *[1] * (plain.ndim - 2))
-    loss = share.sum(1) * torch.logsumexp(augmented, 1) - (share * plain).sum(1)
-    if valid is not None:
+        own = weight[labels]
+        loss = (1 - label_smoothing) * own * (total - plain.gather(1, labels.unsqueeze(1)).squeeze(1))
+        if label_smoothing:
+            spread = weight.sum() * total - torch.tensordot(plain, weight, dims=([1], [0]))
+            loss = loss + label_smoothing / num_classes * spread
         loss = torch.where(valid, loss, 0)
+        normaliser = (own * valid).sum()
     if reduction == "none":
         return loss
     return loss.sum() / normaliser if reduction == "mean" else loss.sum()

@@ -1,0 +1,232 @@
+"""What attach cannot be right about is refused, with a message that says what to do, and the statistics stay empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attach_helpers import CLASSES, FEATURES, SmallNet, batch
+from torch import Tensor, nn
+
+from isda import ISDALoss
+from isda.attach import find_classifier
+
+BY_HAND = r"criterion\(logits, targets, features=\.\.\., weight=\.\.\.\)"
+
+
+def assert_untouched(criterion: ISDALoss) -> None:
+    assert not any(tensor.any() for tensor in criterion.state_dict().values())
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def test_data_parallel_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nn\.DataParallel.*use DistributedDataParallel"):
+        ISDALoss.attach(nn.DataParallel(SmallNet()))
+
+
+def test_replicas_of_data_parallel_are_refused_when_wrapped_later() -> None:
+    head = nn.Linear(FEATURES, CLASSES)
+    ISDALoss.attach(SmallNet(head))
+    replica = head._replicate_for_data_parallel()
+    replica.weight, replica.bias = head.weight, head.bias
+    with pytest.raises(ValueError, match=r"nn\.DataParallel.*use DistributedDataParallel"):
+        replica(torch.randn(2, FEATURES))
+
+
+class Cosine(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 16 * F.linear(F.normalize(x), F.normalize(self.weight))
+
+
+class Scaled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 4 * super().forward(x)
+
+
+class NeedsLabels(nn.Linear):
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        return super().forward(x) - F.one_hot(targets, CLASSES)
+
+
+class Adapted(nn.Linear):
+    """Starts as a plain layer and becomes another: low-rank adaptation."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.down, self.up = nn.Parameter(torch.randn(2, sizes[0])), nn.Parameter(torch.zeros(sizes[1], 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + x @ self.down.t() @ self.up.t()
+
+
+def replaced_forward(*sizes: int) -> nn.Linear:
+    head = nn.Linear(*sizes)
+    head.forward = lambda x: 2 * F.linear(x, head.weight, head.bias)
+    return head
+
+
+@pytest.mark.parametrize("make", [Cosine, Scaled, NeedsLabels, Adapted, replaced_forward], ids=lambda f: f.__name__)
+def test_heads_that_compute_something_else_are_refused(make: Callable[..., nn.Linear]) -> None:
+    with pytest.raises(ValueError, match=rf"model\.fc must be an nn.Linear or a 1x1 nn.Conv2d.*{BY_HAND}.*scale"):
+        ISDALoss.attach(SmallNet(make(FEATURES, CLASSES)))
+
+
+def test_a_subclass_that_computes_the_product_is_accepted() -> None:
+    class Same(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight.t() + self.bias
+
+    head = Same(FEATURES, CLASSES)
+    assert find_classifier(SmallNet(head)) is head
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [nn.Conv2d(4, 3, 3), nn.Conv2d(4, 4, 1, groups=2), nn.Conv2d(4, 3, 1, padding=1)],
+    ids=["3x3", "grouped", "padded"],
+)
+def test_other_convolutions_are_refused(convolution: nn.Conv2d) -> None:
+    with pytest.raises(ValueError, match=r"classifier must be an nn\.Linear or a 1x1 nn\.Conv2d, got Conv2d"):
+        ISDALoss.attach(nn.Sequential(convolution), classifier=convolution)
+
+
+def test_several_heads_are_refused() -> None:
+    class Distilled(SmallNet):
+        def get_classifier(self) -> tuple[nn.Module, nn.Module]:
+            return self.fc, self.fc
+
+    with pytest.raises(ValueError, match=r"get_classifier\(\) has 2 classifiers; pass the one to use as classifier="):
+        ISDALoss.attach(Distilled())
+    assert ISDALoss.attach(Distilled(), classifier="fc").num_classes == CLASSES
+
+
+def test_a_timm_model_without_classifier_is_refused() -> None:
+    import timm
+
+    model = timm.create_model("resnet10t", num_classes=0, pretrained=False)
+    with pytest.raises(ValueError, match="has no classifier"):
+        ISDALoss.attach(model)
+
+
+def test_two_conventional_names_are_refused() -> None:
+    model = SmallNet()
+    model.classifier = nn.Linear(CLASSES, CLASSES)
+    with pytest.raises(ValueError, match=r"model\.fc and model\.classifier both look like.*pass classifier="):
+        ISDALoss.attach(model)
+    assert ISDALoss.attach(model, classifier="fc").feature_dim == FEATURES
+
+
+class Nameless(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+
+def test_no_classifier_says_what_was_looked_at_and_how_to_pass_it() -> None:
+    with pytest.raises(ValueError) as error:
+        ISDALoss.attach(Nameless())
+    message = str(error.value)
+    for part in ("Nameless", "get_classifier()", "fc", "classifier", "head", "heads", "score", "nn.Sequential"):
+        assert part in message
+    assert "pass classifier=<layer or name>" in message
+    assert "first, second" in message
+
+
+def test_a_model_without_linear_layers_says_so() -> None:
+    with pytest.raises(ValueError, match=r"no classifier found in Sequential.*it has no linear layer"):
+        ISDALoss.attach(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
+
+
+def test_a_classifier_of_another_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="classifier must be a layer of the model, got another Linear"):
+        ISDALoss.attach(SmallNet(), classifier=SmallNet().fc)
+
+
+def test_a_misspelt_name_lists_the_layers_there_are() -> None:
+    with pytest.raises(ValueError, match=r"classifier must name a layer of the model, got 'haed'.*body\.0, fc"):
+        ISDALoss.attach(SmallNet(), classifier="haed")
+
+
+# -- logits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "operation"),
+    [
+        (lambda z: z * 30, "MulBackward0"),
+        (lambda z: z / 2, "DivBackward0"),
+        (lambda z: z.relu(), "ReluBackward0"),
+        (lambda z: z[:6], "SliceBackward0"),
+        (lambda z: z[torch.arange(11, -1, -1)], "IndexBackward0"),
+        (lambda z: torch.cat([z, z]), "CatBackward0"),
+        (lambda z: z.clone().mul_(2), "MulBackward0"),
+        (lambda z: F.log_softmax(z.view(12, CLASSES), 1), "LogSoftmaxBackward0"),
+        (lambda z: (3 * z).view(12, CLASSES), "MulBackward0"),
+    ],
+)
+def test_logits_changed_after_the_head_are_refused(change: Callable[[Tensor], Tensor], operation: str) -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    logits = change(model(x))
+    with pytest.raises(ValueError, match=rf"come from the classifier through {operation}.*{BY_HAND}"):
+        criterion(logits, y[: len(logits)] if len(logits) <= 12 else y.repeat(2))
+    assert_untouched(criterion)
+
+
+def test_a_part_changed_in_place_is_refused() -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    logits = model(x)
+    logits[:, 0] *= 2
+    with pytest.raises(ValueError, match=f"through torch::autograd::CopySlices.*{BY_HAND}"):
+        criterion(logits, y)
+
+
+def test_scaled_logits_are_refused_even_if_an_unlabelled_batch_waits() -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    logits = model(x) * 2
+    with torch.no_grad():
+        model(x)
+    with pytest.raises(ValueError, match="through MulBackward0"):
+        criterion(logits, y)
+
+
+def test_pooled_convolutional_logits_are_refused() -> None:
+    from torchvision.models import squeezenet1_1
+
+    model = squeezenet1_1(weights=None, num_classes=5)
+    criterion = ISDALoss.attach(model)
+    with pytest.raises(ValueError, match=rf"come from the classifier through MeanBackward1.*{BY_HAND}"):
+        criterion(model(torch.randn(2, 3, 64, 64)), torch.tensor([0, 1]))
+
+
+def test_rows_in_another_order_are_refused() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3)), torch.randn(5, 6, 4)
+    criterion = ISDALoss.attach(model)
+    with pytest.raises(ValueError, match=rf"the logits are not W a \+ b.*{BY_HAND}.*in the order of the logits"):
+        criterion(model(x).transpose(0, 1).reshape(-1, 3), torch.arange(30) % 3)
+    assert_untouched(criterion)
+
+
+def test_a_scale_that_no_graph_shows_is_refused() -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    with torch.no_grad():
+        logits = model(x)
+    with pytest.raises(ValueError, match=r"not W a \+ b of the classifier.*differ from it by 200%"):
+        criterion(logits, y)
+    assert_untouched(criterion)
+
+
+def test_logits_of_another_model_are_refused() -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    with pytest.raises(ValueError, match=r"no features were recorded for these logits \(12, 3\)"):
+        criterion(SmallNet()(x), y)
+    assert_untouched(criterion)

@@ -1,0 +1,74 @@
+"""Nothing of a training step grows like N x C x A, N x A x A or N x C x C: every tensor is seen as it is made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from isda import ISDALoss
+from isda.functional import workspace
+
+N, C, A = 256, 200, 512
+LIMIT = 64_000_000
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest storage that any operation reads or writes, apart from those of ``allowed`` tensors."""
+
+    def __init__(self, allowed):
+        super().__init__()
+        self.allowed = {tensor.untyped_storage().data_ptr() for tensor in allowed}
+        self.largest, self.where, self.operations = 0, "", 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.operations += 1
+        for leaf in tree_leaves((result, args, kwargs)):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in self.allowed:
+                size = leaf.untyped_storage().nbytes()
+                if size > self.largest:
+                    self.largest, self.where = size, f"{function} {tuple(leaf.shape)}"
+        return result
+
+
+def largest_of_a_step(name, bound, targets, monkeypatch):
+    """The largest tensor of forward and backward, and how many operations each of them ran."""
+    monkeypatch.setattr(workspace, "_spare", {})  # no scratch memory left over from other tests
+    generator = torch.Generator().manual_seed(0)
+    criterion = ISDALoss(C, A, lambda_0=0.5, covariance=name, bound=bound)
+    features = torch.randn(N, A, generator=generator)
+    weight = (torch.randn(C, A, generator=generator) / A**0.5).requires_grad_()
+    logits = (features @ weight.detach().T).requires_grad_()
+    criterion.covariance.update(features.flip(0), targets)
+    statistics = list(criterion.covariance.buffers())
+    with LargestTensor(statistics) as seen:
+        loss = criterion(logits, targets, features=features, weight=weight)
+        forward = seen.operations
+        loss.backward()
+    assert weight.grad.any()
+    return seen, forward
+
+
+@pytest.mark.parametrize("labels", ["random", "every class"])
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("name", ["full", "diagonal", "low_rank"])
+def test_no_tensor_above_64_megabytes_besides_the_statistics(name, bound, labels, monkeypatch):
+    targets = torch.randint(C, (N,), generator=torch.Generator().manual_seed(1))
+    if labels == "every class":
+        targets = torch.arange(N) % C
+    seen, forward = largest_of_a_step(name, bound, targets, monkeypatch)
+    assert forward > 10  # both halves were watched
+    assert seen.operations - forward > 5
+    assert seen.largest >= 4 * N * A  # it did see the features
+    assert seen.largest <= LIMIT, seen.where
+
+
+def test_the_watch_sees_a_backward_pass_that_is_too_large():
+    weight = torch.randn(C, A, requires_grad=True)
+    with LargestTensor([]) as seen:
+        # The published formulation: N x C x A differences.
+        loss = (weight.unsqueeze(0) - weight[torch.arange(N) % C].unsqueeze(1)).square().sum()
+        loss.backward()
+    assert seen.largest > LIMIT

@@ -1,0 +1,165 @@
+"""augmented_logits() for other criteria, and the warning about a variance term that swamps the logits."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from loss_oracles import (
+    COVARIANCES,
+    assert_same_state,
+    bilinear,
+    bound_rows,
+    class_covariances,
+    jensen_tilts,
+    maps_of,
+    nearest_labels,
+    normal,
+    rows_of,
+    state_of,
+)
+
+from isda import ISDALoss
+
+CLASSES, DIM, ROWS, STRENGTH = 4, 5, 9, 0.8
+LABELS = torch.arange(ROWS) % 3
+
+
+def learned_from(kind="full", bound="jensen", **settings):
+    criterion = ISDALoss(CLASSES, DIM, 1.0, covariance=kind, bound=bound, dtype=torch.float64, **settings)
+    features, labels = normal(15, DIM, seed=1), torch.arange(15) % CLASSES
+    criterion.covariance.update(features, labels)
+    return criterion, class_covariances("full", features, labels, CLASSES)
+
+
+def logits_and_weight():
+    return normal(ROWS, CLASSES, seed=2).requires_grad_(), normal(CLASSES, DIM, seed=3).requires_grad_()
+
+
+def test_values_equal_the_oracle():
+    criterion, sigmas = learned_from()
+    logits, weight = logits_and_weight()
+    augmented = criterion.augmented_logits(logits, LABELS, weight=weight, strength=STRENGTH)
+    expected = bound_rows(logits, weight, sigmas, LABELS, jensen_tilts(LABELS, CLASSES), STRENGTH)
+    torch.testing.assert_close(augmented, expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", COVARIANCES)
+def test_its_cross_entropy_is_the_jensen_loss(kind):
+    criterion, _ = learned_from(kind)
+    logits, weight = logits_and_weight()
+    features = normal(ROWS, DIM, seed=5)
+    loss = criterion(logits, LABELS, features=features, weight=weight, strength=STRENGTH)
+    again = F.cross_entropy(criterion.augmented_logits(logits, LABELS, weight=weight, strength=STRENGTH), LABELS)
+    torch.testing.assert_close(again, loss, atol=1e-12, rtol=0)
+    for ours, theirs in zip(
+        torch.autograd.grad(again, [logits, weight]), torch.autograd.grad(loss, [logits, weight]), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
+def test_tilted_its_logsumexp_less_the_own_logit_is_the_tilted_loss():
+    criterion, _ = learned_from(bound="tilted", reduction="none")
+    logits, weight = logits_and_weight()
+    loss = criterion(logits, LABELS, features=normal(ROWS, DIM, seed=5), weight=weight, strength=STRENGTH)
+    augmented = criterion.augmented_logits(logits, LABELS, weight=weight, strength=STRENGTH)
+    own = logits.gather(1, LABELS[:, None])[:, 0]
+    torch.testing.assert_close(torch.logsumexp(augmented, 1) - own, loss, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_ignored_rows_come_back_unchanged(bound):
+    criterion, _ = learned_from(bound=bound)
+    logits, weight = logits_and_weight()
+    targets = LABELS.clone()
+    targets[[0, 5]] = -100
+    augmented = criterion.augmented_logits(logits, targets, weight=weight, strength=STRENGTH)
+    assert torch.equal(augmented[[0, 5]], logits[[0, 5]])
+    rest = [1, 2, 3, 4, 6, 7, 8]
+    assert (augmented[rest] != logits[rest]).any(1).all()
+
+
+def test_pixels_get_the_variances_of_their_nearest_label():
+    criterion, sigmas = learned_from()
+    logits, weight = normal(2, CLASSES, 2, 3, seed=6), normal(CLASSES, DIM, seed=3)
+    targets = torch.randint(0, CLASSES, (2, 5, 7), generator=torch.Generator().manual_seed(7))
+    augmented = criterion.augmented_logits(logits, targets, weight=weight, strength=STRENGTH)
+    classes = nearest_labels(targets, 2, 3).flatten()
+    rows = bound_rows(rows_of(logits), weight, sigmas, classes, jensen_tilts(classes, CLASSES), STRENGTH)
+    torch.testing.assert_close(augmented, maps_of(rows, 2, 2, 3), atol=1e-10, rtol=0)
+    features = normal(2, DIM, 2, 3, seed=8)
+    loss = criterion(logits, targets, features=features, weight=weight, strength=STRENGTH)
+    augmented = criterion.augmented_logits(logits, targets, weight=weight, strength=STRENGTH)
+    again = F.cross_entropy(bilinear(augmented, 5, 7), targets)
+    torch.testing.assert_close(again, loss, atol=1e-10, rtol=0)
+
+
+def test_distributions_use_the_covariance_of_their_largest_share():
+    criterion, _ = learned_from()
+    logits, weight = logits_and_weight()
+    shares = 0.7 * F.one_hot(LABELS, CLASSES) + 0.3 / CLASSES
+    soft = criterion.augmented_logits(logits, shares.double(), weight=weight, strength=STRENGTH)
+    hard = criterion.augmented_logits(logits, LABELS, weight=weight, strength=STRENGTH)
+    assert torch.equal(soft, hard)
+
+
+def test_another_criterion_can_be_trained_on_it():
+    criterion, _ = learned_from()
+    logits, weight = logits_and_weight()
+    focal_weight = 2.0
+    augmented = criterion.augmented_logits(logits, LABELS, weight=weight, strength=STRENGTH)
+    log_p = torch.log_softmax(augmented, 1).gather(1, LABELS[:, None])[:, 0]
+    (-((1 - log_p.exp()) ** focal_weight) * log_p).mean().backward()
+    assert logits.grad.abs().sum() > 0
+    assert weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", COVARIANCES)
+def test_no_state_changes(kind, training):
+    criterion, _ = learned_from(kind)
+    criterion.train(training)
+    before = state_of(criterion)
+    logits, weight = logits_and_weight()
+    criterion.augmented_logits(logits, LABELS, weight=weight).sum().backward()
+    assert_same_state(criterion, before)
+
+
+def test_the_current_strength_is_the_default():
+    criterion, _ = learned_from()
+    criterion.schedule.total_steps = 10
+    criterion.schedule.step.fill_(3)
+    logits, weight = logits_and_weight()
+    expected = criterion.augmented_logits(logits, LABELS, weight=weight, strength=0.3)
+    assert torch.equal(criterion.augmented_logits(logits, LABELS, weight=weight), expected)
+
+
+# -- the warning ---------------------------------------------------------------------------------------------------
+
+
+def run(lambda_0, steps, **settings):
+    """Steps of a run with features of about unit length and logits of ordinary size."""
+    criterion = ISDALoss(10, 32, lambda_0, **settings)
+    weight = 0.2 * normal(10, 32, seed=1, dtype=torch.float32)
+    for seed in range(steps):
+        features = normal(20, 32, seed=seed, dtype=torch.float32)
+        criterion(features @ weight.t(), torch.arange(20) % 10, features=features, weight=weight)
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_a_variance_term_that_swamps_the_logits_is_warned_about(bound):
+    with pytest.warns(UserWarning, match="swamps them; lower lambda_0") as caught:
+        run(500.0, 1, bound=bound)
+    assert len(caught) == 1
+
+
+def test_a_schedule_that_ends_far_too_high_is_warned_about_on_the_way():
+    with pytest.warns(UserWarning, match="swamps them; lower lambda_0"):
+        run(500.0, 102, total_steps=101, covariance="diagonal")
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_a_sane_run_warns_about_nothing(bound):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(0.5, 120, bound=bound, covariance="diagonal", total_steps=100)

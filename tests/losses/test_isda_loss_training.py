@@ -1,0 +1,287 @@
+"""ISDALoss inside training loops: activation checkpointing, accumulation, autocast, low precision, sharded heads."""
+
+import copy
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from isda import ISDALoss
+
+CLASSES, DIM, ROWS = 4, 6, 12
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(5, DIM), nn.Tanh())
+        self.fc = nn.Linear(DIM, CLASSES)
+
+    def forward(self, x):
+        return self.fc(self.body(x))
+
+
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+def data(seed=1):
+    x = normal(ROWS, 5, seed=seed, dtype=torch.float32)
+    return x, torch.arange(ROWS) % CLASSES
+
+
+def loss_of(model, criterion, x, targets, **arguments):
+    features = model.body(x)
+    return criterion(model.fc(features), targets, features=features, weight=model.fc.weight, **arguments)
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def assert_same_gradients(model, expected, **tolerance):
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], **tolerance)
+
+
+# -- activation checkpointing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_checkpointing_counts_once_and_gives_the_same_gradients(covariance, bound, use_reentrant):
+    results = []
+    for checkpointed in (False, True):
+        model = net()
+        criterion = ISDALoss(CLASSES, DIM, 1.0, total_steps=4, covariance=covariance, bound=bound)
+        losses = []
+        for seed in range(3):
+            x, targets = data(seed)
+            if checkpointed:
+                x.requires_grad_()
+                loss = checkpoint(loss_of, model, criterion, x, targets, use_reentrant=use_reentrant)
+            else:
+                loss = loss_of(model, criterion, x, targets)
+            loss.backward()
+            losses.append(loss.detach())
+        assert criterion.step == 3
+        assert criterion.covariance.count.sum() == 3 * ROWS
+        results.append((losses, gradients(model), state_of(criterion)))
+    (plain_losses, plain_grads, plain_state), (losses, grads, state) = results
+    assert all(torch.equal(*pair) for pair in zip(losses, plain_losses, strict=True))
+    assert all(torch.equal(grads[name], plain_grads[name]) for name in grads)
+    assert all(torch.equal(state[name], plain_state[name]) for name in state)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("within", ["criterion within", "model only"])
+def test_checkpointing_with_an_attached_criterion(use_reentrant, within):
+    x, targets = data()
+    reference = net()
+    criterion = ISDALoss.attach(reference, 1.0)
+    expected = criterion(reference(x), targets)
+    expected.backward()
+    model = net()
+    attached = ISDALoss.attach(model, 1.0)
+    x = x.clone().requires_grad_()
+    if within == "criterion within":
+        loss = checkpoint(lambda x: attached(model(x), targets), x, use_reentrant=use_reentrant)
+    else:
+        loss = attached(checkpoint(model, x, use_reentrant=use_reentrant), targets)
+    loss.backward()
+    assert torch.equal(loss, expected)
+    assert_same_gradients(model, gradients(reference), rtol=0, atol=0)
+    assert_same_state(attached, state_of(criterion))
+
+
+# -- several forwards ----------------------------------------------------------------------------------------------
+
+
+def test_gradient_accumulation_adds_up_the_gradients_of_its_parts():
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, total_steps=10)
+    criterion.schedule.step.fill_(5)
+    criterion.advance_every = 2
+    parts = [data(1), data(2)]
+    expected = None
+    twin = copy.deepcopy(criterion)
+    for x, targets in parts:
+        fresh = net()
+        loss_of(fresh, twin, x, targets, strength=0.5).backward()
+        grads = gradients(fresh)
+        expected = grads if expected is None else {name: expected[name] + grads[name] for name in grads}
+    for x, targets in parts:
+        loss_of(model, criterion, x, targets).backward()
+    assert criterion.step == 6
+    assert_same_gradients(model, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_two_forwards_and_one_backward_equal_two_backwards(covariance, bound):
+    separate, together = net(), net()
+    one = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound)
+    two = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound)
+    for seed in (1, 2):
+        loss_of(separate, one, *data(seed)).backward()
+    (loss_of(together, two, *data(1)) + loss_of(together, two, *data(2))).backward()
+    assert_same_gradients(together, gradients(separate), rtol=1e-5, atol=1e-7)
+
+
+def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeypatch):
+    monkeypatch.setattr("isda.functional.quadratic.WORKSPACE_BYTES", 64)
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
+    first = loss_of(model, criterion, *data(1))
+    loss_of(model, criterion, *data(2)).backward()
+    with pytest.raises(RuntimeError, match="statistics were updated between a forward pass and its backward pass"):
+        first.backward()
+
+
+def test_no_graph_is_kept_between_calls():
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
+    loss_of(model, criterion, *data(1)).backward()
+    assert all(buffer.grad_fn is None and not buffer.requires_grad for buffer in criterion.buffers())
+
+
+def test_training_with_the_criterion_lowers_the_loss():
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 0.5, total_steps=40)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    x, targets = data()
+    losses = []
+    for _ in range(40):
+        optimiser.zero_grad()
+        loss = loss_of(model, criterion, x, targets)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+# -- low precision -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_bfloat16_autocast_gives_a_float32_loss_close_to_float32(covariance, bound):
+    x, targets = data()
+    settings = {"covariance": covariance, "bound": bound}
+    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0, **settings), x, targets)
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, **settings)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = loss_of(model, criterion, x, targets)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-2)
+    assert all(b.dtype in (torch.float32, torch.int64) for b in criterion.buffers())
+    assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_under_autocast_only_the_inputs_are_rounded(covariance, bound):
+    logits = normal(ROWS, CLASSES, seed=2, dtype=torch.bfloat16)
+    features = normal(ROWS, DIM, seed=1, dtype=torch.bfloat16)
+    weight = normal(CLASSES, DIM, seed=3, dtype=torch.float32)
+    targets = torch.arange(ROWS) % CLASSES
+    values = []
+    for autocast in (True, False):
+        if not autocast:
+            logits, features, weight = logits.double(), features.double(), weight.double()
+        criterion = ISDALoss(CLASSES, DIM, 0.5, covariance=covariance, bound=bound, dtype=weight.dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss = criterion(logits, targets, features=features, weight=weight)
+            augmented = criterion.augmented_logits(logits, targets, weight=weight)
+            unlabelled = criterion.consistency(logits, weight=weight)
+        assert {loss.dtype, augmented.dtype, unlabelled.dtype} == {weight.dtype}
+        values.append([loss, torch.logsumexp(augmented, 1).mean(), unlabelled])
+    for single, double in zip(*values, strict=True):
+        assert single.item() == pytest.approx(double.item(), rel=1e-5)
+
+
+def test_a_bfloat16_model_gets_bfloat16_gradients_from_a_float32_loss():
+    x, targets = data()
+    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0), x, targets)
+    model, criterion = net().to(torch.bfloat16), ISDALoss(CLASSES, DIM, 1.0)
+    loss = loss_of(model, criterion, x.to(torch.bfloat16), targets)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=5e-2)
+    assert model.fc.weight.grad.dtype == torch.bfloat16
+    assert criterion.covariance.scatter.dtype == torch.float32
+
+
+# -- sharded heads -------------------------------------------------------------------------------------------------
+
+SHARDED = """
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    from isda import ISDALoss
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2,))
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    features = torch.randn(8, 6, generator=generator, dtype=torch.float64)
+    targets = torch.tensor([0, 1, 2, 3, 4, 0, 0, 1])
+    mine = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+
+    def gradient(weight, logits_of, rows, **settings):
+        criterion = ISDALoss(5, 6, 1.0, dtype=torch.float64, **settings)
+        criterion(logits_of(features[rows]), targets[rows], features=features[rows], weight=weight()).backward()
+        grad = weight().grad
+        return grad.full_tensor() if hasattr(grad, "full_tensor") else grad
+
+    for bound in ("jensen", "tilted"):
+        whole = slice(None)
+        # What the weight gets through the variances, and through the logits too, in one process with all the rows.
+        plain = nn.Parameter(start.clone())
+        through_variances = gradient(lambda: plain, lambda x: x @ start.t(), whole, sync=False, bound=bound)
+        plain = nn.Parameter(start.clone())
+        through_both = gradient(lambda: plain, lambda x: x @ plain.t(), whole, sync=False, bound=bound)
+        assert (through_both - through_variances).abs().max() > 1e-2
+
+        for placement in (Shard(0), Shard(1), Replicate()):
+            sharded = nn.Parameter(distribute_tensor(start, mesh, [placement]))
+            grad = gradient(lambda: sharded, lambda x: x @ start.t(), mine, bound=bound)
+            assert (grad - through_variances).abs().max() < 1e-10, (bound, placement)
+
+        for reshard in (True, False):
+            head = nn.Linear(6, 5, bias=False, dtype=torch.float64)
+            with torch.no_grad():
+                head.weight.copy_(start)
+            fully_shard(head, mesh=mesh, reshard_after_forward=reshard)
+            grad = gradient(lambda: head.weight, head, mine, bound=bound)
+            assert (grad - through_both).abs().max() < 1e-10, (bound, reshard)
+
+            attached = nn.Sequential(nn.Identity(), nn.Linear(6, 5, bias=False, dtype=torch.float64))
+            with torch.no_grad():
+                attached[1].weight.copy_(start)
+            fully_shard(attached[1], mesh=mesh, reshard_after_forward=reshard)
+            fully_shard(attached, mesh=mesh)
+            criterion = ISDALoss.attach(attached, 1.0, bound=bound)
+            criterion(attached(features[mine]), targets[mine]).backward()
+            grad = attached[1].weight.grad.full_tensor()
+            assert (grad - through_both).abs().max() < 1e-10, (bound, reshard, "attached")
+    print("equal", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_sharded_heads_get_the_gradients_of_unsharded_ones(tmp_path):
+    script = tmp_path / "sharded.py"
+    script.write_text(textwrap.dedent(SHARDED))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.stdout.count("equal") == 2

@@ -1,0 +1,184 @@
+"""The names users import: nothing vanishes silently, everything is documented, and importing isda stays cheap."""
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+PUBLIC = {
+    "isda": ["ISDAClassifier", "ISDALoss", "__version__", "covariance", "functional", "losses"],
+    "isda.losses": ["ISDALoss"],
+    "isda.covariance": [
+        "MODELS",
+        "CovarianceModel",
+        "CovarianceTooLarge",
+        "DiagonalCovariance",
+        "FullCovariance",
+        "IdentityCovariance",
+        "LearnedCovariance",
+        "LowRankCovariance",
+        "OnlineCovariance",
+        "SharedCovariance",
+        "create",
+    ],
+    "isda.functional": [
+        "Estimate",
+        "Groups",
+        "absorb_means",
+        "add_outer_products",
+        "add_squares",
+        "append_rows",
+        "augmented_logits",
+        "diagonal_gaussian_entropy",
+        "diagonal_gram",
+        "diagonal_margins",
+        "diagonal_variances",
+        "explicit_loss",
+        "feature_uncertainty_loss",
+        "find_tilt",
+        "full_gram",
+        "full_quadratic",
+        "full_transform",
+        "gaussian_entropy",
+        "group_rows",
+        "jensen_bound",
+        "jensen_consistency",
+        "margin_from_forms",
+        "margin_from_gram",
+        "margin_variance",
+        "monte_carlo",
+        "quadratic_tables",
+        "shrink",
+        "symmetric_root",
+        "tilted_bound",
+        "tilted_consistency",
+        "tilted_variance",
+    ],
+}
+
+MEMBERS = {
+    "ISDALoss": ["attach", "strength", "step", "advance_every", "consistency", "augmented_logits", "forward"],
+    "CovarianceModel": [
+        "mean",
+        "covariance",
+        "sample",
+        "update",
+        "margin_variance",
+        "merge",
+        "reset",
+        "dtype",
+        "num_matrices",
+    ],
+}
+
+HEAVY = ["torchvision", "timm", "transformers", "sklearn", "scipy", "matplotlib", "PIL", "rich", "tyro", "pandas"]
+
+
+def public_objects():
+    for module_name in PUBLIC:
+        module = importlib.import_module(module_name)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield pytest.param(value, id=f"{module_name}.{name}")
+
+
+@pytest.mark.parametrize("module_name", PUBLIC)
+def test_no_public_name_vanishes(module_name):
+    module = importlib.import_module(module_name)
+    assert set(PUBLIC[module_name]) <= set(module.__all__)
+
+
+@pytest.mark.parametrize("module_name", PUBLIC)
+def test_every_public_name_exists_once(module_name):
+    module = importlib.import_module(module_name)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import isda
+
+    with pytest.raises(AttributeError, match="ISDALos"):
+        _ = isda.ISDALos
+
+
+@pytest.mark.parametrize("class_name", MEMBERS)
+def test_no_public_member_vanishes(class_name):
+    import isda
+
+    owner = getattr(isda, class_name, None) or getattr(isda.covariance, class_name)
+    assert [name for name in MEMBERS[class_name] if not hasattr(owner, name)] == []
+
+
+def test_the_covariance_names_of_the_interface_exist():
+    import isda
+
+    names = {"full", "diagonal", "low_rank", "shared", "identity", "learned"}
+    assert names <= set(isda.covariance.MODELS)
+    for name in names:
+        model = isda.covariance.create(name, 3, 4)
+        assert model.count.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("value", list(public_objects()))
+def test_everything_public_has_a_docstring(value):
+    assert inspect.getdoc(value)
+    if inspect.isclass(value):
+        assert "__doc__" in vars(value)
+        assert vars(value)["__doc__"], "an inherited docstring describes another class"
+        undocumented = [
+            name
+            for name, member in vars(value).items()
+            if not name.startswith("_")
+            and (inspect.isfunction(member) or isinstance(member, (property, classmethod, staticmethod)))
+            and not inspect.getdoc(getattr(value, name) if not isinstance(member, property) else member.fget)
+        ]
+        assert undocumented == []
+
+
+def test_the_constructor_takes_the_documented_arguments():
+    import isda
+
+    parameters = inspect.signature(isda.ISDALoss).parameters
+    expected = {
+        "lambda_0": 0.5,
+        "total_steps": None,
+        "covariance": "full",
+        "bound": "jensen",
+        "ignore_index": -100,
+        "reduction": "mean",
+        "label_smoothing": 0.0,
+    }
+    assert list(parameters)[:4] == ["num_classes", "feature_dim", "lambda_0", "total_steps"]
+    assert {name: parameters[name].default for name in expected} == expected
+
+
+def modules_after(statement):
+    code = f"import json, sys; {statement}; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout))
+
+
+def test_importing_isda_loads_torch_and_numpy_and_next_to_nothing_else():
+    with_isda = modules_after("import torch, numpy, isda")
+    assert [name for name in HEAVY if name in with_isda] == []
+    extra = with_isda - modules_after("import torch, numpy")
+    own = {name for name in extra if name == "isda" or name.startswith("isda.")}
+    assert own, "isda itself was imported"
+    # What torch loads lazily (checkpointing, collectives) is part of torch.
+    strangers = {name for name in extra - own if name.split(".")[0] != "torch"}
+    assert {name for name in strangers if name.split(".")[0] not in sys.stdlib_module_names} == set()
+
+
+def test_using_the_core_loads_no_other_library():
+    statement = (
+        "import torch, isda; m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2));"
+        "c = isda.ISDALoss.attach(m, 0.5); c(m(torch.zeros(2, 3)), torch.tensor([0, 1])).backward()"
+    )
+    loaded = modules_after(statement)
+    assert [name for name in HEAVY if name in loaded] == []
