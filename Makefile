@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 
-.PHONY: demo test test-slow lint format types doctest bench clean
+.PHONY: demo test test-slow lint format types doctest bench bench-augment clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ doctest: $(READY)
 
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
+
+bench-augment: $(READY)  ## writes benchmarks/results/augment.{csv,md}
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/augment.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -55,6 +55,18 @@ def sequential_1x1_convolution() -> Case:
     return Case(model, torch.randn(2, 3, 6, 6), targets, "2", settings={"ignore_index": 255})
 
 
+def pixels_as_rows() -> Case:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    return Case(
+        model,
+        torch.randn(2, 3, 4, 6),
+        torch.arange(2 * 4 * 6) % 4,
+        "2",
+        lambda logits: logits.permute(0, 2, 3, 1).reshape(-1, 4),
+        lambda features: features.permute(0, 2, 3, 1).reshape(-1, 8),
+    )
+
+
 def convolution_pooled_to_rows() -> Case:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 5, 1), nn.Flatten())
     return Case(model, torch.randn(8, 3, 6, 6), LABELS, "2", features=lambda features: features.flatten(1))
@@ -197,6 +209,7 @@ CASES = [
     sequential_with_dropout_last,
     only_a_layer,
     sequential_1x1_convolution,
+    pixels_as_rows,
     convolution_pooled_to_rows,
     torchvision_resnet18,
     torchvision_mobilenet,

@@ -58,8 +58,11 @@ def test_rows_that_fit_are_stored_as_they_are():
 
 def test_rows_of_zeros_take_no_place():
     sketch, fill = torch.zeros(1, 4, 3), torch.zeros(1, dtype=torch.int64)
-    append_rows(sketch, fill, torch.zeros(10, 3), torch.zeros(10, dtype=torch.int64))
-    assert fill.item() == 0
+    rows = torch.zeros(10, 3)
+    rows[7, 2] = 5
+    append_rows(sketch, fill, rows, torch.zeros(10, dtype=torch.int64))
+    assert fill.item() == 1
+    assert torch.equal(sketch[0, 0], rows[7])
 
 
 @pytest.mark.parametrize("spared", [0, 2])

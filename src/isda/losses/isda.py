@@ -20,10 +20,10 @@ from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import bound_loss, is_soft
+from isda.losses.watch import SwampWatch
 
 _BOUNDS = ("jensen", "tilted")
 _REDUCTIONS = ("mean", "sum", "none")
-_WARN_EVERY, _WARN_RATIO = 100, 10.0
 
 
 class ISDALoss(nn.Module):
@@ -98,14 +98,8 @@ class ISDALoss(nn.Module):
         if isinstance(covariance, str):
             factory = {"device": device, "dtype": dtype}
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
-        elif not isinstance(covariance, CovarianceModel):
-            raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")
-        elif covariance_settings:
-            names = ", ".join(covariance_settings)
-            raise ValueError(f"{names} cannot be set here when covariance is a model already made; set it there")
-        elif (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
-            sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
-            raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
+        else:
+            _check_model(covariance, num_classes, feature_dim, covariance_settings)
         self.covariance = covariance
         self.covariance.validate = validate
         self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
@@ -114,7 +108,7 @@ class ISDALoss(nn.Module):
         self.register_buffer("class_weight", class_weight)
         self._recorder: Recorder | None = None
         self._last_strength = 0.0
-        self._calls = 0
+        self._watch = SwampWatch(self.schedule.lambda_0)
 
     # -- the interface -----------------------------------------------------------------------------------------------
 
@@ -257,7 +251,8 @@ class ISDALoss(nn.Module):
     ) -> Tensor:
         """Logits z_ij + lambda/2 (variance of margin j), for any other cross-entropy-like criterion; changes no state.
 
-        Rows whose target is ignored come back unchanged.
+        Rows whose target is ignored come back unchanged. With the tilted bound it is logsumexp(result) - z_y that is
+        the bound, not the cross-entropy of the result: use "jensen" for criteria that take logits.
 
         Args:
             logits: (N, C) or (N, C, H, W).
@@ -325,7 +320,7 @@ class ISDALoss(nn.Module):
             variance = self.covariance.margins(weight, matrices, groups.classes).index_select(0, groups.slot)
         if batch.counts is not None:
             variance = variance * batch.counts.unsqueeze(1)
-        self._warn_if_swamped(variance, rows, strength)
+        self._watch.look(variance, rows, strength)
         if logits.ndim > 2:
             variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
         return augmented_logits(logits, variance, strength)
@@ -355,22 +350,6 @@ class ISDALoss(nn.Module):
             label_smoothing=self.label_smoothing,
         )
 
-    def _warn_if_swamped(self, variance: Tensor, logits: Tensor, strength: float) -> None:
-        """Every hundredth call: is the variance term far larger than the differences between the logits?"""
-        self._calls += 1
-        if self._calls % _WARN_EVERY != 1 or strength == 0:
-            return
-        with torch.no_grad():
-            added = float(strength / 2 * variance.mean())
-            spread = float(logits.std(1, correction=0).mean())
-        if added > _WARN_RATIO * spread:
-            warnings.warn(
-                f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
-                f"strength {strength:.3g} it swamps them; lower lambda_0 (now {self.schedule.lambda_0:g})",
-                UserWarning,
-                stacklevel=4,
-            )
-
     def _recorded(self, logits: Tensor, features: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """Features and weight as given, or as the attached classifier recorded them: no features in eval mode."""
         if weight is not None and features is not None:
@@ -392,3 +371,15 @@ class ISDALoss(nn.Module):
         """Show the settings in repr()."""
         schedule = self.schedule
         return f"lambda_0={schedule.lambda_0}, total_steps={schedule.total_steps}, bound={self.bound!r}"
+
+
+def _check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:
+    """Refuse a covariance model that does not fit the classifier, or settings that it would not get."""
+    if not isinstance(covariance, CovarianceModel):
+        raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")
+    if settings:
+        names = ", ".join(settings)
+        raise ValueError(f"{names} cannot be set here when covariance is a model already made; set it there")
+    if (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
+        sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
+        raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
