@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import track
-from steps import METHODS, Shape, make_step
 
 from isda import ISDALoss, networks
+from steps import METHODS, Shape, make_step
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -103,7 +104,7 @@ def growth_rows() -> list[dict[str, Any]]:
                 "size": size,
                 "shapes": ", ".join(times),
                 "ms": ", ".join(f"{value:.2f}" for value in values),
-                "ratio per step": ", ".join(f"{b / a:.2f}" for a, b in zip(values, values[1:], strict=False)),
+                "ratio per step": ", ".join(f"{b / a:.2f}" for a, b in pairwise(values)),
             }
         )
     return rows
@@ -179,10 +180,10 @@ def main() -> None:
     text = f"""# Speed and memory of the loss
 
 Written by `make bench` (benchmarks/core.py). CPU, {THREADS} threads, float32, torch {torch.__version__.split("+")[0]}.
-Times are medians of a whole loss step: logits, statistics, forward and backward. `jensen` and `tilted` are ISDALoss with
-the published and the tilted bound, `dense` is the published formulation written with N x C x A differences and one
-covariance gathered per sample (benchmarks/dense.py). Extra memory is what the step adds to the peak of a process that
-holds inputs and statistics.
+Times are medians of a whole loss step: logits, statistics, forward and backward. `jensen` and `tilted` are ISDALoss
+with the published and the tilted bound, `dense` is the published formulation written with N x C x A differences and
+one covariance gathered per sample (benchmarks/dense.py). Extra memory is what the step adds to the peak of a process
+that holds inputs and statistics.
 
 {markdown(losses)}
 

@@ -1,7 +1,7 @@
 """Peak memory of one method in a process of its own: python benchmarks/memory.py METHOD COVARIANCE N C A
 
-Prints the bytes by which the peak grew over a process that holds the inputs, the statistics and has run one step of plain
-cross-entropy.
+Prints the bytes by which the peak grew over a process that holds the inputs, the statistics and has run one step of
+plain cross-entropy.
 """
 
 from __future__ import annotations

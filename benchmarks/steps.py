@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from dense import DenseISDA
 
+from dense import DenseISDA
 from isda import ISDALoss
 
 METHODS = ("cross-entropy", "jensen", "tilted", "dense")

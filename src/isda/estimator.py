@@ -1,4 +1,4 @@
-"""ISDAClassifier: a scikit-learn classifier for embeddings, with few labels or many, and unlabelled rows if there are."""
+"""ISDAClassifier: a scikit-learn classifier for embeddings, with few labels or many, and unlabelled rows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> ISDAClassifier:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike) -> ISDAClassifier:
         """Train on rows X (n_samples, n_features) with labels y (n_samples,), -1 for unlabelled rows."""
         rows, labels = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(labels)
@@ -120,21 +120,21 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self.model_.eval()
 
     @torch.no_grad()
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:  # noqa: N803
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float32]:
         """Logits (n_samples, n_classes); with two classes their difference (n_samples,), as scikit-learn has it."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float32, reset=False)
         logits = self.model_(torch.from_numpy((rows - self.centre_) / self.spread_))
         return np.asarray(logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits)
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float32]:
         """Class probabilities (n_samples, n_classes)."""
         scores = torch.from_numpy(self.decision_function(X))
         if scores.ndim == 1:
             scores = torch.stack([torch.zeros_like(scores), scores], 1)
         return np.asarray(torch.softmax(scores, 1))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels (n_samples,)."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]

@@ -205,16 +205,18 @@ def test_decay_weighs_features_by_the_batches_of_their_class_that_followed(name,
     assert model.count.sum() == 30
 
 
-def test_decay_keeps_the_exact_variances_of_low_rank():
+@pytest.mark.parametrize("rank", [2, A])
+def test_decay_of_low_rank_keeps_exact_variances_and_at_full_rank_everything(rank):
     features, targets = stream(30)
-    model, batches = make("low_rank", decay=0.7), []
+    model, batches = make("low_rank", decay=0.7, rank=rank), []
     for part in torch.arange(30).split(6):
         model.update(features[part], targets[part])
         batches.append((features[part], targets[part]))
     _, expected = decayed_covariance(batches, C, 0.7)
-    torch.testing.assert_close(
-        matrices(model).diagonal(dim1=1, dim2=2), expected.diagonal(dim1=1, dim2=2), rtol=1e-10, atol=1e-10
-    )
+    actual = matrices(model)
+    if rank < A:
+        actual, expected = actual.diagonal(dim1=1, dim2=2), expected.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["identity", "learned"])
