@@ -224,6 +224,40 @@ def test_a_scale_that_no_graph_shows_is_refused() -> None:
     assert_untouched(criterion)
 
 
+def test_a_classifier_that_starts_at_zero_is_verified_when_it_has_left_it() -> None:
+    model, (x, y) = SmallNet(), batch()
+    nn.init.zeros_(model.fc.weight)
+    nn.init.zeros_(model.fc.bias)
+    criterion = ISDALoss.attach(model)
+    handle = model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    with torch.no_grad():
+        criterion(model(x), y)
+        nn.init.normal_(model.fc.weight)
+        with pytest.raises(ValueError, match=r"not W a \+ b of the classifier"):
+            criterion(model(x), y)
+        handle.remove()
+        criterion(model(x), y)
+    assert int(criterion.covariance.count.sum()) == 2 * len(x)
+
+
+def test_logits_that_are_not_zero_from_a_classifier_that_is_are_refused() -> None:
+    model, (x, y) = SmallNet(), batch()
+    nn.init.zeros_(model.fc.weight)
+    nn.init.zeros_(model.fc.bias)
+    criterion = ISDALoss.attach(model)
+    model.fc.register_forward_hook(lambda module, args, output: output + 1)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"differ from it by inf%"):
+        criterion(model(x), y)
+
+
+def test_validate_off_skips_the_verification() -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model, validate=False)
+    model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    with torch.no_grad():
+        assert criterion(model(x), y).isfinite()
+
+
 def test_logits_of_another_model_are_refused() -> None:
     model, (x, y) = SmallNet(), batch()
     criterion = ISDALoss.attach(model)

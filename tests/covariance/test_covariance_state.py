@@ -94,6 +94,17 @@ def test_merged_low_rank_has_exact_variances_and_the_error_bound():
         assert float(errors.max()) <= energy / 3 + 1e-10 * energy
 
 
+def test_merged_low_rank_is_exact_while_nothing_had_to_be_dropped():
+    features, targets = stream()
+    features = features + torch.linspace(0, 9, 40, dtype=torch.float64).unsqueeze(1)  # shards of different means
+    model = make("low_rank", rank=A)
+    for part in torch.arange(40).split(13):
+        shard = make("low_rank", rank=A)
+        shard.update(features[part], targets[part])
+        model.merge(shard)
+    assert_matrices_close(model, batch_covariance(features, targets, C), 1e-10)
+
+
 def test_merge_of_decayed_statistics_adds_their_effective_weights():
     features, targets = stream(40)
     targets = torch.zeros_like(targets)

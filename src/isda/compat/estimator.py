@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isda.attach import find_classifier, weight_of
+from isda.attach import find_classifier
 from isda.covariance import DiagonalCovariance, FullCovariance, OnlineCovariance
+from isda.recording import weight_of
 
 
 class PublishedNames(OnlineCovariance):

@@ -46,6 +46,16 @@ class Groups:
         return torch.argsort(self.slot, stable=True)
 
     @cached_property
+    def padded(self) -> tuple[Tensor, int]:
+        """(N,) place of each row when every slot gets a block of the same length, and that length."""
+        sizes, order = np.asarray(self.sizes), self.order.cpu().numpy()
+        longest = int(sizes.max())
+        first = np.arange(len(sizes)) * longest - (np.cumsum(sizes) - sizes)
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.repeat(first, sizes) + np.arange(len(order))
+        return torch.from_numpy(place).to(self.slot.device), longest
+
+    @cached_property
     def inverse_order(self) -> Tensor:
         """(N,) permutation that undoes ``order``."""
         inverse = torch.empty_like(self.order)

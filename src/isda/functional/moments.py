@@ -108,24 +108,23 @@ def add_outer_products(scatter: Tensor, rows: Tensor, groups: Groups, *, on_host
     if not on_host:
         _add_masked(scatter, rows, groups)
         return
-    longest = max(groups.sizes)
-    dense = length == len(scatter) or (rows.shape[1] < LOOP_FROM_DIM and len(scatter) <= 2 * length)
-    if dense and len(scatter) * longest <= 4 * (len(rows) + length):
-        _add_padded(scatter, rows, groups, longest)
+    small = length == len(scatter) or rows.shape[1] < LOOP_FROM_DIM
+    if small and length * max(groups.sizes) <= 4 * (len(rows) + length):
+        _add_padded(scatter, rows, groups)
         return
     for index, part in zip(groups.classes.tolist(), rows[groups.order].split(groups.sizes), strict=True):
         scatter[index].addmm_(part.t(), part)
 
 
-def _add_padded(scatter: Tensor, rows: Tensor, groups: Groups, longest: int) -> None:
-    """Classes about as frequent as each other: one batched product in place, blocks padded to the same length."""
-    sizes, order = np.asarray(groups.sizes), groups.order.cpu().numpy()
-    first = groups.classes.cpu().numpy() * longest - (np.cumsum(sizes) - sizes)
-    place = np.empty(len(rows), dtype=np.int64)
-    place[order] = np.repeat(first, sizes) + np.arange(len(rows))
-    blocks = rows.new_zeros(len(scatter) * longest, rows.shape[1])
-    blocks = blocks.index_copy_(0, torch.from_numpy(place).to(rows.device), rows).view(len(scatter), longest, -1)
-    scatter.baddbmm_(blocks.mT, blocks)
+def _add_padded(scatter: Tensor, rows: Tensor, groups: Groups) -> None:
+    """Classes about as frequent as each other: one batched product, blocks of rows padded to the same length."""
+    place, longest = groups.padded
+    length = len(groups.classes)
+    blocks = rows.new_zeros(length * longest, rows.shape[1]).index_copy_(0, place, rows).view(length, longest, -1)
+    if length == len(scatter) and bool((groups.classes[1:] > groups.classes[:-1]).all()):
+        scatter.baddbmm_(blocks.mT, blocks)
+    else:
+        scatter.index_add_(0, groups.classes, blocks.mT @ blocks)
 
 
 def _add_masked(scatter: Tensor, rows: Tensor, groups: Groups) -> None:

@@ -143,7 +143,8 @@ class _Projected:
         self.whole = on_host and length == len(matrices) and bool((groups[1:] > groups[:-1]).all())
         self.loop = on_host and dim >= LOOP_FROM_DIM and not self.whole
         row_bytes = max(num_classes, dim) * dim * weight.element_size()
-        self.step = 1 if self.loop else min(length, rows_per_chunk(row_bytes))
+        # Two matrices in place are a batch without a copy: a slice whose step is the distance between them.
+        self.step = min(length, 2 if self.loop else rows_per_chunk(row_bytes))
         kept = length if self.fits else self.step
         self._scratch = Scratch((kept + self.step, num_classes, dim), weight)
         self._kept, self._spare = self._scratch.tensor[:kept], self._scratch.tensor[kept:]
@@ -152,10 +153,7 @@ class _Projected:
         """Chunks of P, computed, with scratch memory of the same size."""
         for part in self._parts():
             product, spare = self._memory(part)
-            if self.loop:
-                torch.mm(self.weight, self.matrices[self.groups[part.start]], out=product[0])
-            else:
-                torch.bmm(self.weight.expand_as(product), self._gather(part), out=product)
+            torch.bmm(self.weight.expand_as(product), self._gather(part), out=product)
             yield part, product, spare
 
     def again(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -176,7 +174,14 @@ class _Projected:
         return self._kept[part] if self.fits else self._kept[:length], self._spare[:length]
 
     def _gather(self, part: slice) -> Tensor:
-        return self.matrices[part] if self.whole else self.matrices.index_select(0, self.groups[part])
+        if self.whole:
+            return self.matrices[part]
+        groups = self.groups[part]
+        if self.loop:
+            first, last = int(groups[0]), int(groups[-1])
+            if len(groups) == 1 or first < last:
+                return self.matrices[first : last + 1 : max(1, last - first)]
+        return self.matrices.index_select(0, groups)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -224,11 +229,12 @@ class _FullQuadratic(torch.autograd.Function):
         result: Tensor | None = None
         toward_pivot = []
         for part, product, spare in saved.again():
-            if len(product) == 1:
+            if saved.loop:
                 result = torch.zeros_like(weight) if result is None else result
-                result.addcmul_(product[0], grad[part].t())
+                for matrix, row in zip(product, grad[part], strict=True):
+                    result.addcmul_(matrix, row.unsqueeze(1))
                 if own is not None:
-                    toward_pivot.append(grad[part] @ product[0])
+                    toward_pivot.append((grad[part].unsqueeze(1) @ product).squeeze(1))
                 continue
             pull = torch.mul(product, grad[part].unsqueeze(2), out=spare)
             result = pull.sum(0) if result is None else result.add_(pull.sum(0))

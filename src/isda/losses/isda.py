@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable, without its 1.5 s of imports up front
 
 from isda import checks
-from isda.attach import Recorder, find_classifier, in_backward, record_inputs, weight_of
+from isda.attach import find_classifier
 from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
@@ -21,6 +21,7 @@ from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import bound_loss, is_soft
 from isda.losses.watch import SwampWatch
+from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
 _BOUNDS = ("jensen", "tilted")
 _REDUCTIONS = ("mean", "sum", "none")
