@@ -47,18 +47,23 @@ LOW_RANK = Shape("low_rank", 256, 1000, 2048)
 
 
 def take_turns(steps: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Median milliseconds of each step; the steps take turns until ``seconds`` have passed (five rounds at least)."""
-    for step in steps.values():
-        step()
+    """Median milliseconds of each step; the steps take turns until ``seconds`` have passed (three turns at least).
+
+    A turn is a quarter of a second or five runs, and its first run does not count: it pays for the caches and the
+    memory that the step before it has swept.
+    """
     times: dict[str, list[float]] = {name: [] for name in steps}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, times.values())) < 5:
+    end, turn = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end or turn < 3:
+        turn += 1
         for name, step in steps.items():
-            # A step right after one that swept the caches pays for it, so each gets a few runs in a row.
-            for _ in range(3):
+            step()
+            own_end, runs = time.perf_counter() + 0.25, 0
+            while time.perf_counter() < own_end or runs < 4:
                 started = time.perf_counter()
                 step()
                 times[name].append(1e3 * (time.perf_counter() - started))
+                runs += 1
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from isda import ISDALoss
+from isda import ISDALoss, covariance
 from isda.functional import workspace
 
 N, C, A = 256, 200, 512
@@ -62,6 +62,17 @@ def test_no_tensor_above_64_megabytes_besides_the_statistics(name, bound, labels
     assert forward > 10  # both halves were watched
     assert seen.operations - forward > 5
     assert seen.largest >= 4 * N * A  # it did see the features
+    assert seen.largest <= LIMIT, seen.where
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "low_rank"])
+def test_learning_many_small_classes_makes_no_tensor_above_64_megabytes(name):
+    generator = torch.Generator().manual_seed(0)
+    model = covariance.create(name, 1500, 128)
+    features, targets = torch.randn(2048, 128, generator=generator), torch.randint(1500, (2048,), generator=generator)
+    with LargestTensor(model.buffers()) as seen:
+        model.update(features, targets)
+    assert model.count.sum() == 2048
     assert seen.largest <= LIMIT, seen.where
 
 

@@ -108,8 +108,9 @@ def add_outer_products(scatter: Tensor, rows: Tensor, groups: Groups, *, on_host
     if not on_host:
         _add_masked(scatter, rows, groups)
         return
-    small = length == len(scatter) or rows.shape[1] < LOOP_FROM_DIM
-    if small and length * max(groups.sizes) <= 4 * (len(rows) + length):
+    # In place over all classes at once where most of them occur, about as often as each other.
+    dense = length == len(scatter) or (rows.shape[1] < LOOP_FROM_DIM and len(scatter) <= 2 * length)
+    if dense and len(scatter) * max(groups.sizes) <= 4 * (len(rows) + len(scatter)):
         _add_padded(scatter, rows, groups)
         return
     for index, part in zip(groups.classes.tolist(), rows[groups.order].split(groups.sizes), strict=True):
@@ -117,14 +118,14 @@ def add_outer_products(scatter: Tensor, rows: Tensor, groups: Groups, *, on_host
 
 
 def _add_padded(scatter: Tensor, rows: Tensor, groups: Groups) -> None:
-    """Classes about as frequent as each other: one batched product, blocks of rows padded to the same length."""
+    """One batched product in place: every class has a block of rows, padded with zeros to the same length."""
     place, longest = groups.padded
-    length = len(groups.classes)
-    blocks = rows.new_zeros(length * longest, rows.shape[1]).index_copy_(0, place, rows).view(length, longest, -1)
-    if length == len(scatter) and bool((groups.classes[1:] > groups.classes[:-1]).all()):
-        scatter.baddbmm_(blocks.mT, blocks)
-    else:
-        scatter.index_add_(0, groups.classes, blocks.mT @ blocks)
+    if len(groups.classes) < len(scatter):
+        slots = torch.arange(len(groups.classes), device=place.device)
+        place = place + ((groups.classes - slots) * longest).index_select(0, groups.slot)
+    blocks = rows.new_zeros(len(scatter) * longest, rows.shape[1]).index_copy_(0, place, rows)
+    blocks = blocks.view(len(scatter), longest, -1)
+    scatter.baddbmm_(blocks.mT, blocks)
 
 
 def _add_masked(scatter: Tensor, rows: Tensor, groups: Groups) -> None:
