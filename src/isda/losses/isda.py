@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo  # torch.compiler.disable, without its 1.5 s of imports up front
 
 from isda import checks
 from isda.attach import find_classifier
@@ -16,6 +15,7 @@ from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
+from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
@@ -164,7 +164,7 @@ class ISDALoss(nn.Module):
             raise ValueError(f"advance_every must be a positive integer, got {value!r}")
         self.schedule.advance_every = int(value)
 
-    @_disable_dynamo
+    @outside_graphs
     def forward(
         self,
         logits: Tensor,
@@ -214,7 +214,7 @@ class ISDALoss(nn.Module):
                 self.schedule.advance()
         return loss
 
-    @_disable_dynamo
+    @outside_graphs
     def consistency(
         self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None, bound: str | None = None
     ) -> Tensor:
@@ -246,7 +246,7 @@ class ISDALoss(nn.Module):
             return as_maps(loss.unsqueeze(1), logits).squeeze(1)
         return loss.mean() if self.reduction == "mean" else loss.sum()
 
-    @_disable_dynamo
+    @outside_graphs
     def augmented_logits(
         self, logits: Tensor, targets: Tensor, *, weight: Tensor | None = None, strength: float | None = None
     ) -> Tensor:
