@@ -44,7 +44,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     Example:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> float(ISDAClassifier(epochs=30, random_state=0).fit(X, y).score(X, y)) > 0.9
+        >>> float(ISDAClassifier(random_state=0).fit(X, y).score(X, y)) > 0.85
         True
     """
 

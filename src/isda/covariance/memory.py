@@ -16,7 +16,7 @@ def full_bytes(num_classes: int, feature_dim: int, itemsize: int = 4) -> int:
 
     Example:
         >>> full_bytes(1000, 2048) / 1e9
-        16.793600...
+        16.7936
     """
     return num_classes * feature_dim * (feature_dim + 2) * itemsize
 
