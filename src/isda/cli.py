@@ -17,8 +17,20 @@ def commands() -> dict[str, Callable[..., None]]:
     """The commands by name, in the order of the help text."""
     from isda.data.command import data
     from isda.networks.command import networks
+    from isda.report.command import report
+    from isda.train.command import train
+    from isda.train.compare_command import compare
+    from isda.train.trained_commands import evaluate, predict
 
-    return {"data": data, "networks": networks}
+    return {
+        "train": train,
+        "compare": compare,
+        "report": report,
+        "evaluate": evaluate,
+        "predict": predict,
+        "networks": networks,
+        "data": data,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -25,7 +25,7 @@ def read_svhn(train: Path, test: Path, extra: Path | None = None) -> Arrays:
 
 def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) and labels (N,); the file stores (32, 32, 3, N), and the digit 0 as label 10."""
-    from scipy.io import loadmat  # type: ignore[import-untyped]
+    from scipy.io import loadmat
 
     try:
         contents = loadmat(path, variable_names=["X", "y"])

@@ -1,0 +1,187 @@
+"""The tables of a comparison's section: results, further metrics, settings, environment and runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isda.report.markup import Markup, tag
+from isda.report.runs import RunRecord, is_number
+from isda.report.settings import differing, flatten, shared, value_text, values_text
+from isda.report.statistics import mean_std
+from isda.report.strokes import swatch
+from isda.report.summary import Comparison, MethodSummary
+from isda.report.wording import caption, count_text, difference_text, number, plus_minus, subject
+
+__all__ = [
+    "differing_settings",
+    "environment",
+    "further_metrics",
+    "results",
+    "run_list",
+    "shared_settings",
+]
+
+METRICS = {
+    "error_last": ("Error of the last epoch, %", 2),
+    "error_top5": ("Top-5 error, %", 2),
+    "nll": ("Negative log-likelihood", 3),
+    "calibration": ("Calibration error, %", 2),
+    "train_loss": ("Training loss", 4),
+    "seconds": ("Training time, s", 0),
+}
+"""Headings and digits of the further metrics."""
+
+
+def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
+    """Each method's error over seeds and its paired difference to the baseline."""
+    paired = any(method.difference for method in comparison.methods)
+    head = [_column("Method"), _column(f"{subject(comparison).capitalize()}, %", numeric=True)]
+    if paired:
+        head.append(_column("Difference, points", numeric=True))
+    head.append(_column("Seeds", numeric=True))
+    rows, told = [], caption(comparison)
+    for method in comparison.methods:
+        cells = [
+            _method(method.label, styles),
+            _number(plus_minus(*method.error) if method.error else "unfinished"),
+        ]
+        if paired:
+            clear = method.difference is not None and method.difference.excludes_zero
+            cells.append(_number(difference_text(method) or "–", clear=clear))
+        rows.append([*cells, _number(count_text(method))])
+    if any(method.difference and method.difference.excludes_zero for method in comparison.methods):
+        told += " In bold: the interval excludes zero."
+    return _table(f"Results on {comparison.title}", told, head, rows)
+
+
+def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:
+    """What else finished runs measured, if anything."""
+    measured = [run.result for run in comparison.runs if run.result is not None]
+    keys = [key for key in METRICS if any(is_number(result.get(key)) for result in measured)]
+    if not keys:
+        return None
+    head = [_column("Method"), *(_column(METRICS[key][0], numeric=True) for key in keys)]
+    rows = [
+        [_method(method.label, styles), *(_number(_metric(method, key, METRICS[key][1])) for key in keys)]
+        for method in comparison.methods
+        if method.errors
+    ]
+    told = (
+        f"Further metrics of finished runs, on {comparison.evaluated_on} images unless they say training: "
+        f"mean ± standard deviation over seeds. Scale {comparison.scale}."
+    )
+    return _table(f"Further metrics on {comparison.title}", told, head, rows)
+
+
+def _metric(method: MethodSummary, key: str, digits: int) -> str:
+    values = [run.result[key] for run in method.runs if run.result is not None and is_number(run.result.get(key))]
+    if not values:
+        return "–"
+    return plus_minus(*mean_std(values), digits) if all(map(math.isfinite, values)) else "not finite"
+
+
+def differing_settings(comparison: Comparison) -> Markup:
+    """The settings in which the runs differ, a column per method."""
+    settings = {method.label: [_settings(run) for run in method.runs] for method in comparison.methods}
+    names = differing([one for many in settings.values() for one in many])
+    keys = [key for key in names if key not in ("method", "seed")]
+    if not keys:
+        return tag("p", "Nothing but method and seed differs between the runs.")
+    head = [_column("Setting"), *(_column(label) for label in settings)]
+    rows = [
+        [
+            _name(key),
+            *(tag("td", values_text([one[key] for one in many if key in one])) for many in settings.values()),
+        ]
+        for key in keys
+    ]
+    told = "Settings in which the runs differ, beside method and seed."
+    return _table(f"Differing settings on {comparison.title}", told, head, rows)
+
+
+def shared_settings(comparison: Comparison) -> Markup:
+    """The settings that all runs share, folded."""
+    rows = {key: value_text(value) for key, value in shared([_settings(run) for run in comparison.runs]).items()}
+    return _folded(
+        "What all runs share", f"Shared settings on {comparison.title}", "Settings that all runs share.", rows
+    )
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    """The resolved settings; what the user asked for word by word would only repeat some of them."""
+    return flatten({key: value for key, value in run.config.items() if key != "asked"})
+
+
+def environment(comparison: Comparison) -> Markup:
+    """Versions and machines of the runs, folded."""
+    found = [flatten(run.environment) for run in comparison.runs]
+    rows = {key: values_text([one[key] for one in found if key in one]) for key in [*shared(found), *differing(found)]}
+    return _folded("Where they ran", f"Environment on {comparison.title}", "Environment of the runs.", rows)
+
+
+def _folded(summary: str, name: str, told: str, rows: Mapping[str, str]) -> Markup:
+    if not rows:
+        return tag("p", f"{summary}: not recorded.", class_="note")
+    cells = [[_name(key), tag("td", text)] for key, text in rows.items()]
+    return tag("details", tag("summary", summary), _table(name, told, [_column("Name"), _column("Value")], cells))
+
+
+def run_list(comparison: Comparison, folder: Path) -> Markup:
+    """Every run with its folder as seen from `folder`, and how far it came."""
+    head = [
+        _column("Folder"),
+        _column("Method"),
+        _column("Seed", numeric=True),
+        _column("State"),
+        _column("Error, %", numeric=True),
+    ]
+    rows = []
+    for method in comparison.methods:
+        for run in method.runs:
+            state = "finished" if run.result else f"epoch {run.epoch} of {run.epochs}"
+            rows.append(
+                [
+                    _name(Path(os.path.relpath(run.folder, folder)).as_posix()),
+                    tag("td", method.label),
+                    _number(str(run.seed)),
+                    tag("td", tag("span", state, class_=None if run.result else "unfinished")),
+                    _number(number(run.result["error"]) if run.result else "–"),
+                ]
+            )
+    told = f"Every run, its folder relative to this page's. Scale {comparison.scale}."
+    return _table(f"Runs on {comparison.title}", told, head, rows)
+
+
+def _table(name: str, told: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table in a box that scrolls by itself, which `name` announces; the cells are td or th elements."""
+    drawn = tag(
+        "table",
+        tag("caption", tag("span", told)),
+        tag("thead", tag("tr", *head)),
+        tag("tbody", *(tag("tr", *cells) for cells in rows)),
+    )
+    return tag("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=name)
+
+
+def _column(text: str, *, numeric: bool = False) -> Markup:
+    return tag("th", text, scope="col", class_="n" if numeric else None)
+
+
+def _method(label: str, styles: Mapping[str, int]) -> Markup:
+    # A label may break between its options, but not within a name such as cross-entropy.
+    first, *options = label.split(" ")
+    words = [tag("span", swatch(styles[label]), first, class_="word")]
+    words += [tag("span", option, class_="word") for option in options]
+    return tag("th", Markup(" ".join(words)), scope="row")
+
+
+def _name(text: str) -> Markup:
+    return tag("th", tag("code", text), scope="row")
+
+
+def _number(text: str, *, clear: bool = False) -> Markup:
+    return tag("td", text, class_="n clear" if clear else "n")

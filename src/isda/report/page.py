@@ -1,0 +1,104 @@
+"""One HTML file with everything about some runs: it needs no network, no server and no script to be complete."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from isda import __version__
+from isda.report.markup import Markup, join, tag
+from isda.report.runs import RunRecord
+from isda.report.sections import section
+from isda.report.summary import BASELINE, Comparison, summarise
+from isda.report.wording import scale_text
+
+__all__ = ["render_report", "write_report"]
+
+
+def write_report(runs: Sequence[RunRecord], path: Path, title: str | None = None, command: str | None = None) -> None:
+    """Write the page of these runs; a reader never sees half of it.
+
+    Args:
+        runs: as `find_runs` returns them.
+        path: the HTML file; its folder is made if it is missing.
+        title: the heading; by default it names methods, data sets and networks.
+        command: the command line that made the page; by default the `isda report` that makes it from its folder.
+    """
+    path = Path(path)
+    text = render_report(runs, path.parent, title, command or _command(runs, path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, command: str) -> str:
+    """The page as text; `folder` is where it will be, from which it names the run folders."""
+    comparisons = summarise(runs)
+    methods = [method for comparison in comparisons for method in comparison.methods]
+    # The sort is stable: it gives cross-entropy the first style, wherever it appears.
+    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: method.runs[0].method != BASELINE))
+    styles = {label: index for index, label in enumerate(labels)}
+    heading = title or _title(comparisons, len(labels))
+    # A method that is switched off in a section's key disappears from that section's charts.
+    switches = (
+        f'section:has([data-method="{style}"]:not(:checked)) .chart .m{style} {{ display: none; }}'
+        for style in styles.values()
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", heading),
+        tag("style", Markup("\n".join([_asset("style.css"), *switches]))),
+    )
+    body = tag(
+        "body",
+        _header(heading, comparisons, len(runs)),
+        tag("main", *(section(one, index, styles, folder) for index, one in enumerate(comparisons, start=1))),
+        _footer(command, len(runs)),
+        tag("script", Markup(_asset("readout.js"))),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _asset(name: str) -> str:
+    return files("isda.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _command(runs: Sequence[RunRecord], path: Path) -> str:
+    folders = [Path(os.path.relpath(run.folder, path.parent)).as_posix() for run in runs]
+    return shlex.join(["isda", "report", *folders, "--out", path.name])
+
+
+def _title(comparisons: Sequence[Comparison], methods: int) -> str:
+    sets = list(dict.fromkeys(str(comparison.runs[0].config["data"]) for comparison in comparisons))
+    counted = f"{methods} methods compared" if methods > 1 else comparisons[0].baseline.label
+    return f"{counted} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
+
+
+def _header(heading: str, comparisons: Sequence[Comparison], count: int) -> Markup:
+    scales = dict.fromkeys(scale_text(comparison.scale) for comparison in comparisons)
+    finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
+    state = "all finished" if finished == count else f"{finished} of them finished"
+    parts: list[str] = [
+        tag("p", "isda report", class_="kicker"),
+        tag("h1", heading),
+        tag("p", f"{count} runs, {state}. Scale {'; '.join(scales)}.", class_="lede"),
+    ]
+    if len(comparisons) > 1:
+        links = (tag("li", tag("a", one.title, href=f"#c{index}")) for index, one in enumerate(comparisons, start=1))
+        parts.append(tag("nav", tag("ul", *links), aria_label="Comparisons"))
+    return tag("header", *parts)
+
+
+def _footer(command: str, count: int) -> Markup:
+    told = f" with isda {__version__} from {count} run folders; each section lists its own."
+    return tag("footer", tag("p", join(["Made by ", tag("code", command), told])))

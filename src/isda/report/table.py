@@ -1,0 +1,41 @@
+"""A comparison as a table for the terminal, for `isda compare` and `isda report`."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from isda.report.summary import Comparison
+from isda.report.wording import caption, count_text, difference_text, plus_minus, subject
+
+__all__ = ["table"]
+
+
+def table(comparison: Comparison) -> Table:
+    """Per method the error over seeds and the paired difference; the caption says what they are."""
+    headings = ["method", "seeds", f"{subject(comparison)}, %"]
+    paired = any(method.difference for method in comparison.methods)
+    if paired:
+        headings.append("difference, points")
+    unfinished = any(method.unfinished for method in comparison.methods)
+    if unfinished:
+        headings.append("unfinished")
+    drawn = Table(
+        title=Text(comparison.title, style="bold"),
+        caption=Text(caption(comparison)),
+        box=SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in headings:
+        drawn.add_column(Text(heading), justify="left" if heading in ("method", "unfinished") else "right")
+    for method in comparison.methods:
+        error = plus_minus(*method.error) if method.error else ""
+        cells = [method.label, count_text(method), error]
+        if paired:
+            cells.append(difference_text(method))
+        if unfinished:
+            cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
+        drawn.add_row(*map(Text, cells))
+    return drawn

@@ -1,0 +1,36 @@
+"""What every semi-supervised algorithm is here: a scalar of the student and an unlabelled batch, and what it keeps."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from isda.semi.batch import UnlabelledBatch
+
+__all__ = ["Regulariser"]
+
+
+class Regulariser(nn.Module):
+    """L_regularization of the paper's overall objective, without its weight eta_2.
+
+    Whatever must survive a resume (teacher, ensemble) is in the state_dict.
+    """
+
+    def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
+        """The regulariser of one step, a scalar with gradient into the student.
+
+        Args:
+            network: the student, which may be wrapped or compiled; maps images to logits.
+            view: the unlabelled samples.
+            logits: (N, C) the student's logits of ``view.images``, with gradient: computed once for all terms.
+        """
+        raise NotImplementedError
+
+    def after_step(self, network: nn.Module, step: int) -> None:
+        """After each optimiser step; ``step`` is how many steps came before it: 0, 1, 2, ..."""
+
+    def after_epoch(self) -> None:
+        """After each pass over the unlabelled samples."""
+
+    def evaluated(self, network: nn.Module) -> nn.Module:
+        """The network whose predictions are the method's result: the student, unless a method says otherwise."""
+        return network

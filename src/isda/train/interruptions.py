@@ -1,0 +1,81 @@
+"""What can end a run early: a polite signal, or a loss that is no number."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from isda.train.processes import Processes
+
+__all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "stop_on_signals"]
+
+
+class Stopped(Exception):
+    """The run was asked to stop, saved a checkpoint and can be resumed."""
+
+
+class NonFiniteLoss(ValueError):
+    """The loss became infinite or not a number."""
+
+
+class Stop:
+    """Whether a signal has asked the run to stop."""
+
+    requested: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Turn SIGTERM and SIGINT into a request that the loop honours after the step at hand.
+
+    A second SIGINT (Ctrl-C) stops at once. Signals can be caught in the main thread only; elsewhere nothing changes.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = signal.Signals(number).name
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class FiniteLoss:
+    """Remembers, on the device, the first step whose loss was not finite.
+
+    Reading that makes a GPU wait, so it is read on the CPU only after each step, elsewhere before each checkpoint and
+    at the end of each epoch: a checkpoint never holds weights that come after a bad loss.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes = processes
+        self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
+
+    def look(self, loss: Tensor, step: int) -> None:
+        """Take note of the loss of a step."""
+        bad = ~loss.detach().isfinite() & (self.first_bad < 0)
+        self.first_bad.masked_fill_(bad, step)
+        if self.processes.device.type == "cpu" and self.processes.world == 1:
+            self.check()
+
+    def check(self) -> None:
+        """Raise NonFiniteLoss if any process has seen one. All processes must call it together."""
+        step = int(self.first_bad)
+        (bad,) = self.processes.any(step >= 0)
+        if bad:
+            where = f"in step {step}" if step >= 0 else "in another process"
+            raise NonFiniteLoss(f"the loss became infinite or not a number {where}; try a smaller lr or lambda_0")

@@ -1,0 +1,105 @@
+"""The processes of a run: one, or those that torchrun started, each on its own device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["Processes", "join_processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who this process is among those that train together."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network with gradients averaged over processes; itself where there is one."""
+        if self.world == 1:
+            return network
+        devices = [self.device] if self.device.type == "cuda" else None
+        # Batch norm keeps its running figures per process, and those of the first count: see `share_buffers`.
+        return DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
+
+    def share_buffers(self, network: nn.Module) -> None:
+        """Give every process the first one's running figures of batch norm, before they evaluate together."""
+        if self.world > 1:
+            for buffer in network.buffers():
+                dist.broadcast(buffer, 0)
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Average the gradients of parameters outside the wrapped network, such as a learned covariance."""
+        if self.world > 1:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= self.world
+
+    def add_up(self, sums: Tensor) -> None:
+        """Replace a tensor by its sum over processes."""
+        if self.world > 1:
+            dist.all_reduce(sums)
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Whether each flag is up in any process: all processes then agree. Waits for the others."""
+        if self.world == 1:
+            return list(flags)
+        raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in raised.tolist()]
+
+    def wait(self) -> None:
+        """Return once every process has come here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def join_processes(device: str = "auto") -> Iterator[Processes]:
+    """Join the processes of torchrun, if it started this one, and leave them at the end.
+
+    Args:
+        device: "auto" for this process's GPU if there is one, else the CPU; or a torch device.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), world, chosen)
+        # Without it a process that leaves early can take the others down after all work is done.
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device must be auto, cpu or one that torch finds here, got {name!r}") from error
+    if device.type != "cuda":
+        return device
+    device = torch.device("cuda", local_rank if device.index is None else device.index)
+    torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,203 @@
+"""Which runs are compared, what is averaged, and how it is put into words and into the terminal's table."""
+
+import json
+
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from isda.report.runs import find_runs
+from isda.report.summary import labels, summarise
+from isda.report.table import table
+from isda.report.wording import caption, findings
+
+
+@pytest.fixture
+def runs(tmp_path, make_run):
+    """Write runs with given errors: {method: {seed: error, or None for an unfinished run}}."""
+
+    def write(errors, **changes):
+        for method, by_seed in errors.items():
+            for seed, error in by_seed.items():
+                stop = 5 if error is None else None
+                make_run(tmp_path / "runs" / method / f"seed-{seed}", method, seed, stop, error=error, **changes)
+        return find_runs([tmp_path / "runs"])
+
+    return write
+
+
+def test_errors_are_averaged_over_seeds_and_differences_over_common_seeds(runs):
+    found = runs({"isda": {0: 30.0, 1: 32.0, 2: 33.5, 5: 20.0}, "cross-entropy": {0: 31.0, 1: 32.5, 2: 35.0, 7: 90.0}})
+    (comparison,) = summarise(found)
+    assert [method.label for method in comparison.methods] == ["cross-entropy", "isda"]
+    ours = comparison.methods[1]
+    assert ours.error.mean == pytest.approx(28.875)
+    assert ours.differences == {0: -1.0, 1: -0.5, 2: -1.5}
+    low, high = stats.ttest_rel([30.0, 32.0, 33.5], [31.0, 32.5, 35.0]).confidence_interval(0.95)
+    assert ours.difference.mean - ours.difference.half_width == pytest.approx(low)
+    assert ours.difference.mean + ours.difference.half_width == pytest.approx(high)
+    assert comparison.baseline.difference is None
+
+
+def test_unfinished_runs_are_listed_and_not_averaged(runs):
+    (comparison,) = summarise(runs({"cross-entropy": {0: 10.0, 1: 20.0}, "isda": {0: 9.0, 1: None}}))
+    ours = comparison.methods[1]
+    assert ours.errors == {0: 9.0}
+    assert [(run.seed, run.epoch) for run in ours.unfinished] == [(1, 5)]
+    assert ours.difference == (-1.0, None)
+
+
+def test_a_method_without_a_finished_run_has_neither_mean_nor_difference(runs):
+    (comparison,) = summarise(runs({"cross-entropy": {0: 10.0}, "isda": {0: None}}))
+    assert comparison.methods[1].error is None
+    assert comparison.methods[1].difference is None
+    assert findings(comparison) == []
+
+
+def test_without_cross_entropy_the_first_method_is_the_baseline(runs):
+    (comparison,) = summarise(runs({"a-method": {0: 2.0, 1: 3.0}, "b-method": {0: 1.0, 1: 2.5}}))
+    assert comparison.baseline.label == "a-method"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "cifar100"},
+        {"network": "resnet-32"},
+        {"scale": "paper"},
+        {"lr": 0.2},
+        {"network_options": {"width": 1}},
+    ],
+)
+def test_runs_that_were_trained_differently_are_not_compared(make_run, tmp_path, change):
+    make_run(tmp_path / "a", "cross-entropy")
+    make_run(tmp_path / "b", "isda", **change)
+    comparisons = summarise(find_runs([tmp_path]))
+    assert [len(comparison.methods) for comparison in comparisons] == [1, 1]
+    assert comparisons[0].title != comparisons[1].title
+
+
+def test_unknown_settings_and_missing_ones_do_not_part_runs(make_run, tmp_path):
+    make_run(tmp_path / "a", "cross-entropy", machine="a")
+    make_run(tmp_path / "b", "isda", machine="b")
+    assert len(summarise(find_runs([tmp_path]))) == 1
+    for name, method in (("c", "cross-entropy"), ("d", "isda")):
+        folder = make_run(tmp_path / "bare" / name, method)
+        config = json.loads((folder / "config.json").read_text())
+        kept = ("format", "data", "network", "method", "seed", "scale", "epochs")
+        (folder / "config.json").write_text(json.dumps({key: config[key] for key in kept}))
+    (comparison,) = summarise(find_runs([tmp_path / "bare"]))
+    assert (comparison.average_last, comparison.evaluated_on) == (1, "test")
+
+
+def test_titles_name_what_tells_comparisons_of_the_same_network_apart(make_run, tmp_path):
+    make_run(tmp_path / "a", lr=0.1)
+    make_run(tmp_path / "b", lr=0.2)
+    make_run(tmp_path / "c", data="svhn")
+    titles = [comparison.title for comparison in summarise(find_runs([tmp_path]))]
+    assert titles == ["cifar10 with resnet-20, lr=0.1", "cifar10 with resnet-20, lr=0.2", "svhn with resnet-20"]
+
+
+def test_two_finished_runs_of_one_seed_are_refused(make_run, tmp_path):
+    make_run(tmp_path / "a", "isda", 4)
+    make_run(tmp_path / "b", "isda", 4)
+    with pytest.raises(ValueError, match=r"got two of isda with seed 4: .*a and .*b"):
+        summarise(find_runs([tmp_path]))
+
+
+def test_a_killed_run_may_have_been_started_again_elsewhere(make_run, tmp_path):
+    make_run(tmp_path / "a", "isda", 4, stop=3)
+    make_run(tmp_path / "b", "isda", 4)
+    (comparison,) = summarise(find_runs([tmp_path]))
+    assert list(comparison.methods[0].errors) == [4]
+
+
+def test_no_runs_are_refused():
+    with pytest.raises(ValueError, match="runs must hold at least one run, got none"):
+        summarise([])
+
+
+def test_a_label_names_the_options_in_which_runs_of_the_method_differ(make_run, tmp_path):
+    make_run(tmp_path / "a", "cross-entropy", method_options={})
+    make_run(tmp_path / "b", "isda", method_options={"lambda_0": 0.5, "bound": "jensen", "decay": None})
+    make_run(tmp_path / "c", "isda", method_options={"lambda_0": 0.5, "bound": "jensen", "decay": 0.99})
+    make_run(tmp_path / "d", "mixed", method_options={"bound": "tilted", "ranks": [1, 2]})
+    make_run(tmp_path / "e", "mixed", method_options={"bound": "jensen", "ranks": [1, 3]})
+    assert labels(find_runs([tmp_path])) == [
+        "cross-entropy",
+        "isda",
+        "isda decay=0.99",
+        "mixed bound=tilted ranks=[1, 2]",
+        "mixed bound=jensen ranks=[1, 3]",
+    ]
+
+
+def test_the_caption_says_everything_a_reader_needs(runs):
+    (comparison,) = summarise(runs({"cross-entropy": {0: 10.0, 1: 20.0, 2: 12.0}, "isda": {0: 9.0, 1: 18.0, 2: 13.0}}))
+    text = caption(comparison)
+    for words in (
+        "Test error in percent",
+        "mean of the last 2 of 20 epochs",
+        "mean ± standard deviation over seeds 0 to 2",
+        "method − cross-entropy on the same seeds",
+        "Student's 95% interval",
+        "Scale small: a shortened recipe",
+    ):
+        assert words in text
+
+
+def test_held_out_errors_and_a_single_epoch_are_called_so(runs):
+    (comparison,) = summarise(runs({"isda": {3: 9.0}}, evaluated_on="held-out", average_last=1, scale="custom"))
+    assert caption(comparison) == (
+        "Held-out error in percent, at epoch 20; seed 3. Scale custom: not the paper's number of epochs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        ([9.0, 18.9, 11.1], "isda has 1.00 points lower test error than cross-entropy (95% interval 0.75 to 1.25, "),
+        ([11.0, 20.9, 13.1], "isda has 1.00 points higher test error than cross-entropy (95% interval 0.75 to 1.25, "),
+        ([9.0, 21.0, 12.3], "isda and cross-entropy cannot be told apart: +0.10 ± 2.52 points of test error (95% "),
+    ],
+)
+def test_the_finding_is_a_sentence_that_respects_the_interval(runs, ours, words):
+    base = {0: 10.0, 1: 20.0, 2: 12.0}
+    (comparison,) = summarise(runs({"cross-entropy": base, "isda": dict(enumerate(ours))}))
+    (sentence,) = findings(comparison)
+    assert sentence.startswith(words)
+    assert sentence.endswith("3 paired seeds).")
+
+
+def test_one_seed_is_a_finding_without_an_interval(runs):
+    (comparison,) = summarise(runs({"cross-entropy": {0: 10.0}, "isda": {0: 9.0}}))
+    (sentence,) = findings(comparison)
+    assert "by −1.00 points of test error; an interval needs at least 2 seeds" in sentence
+
+
+def test_json_holds_what_the_table_shows(runs):
+    found = runs({"cross-entropy": {0: 10.0, 1: 20.0}, "isda": {0: 9.0, 1: 19.5, 2: None}})
+    (comparison,) = summarise(found)
+    record = json.loads(json.dumps(comparison.as_json(), allow_nan=False))
+    assert (record["data"], record["scale"], record["average_last"]) == ("cifar10", "small", 2)
+    assert (record["evaluated_on"], record["baseline"]) == ("test", "cross-entropy")
+    base, ours = record["methods"]
+    assert base["difference_mean"] is None
+    assert ours["errors"] == {"0": 9.0, "1": 19.5}
+    assert ours["error_mean"] == 14.25
+    assert ours["difference_mean"] == -0.75
+    assert ours["difference_half_width"] == pytest.approx(12.7062 * 0.25, rel=1e-4)
+    assert [(one["seed"], one["epoch"]) for one in ours["unfinished"]] == [(2, 5)]
+
+
+def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
+    found = runs({"cross-entropy": {0: 10.0, 1: 20.0}, "[bold]isda": {0: 9.0, 1: 19.5, 2: None, 3: 8.0}})
+    console = Console(width=140, record=True)
+    console.print(table(*summarise(found)))
+    text = " ".join(console.export_text().split())
+    assert "15.00 ± 7.07" in text
+    assert "−0.75 ± 3.18" in text
+    assert "3 (2 paired)" in text
+    assert "seed 2 at epoch 5" in text
+    assert "[bold]isda" in text
+    assert "Scale small: a shortened recipe" in text

@@ -1,0 +1,71 @@
+"""Several processes train what one process trains on the whole batch, and are saved and resumed like one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from many_processes_worker import STEPS, run
+from safetensors.torch import load_file
+
+from isda.train import Processes
+
+WORKER = Path(__file__).with_name("many_processes_worker.py")
+
+
+def torchrun(processes: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def one_and_two(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    run(folder / "one", Processes(0, 1, torch.device("cpu")))
+    done = torchrun(2, WORKER, folder / "two")
+    assert done.returncode == 0, done.stderr
+    return folder / "one", folder / "two"
+
+
+def tensors(folder: Path, group: str) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / f"step-{STEPS:09d}" / f"{group}.safetensors")
+
+
+@pytest.mark.parametrize("group", ["model", "method"])
+def test_two_processes_equal_one_with_the_doubled_batch(one_and_two, group):
+    """Weights and statistics after 20 steps; the issue asks for 1e-5, float64 gives much more."""
+    one, two = (tensors(folder, group) for folder in one_and_two)
+    assert one.keys() == two.keys()
+    for name, expected in one.items():
+        torch.testing.assert_close(two[name], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_metrics_are_those_of_all_processes(one_and_two):
+    one, two = (
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in one_and_two
+    )
+    for expected, measured in zip(one, two, strict=True):
+        for record in (expected, measured):
+            record.pop("seconds")
+        assert measured == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_command_trains_and_resumes_under_torchrun(tmp_path):
+    arguments = ["-m", "isda", "train", "--labels", "80", "--batch-size", "20", "--width", "0.25", "--epochs", "2"]
+    arguments += ["--checkpoint-steps", "3", "--threads", "1", "--out", str(tmp_path / "run")]
+    done = torchrun(2, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test error") == 1
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["processes"] == 2
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    # As if killed after step 6 of 8.
+    for name in ("result.json", "model.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    done = torchrun(2, *arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "resumed after step 6 of 8" in done.stdout
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
