@@ -135,4 +135,8 @@ def create_method(name: str, options: dict[str, Any], network: Network, total_st
         raise ValueError(f"rank is for covariance=low_rank, got covariance={settings['covariance']}")
     schedule = check_choice("schedule", settings.pop("schedule", "linear"), ("linear", "constant"))
     steps = total_steps if schedule == "linear" else None
-    return Supervised("isda", ISDALoss.attach(network, total_steps=steps, classifier=network.classifier, **settings))
+    try:
+        criterion = ISDALoss.attach(network, total_steps=steps, classifier=network.classifier, **settings)
+    except TypeError as error:
+        raise ValueError(f"the options {settings} of method {name} do not go together: {error}") from error
+    return Supervised("isda", criterion)

@@ -95,11 +95,10 @@ def _device(name: str, local_rank: int) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type == "cuda":
+            device = torch.device("cuda", local_rank if device.index is None else device.index)
+            torch.cuda.set_device(device)
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ValueError(f"device must be auto, cpu or one that torch finds here, got {name!r}") from error
-    if device.type != "cuda":
-        return device
-    device = torch.device("cuda", local_rank if device.index is None else device.index)
-    torch.cuda.set_device(device)
     return device

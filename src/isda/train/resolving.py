@@ -117,7 +117,7 @@ def _value(text: str) -> Any:
     """A number or truth value where the text is one."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return text
 
 
@@ -142,7 +142,9 @@ def _check_parts(config: Config, data: DataSet) -> None:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
+    if config.network.startswith(TIMM_PREFIX):
+        # Not every model of timm can be made without memory.
+        return
     with torch.device("meta"):
-        options = config.network_options | ({"pretrained": False} if "pretrained" in config.network_options else {})
-        network = networks.create(config.network, num_classes=len(config.classes), **options)
+        network = networks.create(config.network, num_classes=len(config.classes), **config.network_options)
         create_method(config.method, config.method_options, network, config.total_steps)

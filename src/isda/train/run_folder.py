@@ -79,7 +79,7 @@ class RunFolder:
         environment = _environment(processes)
         if self.started and self.environment_file.is_file():
             first = json.loads(self.environment_file.read_text(encoding="utf-8"))
-            environment = environment | {"started": first["started"], "resumed": environment["started"]}
+            environment = environment | {"started": first.get("started"), "resumed": environment["started"]}
         write_atomically(self.environment_file, json.dumps(environment, indent=1) + "\n")
         if not self.started:
             write_atomically(self.config_file, config.as_json())

@@ -59,4 +59,4 @@ class Settings:
     def asked(self) -> dict[str, Any]:
         """What the user has said, without what was left out."""
         said = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in said.items() if value not in (None, False, {})}
+        return {name: value for name, value in said.items() if value is not None and value is not False and value != {}}
