@@ -4,6 +4,7 @@ Each command is a function with typed arguments in a light module of its own roo
 runs, so that ``isda --help`` is quick.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -49,5 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tyro.extras.subcommand_cli_from_dict(
             known, prog="isda", description="Implicit semantic data augmentation.", args=words
         )
+    except BrokenPipeError:
+        # Whoever read the output, `head` for one, has seen enough; what is still buffered must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        sys.exit("isda: interrupted")
     except (ValueError, OSError) as error:
         sys.exit(f"isda: {error}")

@@ -40,14 +40,13 @@ def killed_run(kills: int) -> tuple[Config, DataSet]:
     return resolve(settings, data), data
 
 
-def start(folder: Path, kills: int) -> int:
+def start(run: tuple[Config, DataSet], folder: Path) -> int:
     """A child process that trains, or goes on with, the run in the folder; returns its process id."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            config, data = killed_run(kills)
-            train(config, data, folder, saving=Saving(steps=1))
+            train(*run, folder, saving=Saving(steps=1))
             status = 0
         finally:
             os._exit(status)
@@ -86,15 +85,15 @@ def main(folder: Path, kills: int, seed: int) -> None:
     """Kill, start again, and in the end let it finish."""
     torch.set_num_threads(1)
     chance: Any = random.Random(seed)
-    killed = 0
+    run, killed = killed_run(kills), 0
     while killed < kills:
-        child = start(folder, kills)
+        child = start(run, folder)
         # A fifth of the kills comes while the run starts or is restored, the others anywhere in a step or a checkpoint.
         steps = chance.choice([0, 1, 2, 3, STEPS_PER_KILL])
         if not kill_after(child, folder, steps, chance.uniform(0, 0.06)):
             sys.exit(f"the run came to its end after {killed} kills; it must be longer")
         killed += 1
-    child = start(folder, kills)
+    child = start(run, folder)
     _, status = os.waitpid(child, 0)
     if status:
         sys.exit(f"the run failed at the end with status {status}")

@@ -217,7 +217,7 @@ def ordinary_user():
 
 
 def test_a_read_only_folder_ends_in_one_sentence(tmp_path, request):
-    for parent in (tmp_path, *tmp_path.parents[:2]):
+    for parent in (tmp_path, *tmp_path.parents[:3]):
         parent.chmod(0o755)
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)

@@ -16,19 +16,15 @@ def networks(*, json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = Non
     from json import dumps
     from pathlib import Path
 
-    from rich.console import Console
-
     from isda.networks.table import cost_rows, record, tables
+    from isda.terminal import table_console
 
     rows = cost_rows()
     text = dumps([record(row) for row in rows], indent=2)
     if json == "-":
         print(text)
         return
-    console = Console()
-    if not console.is_terminal:
-        # A pipe or file has no width; 80 columns would break numbers over lines.
-        console = Console(width=140)
+    console = table_console()
     for table in tables(rows):
         console.print(table)
     if json is not None:

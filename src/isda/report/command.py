@@ -27,13 +27,13 @@ def report(
     import shlex
     from json import dumps
 
-    from rich.console import Console
     from rich.text import Text
 
     from isda.report.page import write_report
     from isda.report.runs import find_runs
     from isda.report.summary import summarise
     from isda.report.table import table
+    from isda.terminal import table_console
 
     found = find_runs(runs)
     places = [Path(os.path.relpath(path)).as_posix() for path in (*runs, out)]
@@ -44,10 +44,7 @@ def report(
     if json == "-":
         print(text)
         return
-    console = Console()
-    if not console.is_terminal:
-        # A pipe or file has no width; 80 columns would break numbers over lines.
-        console = Console(width=140)
+    console = table_console()
     for comparison in comparisons:
         console.print(table(comparison))
     console.print(Text(f"The page is {out}"), soft_wrap=True)

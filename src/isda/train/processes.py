@@ -98,7 +98,15 @@ def _device(name: str, local_rank: int) -> torch.device:
         if device.type == "cuda":
             device = torch.device("cuda", local_rank if device.index is None else device.index)
             torch.cuda.set_device(device)
+            _repeat_exactly()
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ValueError(f"device must be auto, cpu or one that torch finds here, got {name!r}") from error
     return device
+
+
+def _repeat_exactly() -> None:
+    """Have the GPU give the same bits for the same run; it warns of operations that cannot."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
