@@ -39,7 +39,7 @@ HELD_OUT = 5000
 SHARED = Settings(network="fast-cnn", width=0.5, batch_size=64, augment="none", channels_last=True, evaluate_every=5)
 SETTINGS = {
     "cifar10": replace(SHARED, data="cifar10", labels=3000, epochs=20),
-    "cifar100": replace(SHARED, data="cifar100", labels=4000, epochs=25),
+    "cifar100": replace(SHARED, data="cifar100", labels=2000, epochs=40),
 }
 QUESTIONS = {
     "tighter bound": (("tilted", "jensen"), ("tilted, decay", "jensen, decay")),
