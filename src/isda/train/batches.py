@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
+from isda.semi.batch import UnlabelledBatch
 
 __all__ = ["Batch", "Batches", "evaluation_batches"]
 
@@ -33,6 +34,21 @@ class Batch:
     """(N,) class indices."""
     indices: Tensor
     """(N,) positions in the data set, on the CPU."""
+    unlabelled: UnlabelledBatch | None = None
+    """For semi-supervised methods."""
+
+    def to(self, dtype: torch.dtype, channels_last: bool) -> Batch:
+        """The batch with images of another type and, if asked for, another order in memory."""
+
+        def ready(images: Tensor) -> Tensor:
+            images = images.to(dtype)
+            return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+        view = self.unlabelled
+        if view is not None:
+            second, strong = (None if images is None else ready(images) for images in (view.second, view.strong))
+            view = replace(view, images=ready(view.images), second=second, strong=strong)
+        return replace(self, images=ready(self.images), unlabelled=view)
 
 
 @dataclass(frozen=True, kw_only=True)

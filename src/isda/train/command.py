@@ -61,7 +61,15 @@ def train(
     hooks = [progress_for(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
     with join_processes(machine.device) as processes:
         try:
-            result = run_training(config, data, run.path, processes=processes, saving=machine.saving(), hooks=hooks)
+            result = run_training(
+                config,
+                data,
+                run.path,
+                processes=processes,
+                saving=machine.saving(),
+                hooks=hooks,
+                data_root=machine.data_root,
+            )
         except Stopped as stopped:
             if processes.first:
                 print(f"isda: {stopped}; go on with `isda train --out {run.path} --resume`", file=sys.stderr)

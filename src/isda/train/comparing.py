@@ -187,7 +187,15 @@ def _run_one(task: _Task) -> str | None:
     try:
         data = _load_once(task.config.data, task.data_root)
         with join_processes(task.device) as processes:
-            train(task.config, data, task.folder, processes=processes, saving=task.saving, hooks=[TensorBoard()])
+            train(
+                task.config,
+                data,
+                task.folder,
+                processes=processes,
+                saving=task.saving,
+                hooks=[TensorBoard()],
+                data_root=task.data_root,
+            )
     except (Stopped, ValueError, OSError) as error:
         return str(error)
     except Exception as error:

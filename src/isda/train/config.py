@@ -50,6 +50,12 @@ class Config:
     image_size: tuple[int, int] | None
     train_images: int
     test_images: int
+    unlabelled: int | None = None
+    """Images used without labels; None for supervised methods."""
+    labelled_per_batch: int | None = None
+    """Labelled images of each step in a semi-supervised method; batch_size then counts the unlabelled ones."""
+    normalisation: str = "channel"
+    """"channel", "per-image" or "zca"."""
     method_options: dict[str, Any] = field(default_factory=dict)
     network_options: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, Any] = field(default_factory=dict)
@@ -59,8 +65,16 @@ class Config:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimiser steps per epoch: full batches only, the samples left over come up in other epochs."""
+        """Optimiser steps per epoch: full batches only, the samples left over come up in other epochs.
+
+        In semi-supervised runs this is one pass over all images, labelled or not, for all methods alike.
+        """
         return self.train_images // self.batch_size
+
+    @property
+    def targets_per_step(self) -> int:
+        """Labelled images of each step, over all processes together."""
+        return self.batch_size if self.labelled_per_batch is None else self.labelled_per_batch
 
     @property
     def total_steps(self) -> int:

@@ -20,6 +20,7 @@ from isda.data import DataSet
 from isda.train.config import Config
 from isda.train.hooks import Hook
 from isda.train.interruptions import NonFiniteLoss, Stopped, stop_on_signals
+from isda.train.normalisation import WHITENING_FILE, whitening_for
 from isda.train.processes import Processes
 from isda.train.run_folder import RunFolder, check_resumable
 from isda.train.trainer import Trainer
@@ -56,6 +57,7 @@ def train(
     saving: Saving | None = None,
     hooks: Sequence[Hook] = (),
     network: networks.Network | None = None,
+    data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Train a network, or go on with a run that was interrupted; returns the content of result.json.
 
@@ -67,6 +69,7 @@ def train(
         saving: when to write checkpoints.
         hooks: called as the run goes on, in the first process.
         network: instead of the one that the configuration names, e.g. with pretrained weights.
+        data_root: the folder of data sets, where a whitening of the images is kept for other runs.
 
     Raises:
         Stopped: SIGTERM or Ctrl-C came; a checkpoint was saved.
@@ -80,7 +83,7 @@ def train(
     if run.finished:
         check_resumable(run, config)
         return run.read_result()
-    trainer = Trainer(config, data, processes, network)
+    trainer = Trainer(config, data, processes, network, whitening_for(config, data, run.path, processes, data_root))
     step = _begin(run, trainer)
     saver = _Saver(run, trainer, saving)
     try:
@@ -122,6 +125,8 @@ def _begin(run: RunFolder, trainer: Trainer) -> int:
     if trainer.processes.first:
         run.begin(trainer.config, trainer.processes)
         run.checkpoints.tidy()
+        if trainer.whiten is not None and not (run.path / WHITENING_FILE).exists():
+            trainer.whiten.save(run.path / WHITENING_FILE)
     trainer.processes.wait()
     checkpoint, complaints = run.checkpoints.load_latest()
     step = 0

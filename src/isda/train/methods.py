@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -13,14 +13,23 @@ from isda.networks import Network
 from isda.train.batches import Batch
 from isda.train.recipes import Recipe
 
-__all__ = ["METHODS", "Method", "Outcome", "Supervised", "create_method", "resolve_method"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Outcome",
+    "Supervised",
+    "create_method",
+    "parse_options",
+    "resolve_method",
+    "split_method",
+]
 
 METHODS: dict[str, dict[str, Any]] = {
     "cross-entropy": {},
     "isda": {"bound": "jensen"},
     "isda-tilted": {"bound": "tilted"},
 }
-"""The methods, each with what its name settles."""
+"""The supervised methods, each with what its name settles."""
 
 _ISDA_OPTIONS: dict[str, Callable[[str], Any]] = {
     "lambda_0": float,
@@ -58,6 +67,16 @@ class Method(nn.Module):
         """Numbers worth recording with each epoch, such as ISDA's current strength."""
         return {}
 
+    def after_step(self, network: nn.Module) -> None:
+        """After each optimiser step."""
+
+    def after_epoch(self) -> None:
+        """After each epoch."""
+
+    def evaluated(self, network: nn.Module) -> nn.Module:
+        """The network that is judged: the trained one, unless a method says otherwise."""
+        return network
+
 
 class Supervised(Method):
     """Labelled images and one criterion of logits and targets."""
@@ -89,9 +108,9 @@ def resolve_method(text: str, recipe: Recipe, lambda_0: float | None = None) -> 
         >>> resolve_method("isda-tilted:lambda_0=2", recipe_for("resnet-20"))
         ('isda-tilted', {'lambda_0': 2.0, 'covariance': 'full', 'bound': 'tilted'})
     """
-    name, _, words = text.partition(":")
+    name, words = split_method(text)
     check_choice("method", name, tuple(METHODS))
-    given = _parse(name, words)
+    given = parse_options(name, words, _OPTIONS[name])
     for key, value in METHODS[name].items():
         if given.get(key, value) != value:
             raise ValueError(f"method {name!r} settles {key}={value}, got {key}={given[key]}")
@@ -101,9 +120,21 @@ def resolve_method(text: str, recipe: Recipe, lambda_0: float | None = None) -> 
     return name, {"lambda_0": strength, "covariance": recipe.covariance} | METHODS[name] | given
 
 
-def _parse(name: str, words: str) -> dict[str, Any]:
+def split_method(text: str) -> tuple[str, str]:
+    """The name of a method and its options, as they are written."""
+    name, _, words = text.partition(":")
+    return name, words
+
+
+def parse_options(name: str, words: str, known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """The options of a method from ``key=value,key=value``.
+
+    Args:
+        name: of the method.
+        words: as a user writes them.
+        known: what each option is read with.
+    """
     options: dict[str, Any] = {}
-    known = _OPTIONS[name]
     for word in filter(None, words.split(",")):
         key, equals, value = word.partition("=")
         if not equals:
@@ -111,8 +142,8 @@ def _parse(name: str, words: str) -> dict[str, Any]:
         check_choice(f"option of method {name}", key, tuple(known))
         try:
             options[key] = known[key](value)
-        except ValueError as error:
-            kind = "an integer" if known[key] is int else "a number"
+        except (ValueError, KeyError) as error:
+            kind = {int: "an integer", float: "a number"}.get(known[key], "true or false")  # type: ignore[call-overload]
             raise ValueError(f"option {key} of method {name} must be {kind}, got {value!r}") from error
     return options
 

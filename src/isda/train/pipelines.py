@@ -13,6 +13,7 @@ from isda.data.augment import (
     RandAugment,
     RandomCrop,
     RandomTranslation,
+    Transform,
     crop_flip,
     imagenet_evaluation,
     imagenet_training,
@@ -53,9 +54,14 @@ def training_pipeline(augment: str, mean: Statistics, std: Statistics, data: str
     return AUGMENTATIONS[augment](mean, std, data)
 
 
-def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics) -> Compose:
-    """No randomness: the central crop for networks trained with "imagenet", the image as it is for all others."""
-    return imagenet_evaluation(mean, std) if augment == "imagenet" else Compose(Normalize(mean, std))
+def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics, normalise: Transform | None = None) -> Compose:
+    """No randomness: the central crop for networks trained with "imagenet", the image as it is for all others.
+
+    ``normalise`` takes the place of the channel statistics in runs that have no use for them.
+    """
+    if augment == "imagenet":
+        return imagenet_evaluation(mean, std)
+    return Compose(Normalize(mean, std) if normalise is None else normalise)
 
 
 def default_augmentation(data: DataSet, large: bool) -> str:

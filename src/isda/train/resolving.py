@@ -13,10 +13,13 @@ from isda import __version__, networks
 from isda.checks import check_choice
 from isda.data import DataSet, load
 from isda.networks.registry import IMAGENET, TIMM_PREFIX
+from isda.semi import NAMES
 from isda.train.config import Config
-from isda.train.methods import create_method, resolve_method
+from isda.train.methods import METHODS, resolve_method, split_method
 from isda.train.pipelines import AUGMENTATIONS, default_augmentation
 from isda.train.recipes import SCALES, Recipe, recipe_for
+from isda.train.semi_method import method_for
+from isda.train.semi_options import resolve_semi
 from isda.train.settings import Settings
 from isda.train.split import split_data
 
@@ -40,13 +43,16 @@ def resolve(settings: Settings, data: DataSet) -> Config:
     if not network.startswith(TIMM_PREFIX):
         check_choice("network", network, tuple(networks.names()))
     recipe = _recipe(settings, network)
-    method, method_options = resolve_method(settings.method or "isda", recipe, settings.lambda_0)
-    augment = settings.augment or default_augmentation(data, large=network in IMAGENET)
+    method, _ = split_method(settings.method or "isda")
+    check_choice("method", method, (*METHODS, *NAMES))
+    if method in NAMES:
+        of_its_kind = resolve_semi(settings, data, recipe)
+    else:
+        of_its_kind = _resolve_supervised(settings, data, recipe, large=network in IMAGENET)
     held_out = settings.held_out or 0
     config = Config(
         data=settings.data or "digits",
         network=network,
-        method=method,
         seed=settings.seed or 0,
         scale=(settings.scale or "paper") if settings.epochs is None else "custom",
         epochs=recipe.epochs,
@@ -59,7 +65,6 @@ def resolve(settings: Settings, data: DataSet) -> Config:
         lr_factor=recipe.lr_factor,
         momentum=recipe.momentum,
         weight_decay=_or(settings.weight_decay, recipe.weight_decay),
-        augment=check_choice("augment", augment, tuple(AUGMENTATIONS)),
         precision=check_choice("precision", settings.precision or "float32", PRECISIONS),
         ema=settings.ema,
         channels_last=settings.channels_last,
@@ -72,12 +77,11 @@ def resolve(settings: Settings, data: DataSet) -> Config:
         std=data.std,
         channels=data.channels,
         image_size=data.image_size,
-        train_images=_training_images(settings, data),
         test_images=held_out or len(data.y_test),
-        method_options=method_options,
         network_options=_network_options(settings, data),
         asked=settings.asked(),
         version=__version__,
+        **of_its_kind,
     )
     _check_numbers(config)
     _check_parts(config, data)
@@ -92,6 +96,20 @@ def _recipe(settings: Settings, network: str) -> Recipe:
     scale = check_choice("scale", settings.scale or "paper", tuple(SCALES))
     recipe = recipe_for(network)
     return recipe.scaled(scale) if settings.epochs is None else recipe.lasting(settings.epochs)
+
+
+def _resolve_supervised(settings: Settings, data: DataSet, recipe: Recipe, large: bool) -> dict[str, Any]:
+    method, method_options = resolve_method(settings.method or "isda", recipe, settings.lambda_0)
+    for name in ("unlabelled", "labelled_per_batch"):
+        if getattr(settings, name) is not None:
+            raise ValueError(f"{name} is for the semi-supervised methods {', '.join(NAMES)}; the method is {method}")
+    augment = settings.augment or default_augmentation(data, large)
+    return {
+        "method": method,
+        "method_options": method_options,
+        "augment": check_choice("augment", augment, tuple(AUGMENTATIONS)),
+        "train_images": _training_images(settings, data),
+    }
 
 
 def _training_images(settings: Settings, data: DataSet) -> int:
@@ -147,4 +165,4 @@ def _check_parts(config: Config, data: DataSet) -> None:
         return
     with torch.device("meta"):
         network = networks.create(config.network, num_classes=len(config.classes), **config.network_options)
-        create_method(config.method, config.method_options, network, config.total_steps)
+        method_for(config, network)

@@ -17,14 +17,23 @@ class Settings:
     network: str | None = None
     """Network, see `isda networks`; by default fast-cnn, or resnet-50 on imagenet."""
     method: str | None = None
-    """cross-entropy, isda (if left out) or isda-tilted; options follow a colon: isda:lambda_0=1,covariance=diagonal."""
+    """cross-entropy, isda (if left out) or isda-tilted; options follow a colon: isda:lambda_0=1,covariance=diagonal.
+    Semi-supervised: supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also
+    with +isda: mean-teacher+isda:eta_1=1,bound=tilted."""
     seed: int | None = None
     """0 if left out; decides the labelled subset, the initial weights, the order of batches and every augmentation."""
     scale: Literal["paper", "small", "smoke"] | None = None
     """Share of the paper's epochs: all (paper, if left out), a tenth (small), an eightieth (smoke); milestones and
     averaging window shrink with it."""
     labels: int | None = None
-    """Train on this many images, equally many of each class, drawn with the seed; all of them by default."""
+    """Train on this many images, equally many of each class, drawn with the seed; all of them by default. To
+    semi-supervised methods it says how many images keep their label."""
+    unlabelled: int | None = None
+    """Semi-supervised methods use this many further images without labels, drawn with the seed; all by default. An
+    epoch is one pass over labelled and unlabelled images together."""
+    labelled_per_batch: int | None = None
+    """Labelled images in each step of a semi-supervised method, which come on top of batch_size unlabelled ones; by
+    default in the proportion of the method's publication."""
     held_out: int | None = None
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
     lambda_0: float | None = None
@@ -34,13 +43,14 @@ class Settings:
     evaluate_every: int | None = None
     """Measure the error after every so many epochs (each, if left out), and after those that the result averages."""
     batch_size: int | None = None
-    """Images per step, over all processes together."""
+    """Images per step, over all processes together; in semi-supervised methods the unlabelled ones."""
     lr: float | None = None
     """Initial learning rate."""
     weight_decay: float | None = None
     """L2 penalty on all parameters."""
     augment: str | None = None
-    """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment or imagenet."""
+    """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment or imagenet; for
+    semi-supervised methods none, translate or translate-flip."""
     width: float | None = None
     """Factor on the network's channel counts, where the family has it."""
     dropout: float | None = None

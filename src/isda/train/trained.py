@@ -13,10 +13,12 @@ from torch import Tensor
 
 from isda import networks
 from isda.data import DataSet
+from isda.data.augment import Compose
 from isda.data.image_files import read_image
 from isda.train.batches import evaluation_batches
 from isda.train.config import Config
 from isda.train.evaluation import evaluate
+from isda.train.normalisation import WHITENING_FILE, Whiten, normaliser_for
 from isda.train.pipelines import evaluation_pipeline
 from isda.train.processes import Processes
 from isda.train.run_folder import RunFolder
@@ -31,6 +33,8 @@ class Trained:
 
     config: Config
     network: networks.Network
+    whiten: Whiten | None = None
+    """What the run whitened its images with, if it did."""
 
     def measure(self, data: DataSet, device: torch.device) -> dict[str, float]:
         """Error, likelihood and calibration on the images that the run was judged by."""
@@ -40,7 +44,7 @@ class Trained:
             )
         config = self.config
         split = split_data(config, data)
-        pipeline = evaluation_pipeline(config.augment, config.mean, config.std)
+        pipeline = self._pipeline()
         network = self.network.to(device)
         batches = evaluation_batches(split.images, split.labels.to(device), split.evaluation, pipeline, device)
         return evaluate(network, batches, data.num_classes, Processes(0, 1, device), config.channels_last)
@@ -49,7 +53,7 @@ class Trained:
     def probabilities(self, paths: Sequence[Path]) -> Tensor:
         """(N, C) class probabilities of image files, each resized to the size that the network was trained on."""
         config = self.config
-        pipeline = evaluation_pipeline(config.augment, config.mean, config.std)
+        pipeline = self._pipeline()
         rows = []
         for path in paths:
             image = read_image(path, config.channels)
@@ -58,6 +62,10 @@ class Trained:
             pixels = pipeline(image.unsqueeze(0)).to(next(self.network.parameters()).dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
+
+    def _pipeline(self) -> Compose:
+        config = self.config
+        return evaluation_pipeline(config.augment, config.mean, config.std, normaliser_for(config, self.whiten))
 
 
 def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -86,4 +94,5 @@ def load_trained(folder: Path) -> Trained:
         network.to(torch.float64 if config.precision == "float64" else torch.float32).load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:
         raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {error}") from error
-    return Trained(config, network.eval())
+    whiten = Whiten.read(run.path / WHITENING_FILE) if config.normalisation == "zca" else None
+    return Trained(config, network.eval(), whiten)

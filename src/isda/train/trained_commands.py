@@ -33,14 +33,13 @@ def evaluate(
 
     from isda.data import load
     from isda.train.processes import join_processes
-    from isda.train.trained import Trained, load_trained
+    from isda.train.trained import load_trained
 
     trained = load_trained(run)
     if data is not None:
         # Another data set is judged by its own test images.
-        trained = Trained(
-            replace(trained.config, data=data, held_out=0, labels=None, evaluated_on="test"), trained.network
-        )
+        config = replace(trained.config, data=data, held_out=0, labels=None, evaluated_on="test")
+        trained = replace(trained, config=config)
     with join_processes(device) as processes:
         measures = trained.measure(load(trained.config.data, data_root), processes.device)
     config = trained.config

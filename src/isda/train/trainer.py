@@ -11,14 +11,19 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from isda import networks
 from isda.data import DataSet
+from isda.data.augment import Compose
+from isda.semi import defaults_for
+from isda.semi.by_name import ISDA_SUFFIX
 from isda.train.batches import Batch, Batches, evaluation_batches
 from isda.train.checkpoint import Checkpoint
 from isda.train.config import Config
 from isda.train.evaluation import Tally, evaluate
 from isda.train.interruptions import FiniteLoss, NonFiniteLoss
-from isda.train.methods import create_method
+from isda.train.normalisation import Whiten, normalised, normaliser_for
 from isda.train.pipelines import evaluation_pipeline, training_pipeline
 from isda.train.processes import Processes
+from isda.train.semi_batches import SemiBatches, semi_batches
+from isda.train.semi_method import SemiMethod, method_for
 from isda.train.split import split_data
 
 __all__ = ["Trainer", "learning_rate"]
@@ -45,10 +50,16 @@ class Trainer:
         data: the data set that it names.
         processes: who trains together.
         network: instead of the one that the configuration names.
+        whiten: the whitening of the images, where the configuration has it.
     """
 
     def __init__(
-        self, config: Config, data: DataSet, processes: Processes, network: networks.Network | None = None
+        self,
+        config: Config,
+        data: DataSet,
+        processes: Processes,
+        network: networks.Network | None = None,
+        whiten: Whiten | None = None,
     ) -> None:
         self.config, self.processes, device = config, processes, processes.device
         torch.manual_seed(config.seed)
@@ -61,9 +72,10 @@ class Trainer:
         self.network = network.train()
         average = None if config.ema is None else get_ema_multi_avg_fn(config.ema)
         self.average = None if average is None else AveragedModel(network, multi_avg_fn=average, use_buffers=True)
-        self.method = create_method(config.method, config.method_options, network, config.total_steps).train()
+        self.method = method_for(config, network).train()
         self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
-        parameters = [*network.parameters(), *self.method.parameters()]
+        # A mean teacher is part of the method, and is not trained.
+        parameters = [*network.parameters(), *(p for p in self.method.parameters() if p.requires_grad)]
         self.optimiser = torch.optim.SGD(
             parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
         )
@@ -71,12 +83,13 @@ class Trainer:
         self.finite = FiniteLoss(processes)
         self.tally = Tally(len(config.classes), device)
         self.sums: dict[str, Tensor] = {}
-        self._prepare_data(data)
+        self.whiten = whiten
+        self.batches = self._prepare_data(data)
 
     @property
     def evaluated(self) -> nn.Module:
-        """The network that is judged: the averaged one where there is one."""
-        return self.network if self.average is None else self.average.module
+        """The network that is judged: the averaged one where there is one, else the method's choice."""
+        return self.method.evaluated(self.network) if self.average is None else self.average.module
 
     def step(self, batch: Batch, step: int) -> None:
         """One optimiser step on this process's part of a batch.
@@ -87,23 +100,21 @@ class Trainer:
         """
         config = self.config
         torch.manual_seed(hash((config.seed, step, self.processes.rank)) % 2**63)
-        images = batch.images.to(self.dtype)
-        if config.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
+        batch = batch.to(self.dtype, config.channels_last)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(config, step)
         with torch.autocast(
             self.processes.device.type, AUTOCAST.get(config.precision), enabled=config.precision in AUTOCAST
         ):
             try:
-                terms, logits = self.method(self.forward, Batch(images, batch.targets, batch.indices))
+                terms, logits = self.method(self.forward, batch)
             except ValueError as error:
                 # Labels and shapes were checked long ago: the features have become infinite.
                 raise NonFiniteLoss(f"step {step + 1} failed: {error}") from error
             loss = torch.stack([*terms.values()]).sum()
         self.finite.look(loss, step + 1)
         # Processes average their gradients; their parts of a batch may differ by one sample.
-        share = len(images) * self.processes.world / config.batch_size
+        share = len(batch.targets) * self.processes.world / config.targets_per_step
         self.scaler.scale(loss * share).backward()
         self.processes.average_gradients(self.method.parameters())
         self.scaler.step(self.optimiser)
@@ -111,11 +122,13 @@ class Trainer:
         self.optimiser.zero_grad()
         if self.average is not None:
             self.average.update_parameters(self.network)
+        self.method.after_step(self.network)
         self._count(terms, loss, logits, batch.targets)
 
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
         """The line of metrics for an epoch (counted from 1) that has come to its end."""
         self.finite.check()
+        self.method.after_epoch()
         metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": learning_rate(self.config, step - 1)}
         metrics |= self.method.measures()
         for total in (self.tally.sums, self.tally.bins, *self.sums.values()):
@@ -176,12 +189,14 @@ class Trainer:
             self.sums = {name: total.to(device) for name, total in rest["sums"].items()}
             self.tally.sums, self.tally.bins = (total.to(device) for total in rest["tally"])
 
-    def _prepare_data(self, data: DataSet) -> None:
+    def _prepare_data(self, data: DataSet) -> Batches | SemiBatches:
         config, device = self.config, self.processes.device
         self.evaluation = split_data(config, data)
         self.evaluation_pipeline = evaluation_pipeline(config.augment, config.mean, config.std)
+        if isinstance(self.method, SemiMethod):
+            return self._prepare_semi_supervised(data, self.method.objective.needs_unlabelled)
         images = data.x_train.to(device) if isinstance(data.x_train, Tensor) else data.x_train
-        self.batches = Batches(
+        return Batches(
             images=images,
             labels=data.y_train.to(device),
             indices=self.evaluation.training,
@@ -192,6 +207,21 @@ class Trainer:
             world=self.processes.world,
             device=device,
         )
+
+    def _prepare_semi_supervised(self, data: DataSet, needs_unlabelled: bool) -> SemiBatches:
+        """Normalise all images once: whitening them anew in each evaluation would take longer than the network."""
+        config, split, device = self.config, self.evaluation, self.processes.device
+        normalise = normaliser_for(config, self.whiten)
+        judged = split.images[split.evaluation]
+        assert isinstance(judged, Tensor)
+        self.evaluation = split._replace(
+            images=normalised(judged, normalise, device),
+            labels=split.labels[split.evaluation],
+            evaluation=torch.arange(len(judged)),
+        )
+        self.evaluation_pipeline = Compose()
+        settings = defaults_for(config.method.removesuffix(ISDA_SUFFIX), data.name)
+        return semi_batches(config, data, split, settings, normalise, self.processes, needs_unlabelled=needs_unlabelled)
 
     def _count(self, terms: dict[str, Tensor], loss: Tensor, logits: Tensor, targets: Tensor) -> None:
         self.tally.add(logits, targets)
