@@ -11,9 +11,6 @@ stopped; when all runs are there, benchmarks/results/evidence.{csv,md} and the m
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import shutil
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +19,10 @@ from isda.report.runs import RunRecord, find_runs
 from isda.report.statistics import paired_difference
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import plus_minus
-from isda.train.comparing import Watcher, compare
+from isda.train.comparing import compare
 from isda.train.settings import Settings
+from recording import RESULTS, Lines, error_of, keep, result_row, write_rows
 
-RESULTS = Path(__file__).parent / "results"
 VARIANTS = {
     "jensen": "isda:",
     "jensen, decay": "isda:decay=0.99,",
@@ -47,14 +44,6 @@ QUESTIONS = {
 }
 
 
-class Lines(Watcher):
-    """One line per finished run."""
-
-    def run_finished(self, folder: Path, problem: str | None) -> None:
-        error = "" if problem else f"{json.loads((folder / 'result.json').read_text())['error']:.2f}%"
-        print(folder, problem or error, flush=True)
-
-
 def choose(name: str, runs: Path, jobs: int, root: Path | None) -> dict[str, dict[float, float]]:
     """Mean error on held-out images of each variant at each strength."""
     settings = replace(SETTINGS[name], held_out=HELD_OUT)
@@ -63,7 +52,7 @@ def choose(name: str, runs: Path, jobs: int, root: Path | None) -> dict[str, dic
     folders = compare(settings, methods, CHOOSING_SEEDS[name], out, jobs=jobs, data_root=root, watcher=Lines())
     errors: dict[str, list[float]] = {method: [] for method in methods}
     for folder, method in zip(folders, methods * len(CHOOSING_SEEDS[name]), strict=True):
-        errors[method].append(json.loads((folder / "result.json").read_text())["error"])
+        errors[method].append(error_of(folder))
     return {
         variant: {strength: statistics.fmean(errors[f"{prefix}lambda_0={strength:g}"]) for strength in STRENGTHS}
         for variant, prefix in VARIANTS.items()
@@ -131,15 +120,8 @@ def write(
         "",
     ]
     for record in records:
-        kept = RESULTS / "evidence" / name / record.folder.parent.name
-        kept.mkdir(parents=True, exist_ok=True)
-        shutil.copy(record.folder / "metrics.jsonl", kept / f"seed-{record.seed}.jsonl")
-        assert record.result is not None
-        options = json.dumps(record.method_options, sort_keys=True)
-        rows.append([name, variant_of(record), options, record.seed, *(record.result[key] for key in COLUMNS)])
-
-
-COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
+        keep(record, RESULTS / "evidence" / name)
+        rows.append([name, variant_of(record), *result_row(record)])
 
 
 def main() -> None:
@@ -174,10 +156,7 @@ def main() -> None:
         ]
         compare(settings, methods, TEST_SEEDS, runs / "test" / name, jobs=jobs, data_root=root, watcher=Lines())
         write(name, chosen, runs, lines, rows)
-    with (RESULTS / "evidence.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["data", "method", "options", "seed", *COLUMNS])
-        writer.writerows(rows)
+    write_rows(RESULTS / "evidence.csv", ["data", "method"], rows)
     (RESULTS / "evidence.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
 

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from isda.report.html_tables import results
 from isda.report.runs import find_runs
 from isda.report.summary import labels, summarise
 from isda.report.table import table
@@ -201,3 +202,53 @@ def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
     assert "seed 2 at epoch 5" in text
     assert "[bold]isda" in text
     assert "Scale small: a shortened recipe" in text
+
+
+def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
+    found = runs(
+        {
+            "supervised": {0: 40.0, 1: 44.0},
+            "vat": {0: 30.0, 1: 33.0},
+            "vat+isda": {0: 28.0, 1: 32.0, 2: 5.0},
+            "mean-teacher+isda": {0: 20.0, 1: 21.0},
+        }
+    )
+    (comparison,) = summarise(found)
+    by_label = {method.label: method for method in comparison.methods}
+    assert comparison.baseline.label == "supervised"
+    assert by_label["vat+isda"].difference.mean == -12.0
+    assert by_label["vat+isda"].from_isda.mean == -1.5
+    assert by_label["vat+isda"].from_isda.half_width == pytest.approx(12.7062 * 0.5, rel=1e-4)
+    assert by_label["mean-teacher+isda"].from_isda is None
+    assert by_label["vat"].from_isda is None
+    assert comparison.tells_isda_apart
+    console = Console(width=160, record=True)
+    console.print(table(comparison))
+    text = " ".join(console.export_text().split())
+    assert "from ISDA, points" in text
+    assert "−1.50 ± 6.35" in text
+    assert "From ISDA: likewise, the method − the same one without +isda." in caption(comparison)
+    record = next(one for one in comparison.as_json()["methods"] if one["label"] == "vat+isda")
+    assert record["from_isda_mean"] == -1.5
+    assert "From ISDA, points" in results(comparison, dict.fromkeys(by_label, 0))
+
+
+def test_isda_s_part_has_no_column_where_the_baseline_is_the_method_without_it(runs):
+    (comparison,) = summarise(runs({"vat": {0: 30.0, 1: 33.0}, "vat+isda": {0: 28.0, 1: 32.0}}))
+    assert comparison.methods[1].from_isda == comparison.methods[1].difference
+    assert not comparison.tells_isda_apart
+    assert "From ISDA" not in caption(comparison)
+
+
+def test_isda_s_part_is_not_taken_to_a_method_with_other_options(runs, tmp_path, make_run):
+    found = runs({"supervised": {0: 9.0}, "vat": {0: 8.0}, "vat+isda": {0: 7.0}})
+    alone = next(run for run in found if run.method == "vat")
+    alone.config["method_options"] = {"epsilon": 1.0}
+    (comparison,) = summarise(found)
+    assert all(method.from_isda is None for method in comparison.methods)
+
+
+def test_runs_with_other_unlabelled_images_are_another_comparison(runs, tmp_path, make_run):
+    runs({"supervised": {0: 9.0}}, unlabelled=100)
+    make_run(tmp_path / "runs" / "other" / "seed-0", "supervised", 0, None, error=8.0, unlabelled=200)
+    assert len(summarise(find_runs([tmp_path / "runs"]))) == 2

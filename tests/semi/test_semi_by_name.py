@@ -45,9 +45,27 @@ def test_every_method_comes_alone_and_with_isda():
     ],
 )
 def test_the_weight_and_its_ramp_are_the_publications(method, dataset, labels, weight, ramp_up_steps):
-    objective = create(method, student(), dataset=dataset, **(CASE | {"labels": labels}))
+    mean_over = defaults_for(method, dataset).mean_over
+    objective = create(method, student(), dataset=dataset, mean_over=mean_over, **(CASE | {"labels": labels}))
     assert objective.regulariser_weight.final == pytest.approx(weight)
     assert (objective.regulariser_weight.ramp, objective.regulariser_weight.steps) == ("gaussian", ramp_up_steps)
+
+
+@pytest.mark.parametrize(
+    ("method", "dataset", "labelled", "unlabelled"),
+    [("pi-model", "cifar10", 8, 92), ("temporal-ensembling", "cifar100", 20, 80), ("mean-teacher", "svhn", 1, 99)],
+)
+def test_terms_have_the_publications_proportion_whatever_the_labelled_loss_is_a_mean_over(
+    method, dataset, labelled, unlabelled
+):
+    """In batches composed as published, labelled images among the "unlabelled" ones counted once."""
+    labels = labelled * CASE["samples"] // 100
+    settings = defaults_for(method, dataset)
+    per_batch, per_label = (
+        settings.weight_for(labels, CASE["samples"], 0, mean_over).final for mean_over in ("batch", "labelled")
+    )
+    share = labelled / (labelled + unlabelled)
+    assert per_batch / share == pytest.approx(per_label)
 
 
 def test_settings_of_the_regularisers_are_the_publications():

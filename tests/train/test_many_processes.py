@@ -45,13 +45,8 @@ def test_two_processes_equal_one_with_the_doubled_batch(one_and_two, group):
 
 
 def test_metrics_are_those_of_all_processes(one_and_two):
-    one, two = (
-        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in one_and_two
-    )
-    for expected, measured in zip(one, two, strict=True):
-        for record in (expected, measured):
-            record.pop("seconds")
-        assert measured == pytest.approx(expected, rel=1e-9)
+    for one, two in zip(*map(measured, one_and_two), strict=True):
+        assert two == pytest.approx(one, rel=1e-9)
 
 
 def test_the_command_trains_and_resumes_under_torchrun(tmp_path):
@@ -62,6 +57,7 @@ def test_the_command_trains_and_resumes_under_torchrun(tmp_path):
     assert done.stdout.count("test error") == 1
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["processes"] == 2
     weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    metrics = measured(tmp_path / "run")
     # As if killed after step 6 of 8.
     for name in ("result.json", "model.safetensors"):
         (tmp_path / "run" / name).unlink()
@@ -69,3 +65,19 @@ def test_the_command_trains_and_resumes_under_torchrun(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "resumed after step 6 of 8" in done.stdout
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+    # The training figures of the epoch that was interrupted hold what either process had counted.
+    assert measured(tmp_path / "run") == metrics
+
+
+def measured(folder):
+    """The lines of metrics without the time they took."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "expected"), [(0, 2, [1.0, 2.0]), (1, 2, [3.0, 5.0]), (0, 1, [4.0, 7.0]), (2, 3, [0.0, 0.0])]
+)
+def test_sums_of_a_checkpoint_go_back_to_the_processes_they_came_from(rank, world, expected):
+    collected = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert Processes(rank, world, torch.device("cpu")).own(collected).tolist() == expected

@@ -9,8 +9,9 @@ from isda.report.charts import Chart
 from isda.report.curves import curves
 from isda.report.forest import draw_forest
 from isda.report.markup import Markup, join, tag
+from isda.report.method_summary import LEVEL
 from isda.report.strokes import swatch
-from isda.report.summary import LEVEL, Comparison
+from isda.report.summary import Comparison
 from isda.report.wording import number, subject
 
 __all__ = ["curve_figures", "difference_figure"]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from isda.report.axes import Axis
 from isda.report.charts import frame, tick_text
 from isda.report.markup import Markup, tag
+from isda.report.method_summary import MethodSummary
 from isda.report.strokes import classes, marker
-from isda.report.summary import Comparison, MethodSummary
+from isda.report.summary import Comparison
 from isda.report.wording import difference_text, number
 
 __all__ = ["draw_forest"]
@@ -33,7 +34,7 @@ def draw_forest(comparison: Comparison, styles: Mapping[str, int], name: str, wi
     parts += [_row(method, styles[method.label], across, TOP + ROW * index) for index, method in enumerate(rows)]
     parts.append(tag("text", "← lower error", class_="unit", x=SIDE, y=base + 40))
     parts.append(tag("text", "higher error →", class_="unit end", x=width - SIDE, y=base + 40))
-    spoken = "; ".join(f"{method.label} {difference_text(method)}" for method in rows)
+    spoken = "; ".join(f"{method.label} {difference_text(method.difference)}" for method in rows)
     return frame(
         name,
         f"Paired differences to {comparison.baseline.label}",
@@ -58,7 +59,7 @@ def _axis(rows: list[MethodSummary], width: int) -> Axis:
 
 
 def _row(method: MethodSummary, style: int, across: Axis, top: float) -> Markup:
-    text = difference_text(method)
+    text = difference_text(method.difference)
     room = int((across.end - across.start) / CHARACTER) - len(text) - 2
     label = method.label if len(method.label) <= room else f"{method.label[: room - 1]}…"
     middle, dots = top + 33, top + 47

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from isda.report.markup import Markup, tag
+from isda.report.method_summary import MethodSummary
 from isda.report.runs import RunRecord, is_number
 from isda.report.settings import differing, flatten, shared, value_text, values_text
-from isda.report.statistics import mean_std
+from isda.report.statistics import Interval, mean_std
 from isda.report.strokes import swatch
-from isda.report.summary import Comparison, MethodSummary
+from isda.report.summary import Comparison
 from isda.report.wording import caption, count_text, difference_text, number, plus_minus, subject
 
 __all__ = [
@@ -42,6 +43,8 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     head = [_column("Method"), _column(f"{subject(comparison).capitalize()}, %", numeric=True)]
     if paired:
         head.append(_column("Difference, points", numeric=True))
+    if comparison.tells_isda_apart:
+        head.append(_column("From ISDA, points", numeric=True))
     head.append(_column("Seeds", numeric=True))
     rows, told = [], caption(comparison)
     for method in comparison.methods:
@@ -50,12 +53,19 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
             _number(plus_minus(*method.error) if method.error else "unfinished"),
         ]
         if paired:
-            clear = method.difference is not None and method.difference.excludes_zero
-            cells.append(_number(difference_text(method) or "–", clear=clear))
+            cells.append(_difference(method.difference))
+        if comparison.tells_isda_apart:
+            cells.append(_difference(method.from_isda))
         rows.append([*cells, _number(count_text(method))])
-    if any(method.difference and method.difference.excludes_zero for method in comparison.methods):
+    shown = [one for method in comparison.methods for one in (method.difference, method.from_isda)]
+    if any(difference is not None and difference.excludes_zero for difference in shown):
         told += " In bold: the interval excludes zero."
     return _table(f"Results on {comparison.title}", told, head, rows)
+
+
+def _difference(difference: Interval | None) -> Markup:
+    clear = difference is not None and difference.excludes_zero
+    return _number(difference_text(difference) or "–", clear=clear)
 
 
 def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:

@@ -12,7 +12,7 @@ from isda import __version__
 from isda.report.markup import Markup, join, tag
 from isda.report.runs import RunRecord
 from isda.report.sections import section
-from isda.report.summary import BASELINE, Comparison, summarise
+from isda.report.summary import BASELINES, Comparison, summarise
 from isda.report.wording import scale_text
 
 __all__ = ["render_report", "write_report"]
@@ -43,7 +43,7 @@ def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, co
     comparisons = summarise(runs)
     methods = [method for comparison in comparisons for method in comparison.methods]
     # The sort is stable: it gives cross-entropy the first style, wherever it appears.
-    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: method.runs[0].method != BASELINE))
+    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: method.runs[0].method not in BASELINES))
     styles = {label: index for index, label in enumerate(labels)}
     heading = title or _title(comparisons, len(labels))
     # A method that is switched off in a section's key disappears from that section's charts.

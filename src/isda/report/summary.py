@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from isda.report.method_summary import LEVEL, MethodSummary, isda_part
 from isda.report.runs import RunRecord
-from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
+from isda.report.statistics import mean_std, paired_difference
 
-__all__ = ["BASELINE", "LEVEL", "Comparison", "MethodSummary", "labels", "summarise"]
+__all__ = ["BASELINES", "Comparison", "labels", "summarise"]
 
-BASELINE = "cross-entropy"
-LEVEL = 0.95
-"""Of every interval in tables and figures."""
+BASELINES = ("cross-entropy", "supervised")
+"""Methods that the others are compared to, wherever one of them is there."""
 
 RECIPE = (
     "data",
@@ -25,11 +25,13 @@ RECIPE = (
     "scale",
     "epochs",
     "labels",
+    "unlabelled",
     "held_out",
     "evaluated_on",
     "train_images",
     "network_options",
     "augment",
+    "normalisation",
     "batch_size",
     "lr",
     "schedule",
@@ -42,23 +44,6 @@ RECIPE = (
     "precision",
 )
 """The settings that must agree for runs to be compared; only data, network, scale and epochs are always there."""
-
-
-@dataclass(frozen=True)
-class MethodSummary:
-    """One method in a comparison; `errors` (in percent) and `differences` to the baseline (in points) by seed."""
-
-    label: str
-    runs: tuple[RunRecord, ...]
-    errors: dict[int, float]
-    error: MeanStd | None
-    differences: dict[int, float]
-    difference: Interval | None
-
-    @property
-    def unfinished(self) -> tuple[RunRecord, ...]:
-        """The runs without a result."""
-        return tuple(run for run in self.runs if run.result is None)
 
 
 @dataclass(frozen=True)
@@ -99,6 +84,11 @@ class Comparison:
         return str(self.runs[0].config.get("evaluated_on") or "test")
 
     @property
+    def tells_isda_apart(self) -> bool:
+        """Whether ISDA's part in a method is another figure than the method's difference to the baseline."""
+        return any(method.from_isda not in (None, method.difference) for method in self.methods)
+
+    @property
     def seeds(self) -> list[int]:
         """The seeds of finished runs."""
         return sorted({seed for method in self.methods for seed in method.errors})
@@ -116,7 +106,7 @@ class Comparison:
 
 
 def _method_json(method: MethodSummary) -> dict[str, Any]:
-    error, difference = method.error, method.difference
+    error, difference, from_isda = method.error, method.difference, method.from_isda
     return {
         "label": method.label,
         "method": method.runs[0].method,
@@ -130,6 +120,8 @@ def _method_json(method: MethodSummary) -> dict[str, Any]:
         "difference_half_width": difference.half_width if difference else None,
         "difference_level": LEVEL,
         "differences": {str(seed): value for seed, value in method.differences.items()},
+        "from_isda_mean": from_isda.mean if from_isda else None,
+        "from_isda_half_width": from_isda.half_width if from_isda else None,
         "folders": [run.folder.as_posix() for run in method.runs],
         "unfinished": [
             {"seed": run.seed, "epoch": run.epoch, "folder": run.folder.as_posix()} for run in method.unfinished
@@ -140,8 +132,8 @@ def _method_json(method: MethodSummary) -> dict[str, Any]:
 def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
     """Sort runs into comparisons, in the order in which each first appears.
 
-    In each, cross-entropy comes first if it is there, then the methods in order of appearance; the difference of a
-    method is taken over the seeds that it and the first have finished.
+    In each, cross-entropy or the supervised floor comes first if it is there, then the methods in order of appearance;
+    the difference of a method is taken over the seeds that it and the first have finished.
 
     Raises:
         ValueError: no runs, or two finished runs of the same method, settings and seed.
@@ -175,8 +167,8 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
     by_label: dict[str, list[RunRecord]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         by_label.setdefault(label, []).append(run)
-    # The sort is stable: it only moves cross-entropy to the front.
-    ordered = sorted(by_label, key=lambda label: by_label[label][0].method != BASELINE)
+    # The sort is stable: it only moves the baseline to the front.
+    ordered = sorted(by_label, key=lambda label: by_label[label][0].method not in BASELINES)
     base = _errors(ordered[0], by_label[ordered[0]])
     summaries = []
     for label in ordered:
@@ -194,7 +186,7 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
                 else None,
             )
         )
-    return tuple(summaries)
+    return tuple(replace(method, from_isda=isda_part(method, summaries)) for method in summaries)
 
 
 def _errors(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:

@@ -18,6 +18,8 @@ def table(comparison: Comparison) -> Table:
     paired = any(method.difference for method in comparison.methods)
     if paired:
         headings.append("difference, points")
+    if comparison.tells_isda_apart:
+        headings.append("from ISDA, points")
     unfinished = any(method.unfinished for method in comparison.methods)
     if unfinished:
         headings.append("unfinished")
@@ -34,7 +36,9 @@ def table(comparison: Comparison) -> Table:
         error = plus_minus(*method.error) if method.error else ""
         cells = [method.label, count_text(method), error]
         if paired:
-            cells.append(difference_text(method))
+            cells.append(difference_text(method.difference))
+        if comparison.tells_isda_apart:
+            cells.append(difference_text(method.from_isda))
         if unfinished:
             cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
         drawn.add_row(*map(Text, cells))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isda.report.method_summary import LEVEL, MethodSummary
 from isda.report.statistics import Interval
-from isda.report.summary import LEVEL, Comparison, MethodSummary
+from isda.report.summary import Comparison
 
 __all__ = [
     "caption",
@@ -54,9 +55,8 @@ def count_text(method: MethodSummary) -> str:
     return f"{seeds} ({paired} paired)" if 0 < paired < seeds else str(seeds)
 
 
-def difference_text(method: MethodSummary) -> str:
-    """A method's paired difference; empty where there is nothing to pair."""
-    difference = method.difference
+def difference_text(difference: Interval | None) -> str:
+    """A paired difference; empty where there is nothing to pair."""
     return plus_minus(difference.mean, difference.half_width, sign=True) if difference else ""
 
 
@@ -98,6 +98,8 @@ def caption(comparison: Comparison) -> str:
             f"Difference: method − {comparison.baseline.label} on the same seeds, in percentage points, "
             f"mean ± half of Student's {LEVEL:.0%} interval; negative is better."
         )
+    if comparison.tells_isda_apart:
+        words.append("From ISDA: likewise, the method − the same one without +isda.")
     if sum(method.difference is not None for method in comparison.methods) > 1:
         words.append("The intervals are not corrected for the number of methods.")
     words.append(f"Scale {scale_text(comparison.scale)}.")

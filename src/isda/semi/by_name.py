@@ -71,7 +71,7 @@ def create(
         covariance: ISDA's covariance model, by name or made already.
         bound: of both of ISDA's losses, "jensen" or "tilted".
         consistency_weight: eta_1, 1 by default; 0 for "supervised+isda", which uses no unlabelled images.
-        regulariser_weight: eta_2; as published, with its ramp, by default.
+        regulariser_weight: eta_2; as published, with its ramp, by default, see `MethodSettings.weight_for`.
         passes: see SemiSupervised.
         mean_over: see SemiSupervised.
         input_noise: see SemiSupervised.
@@ -105,7 +105,7 @@ def create(
     if consistency_weight is None:
         consistency_weight = 1.0 if with_isda and method != "supervised" else 0.0
     if regulariser_weight is None:
-        regulariser_weight = defaults.weight_for(labels, samples, total_steps)
+        regulariser_weight = defaults.weight_for(labels, samples, total_steps, mean_over)
     return SemiSupervised(
         network,
         criterion,

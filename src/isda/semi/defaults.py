@@ -26,9 +26,11 @@ class MethodSettings:
     """How a publication runs its method on a data set."""
 
     weight: float
-    """eta_2 once it is ramped up."""
+    """The publication's eta_2 once it is ramped up."""
     scaled_by_labels: bool = False
     """Whether that is multiplied by the share of samples that have labels."""
+    mean_over: str = "labelled"
+    """What the publication's labelled loss is a mean over, see SemiSupervised."""
     ramp_up: float = 0.0
     """Share of training over which the weight follows the Gaussian ramp-up."""
     passes: str = "joint"
@@ -52,16 +54,25 @@ class MethodSettings:
     options: Mapping[str, float] = field(default_factory=dict)
     """For the regulariser itself."""
 
-    def weight_for(self, labels: int, samples: int, total_steps: int) -> RampedWeight:
+    def weight_for(self, labels: int, samples: int, total_steps: int, mean_over: str = "labelled") -> RampedWeight:
         """eta_2 of a run with this many labelled samples of all, and steps.
 
+        With ``mean_over`` as in the publication it is the publication's number. Where that divides the labelled sum by
+        the whole batch and this run by the labelled part of it, eta_2 is divided by that part's share of the
+        publication's batch: the terms keep their proportion.
+
         Example:
-            >>> defaults_for("mean-teacher", "cifar10").weight_for(labels=4000, samples=50_000, total_steps=150_000)
+            >>> teacher = defaults_for("mean-teacher", "cifar10")
+            >>> teacher.weight_for(labels=4000, samples=50_000, total_steps=150_000, mean_over="batch")
             RampedWeight(final=8.0, ramp='gaussian', steps=40000)
+            >>> teacher.weight_for(labels=4000, samples=50_000, total_steps=150_000).final
+            100.0
         """
         if not 0 < labels <= samples:
             raise ValueError(f"labels must lie in 1..samples={samples}, got {labels!r}")
         scale = labels / samples if self.scaled_by_labels else 1.0
+        if (self.mean_over, mean_over) == ("batch", "labelled"):
+            scale /= self._labelled_share(labels, samples)
         return RampedWeight(self.weight * scale, steps=self.ramp_up_steps(total_steps))
 
     def ramp_up_steps(self, total_steps: int) -> int:
@@ -85,15 +96,23 @@ class MethodSettings:
         return min(labels, max(1, round(share * unlabelled)))
 
 
+    def _labelled_share(self, labels: int, samples: int) -> float:
+        """Of the images in a batch of the publication, how many have labels."""
+        if self.labelled_per_batch is None:
+            return labels / samples
+        return self.labelled_per_batch / (self.labelled_per_batch + self.unlabelled_per_batch)
+
+
 # The floor of [LA] and [TV]: the same network and noise, labelled images only.
 _SUPERVISED = MethodSettings(weight=0.0, input_noise=0.15, labelled_per_batch=100, unlabelled_per_batch=0)
 
 # [LA] w_max M / N with M of N samples labelled; 80 of 300 epochs; minibatches of 100 from all samples; noise 0.15.
-# w_max is 100 for the Pi-model. The first epoch has weight 0 there, from 0.0067 of w_max on here. Both views of an
-# image are mirrored or neither is (code).
+# The labelled loss is their sum over the labelled ones, divided by these 100. w_max is 100 for the Pi-model. The first
+# epoch has weight 0 there, from 0.0067 of w_max on here. Both views of an image are mirrored or neither is (code).
 _PI = MethodSettings(
     weight=100.0,
     scaled_by_labels=True,
+    mean_over="batch",
     ramp_up=80 / 300,
     input_noise=0.15,
     labelled_per_batch=None,
@@ -111,6 +130,7 @@ _TEACHER = replace(_PI, ramp_up=40 / 150, shared_flip=False, options={"decay": 0
 # [TV] SVHN: weight 1 with 1 labelled sample in a batch of 100, 40,000 of 180,000 steps, decay 0.99 in the ramp-up.
 _TEACHER_SVHN = MethodSettings(
     weight=1.0,
+    mean_over="batch",
     ramp_up=40 / 180,
     input_noise=0.15,
     labelled_per_batch=1,

@@ -55,6 +55,21 @@ class Processes:
         if self.world > 1:
             dist.all_reduce(sums)
 
+    def collect(self, tensor: Tensor) -> Tensor:
+        """(world, ...) the tensor of each process, in the order of their ranks."""
+        if self.world == 1:
+            return tensor.unsqueeze(0)
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor)
+        return torch.stack(parts)
+
+    def own(self, collected: Tensor) -> Tensor:
+        """This process's part of what `collect` gave; where there were other processes, the first takes the sum."""
+        if len(collected) == self.world:
+            return collected[self.rank].to(self.device)
+        total = collected.sum(0).to(self.device)
+        return total if self.first else torch.zeros_like(total)
+
     def any(self, *flags: bool) -> list[bool]:
         """Whether each flag is up in any process: all processes then agree. Waits for the others."""
         if self.world == 1:

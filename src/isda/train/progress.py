@@ -68,8 +68,11 @@ class ProgressBar(Hook):
 
 def describe_run(config: Config) -> str:
     """One line about a run."""
+    images = f"{config.train_images} images"
+    if config.unlabelled is not None:
+        images = f"{config.labels} labelled and {config.unlabelled} unlabelled images"
     return (
-        f"{config.method} on {config.data}, {config.network}, {config.train_images} images, {config.epochs} epochs "
+        f"{config.method} on {config.data}, {config.network}, {images}, {config.epochs} epochs "
         f"({config.scale} scale), seed {config.seed}"
     )
 

@@ -117,7 +117,7 @@ def resolve_semi_method(
         options["eta_1"] = 0.0 if method == "supervised" else 1.0
     if method != "supervised":
         known |= _FOR_REGULARISERS
-        options |= {"eta_2": defaults.weight_for(labels, samples, 0).final, "ramp_up": defaults.ramp_up}
+        options["ramp_up"] = defaults.ramp_up
     options |= {"passes": defaults.passes, "mean_over": "labelled", "input_noise": defaults.input_noise}
     options |= defaults.options
     if "epsilon" in options:
@@ -128,6 +128,8 @@ def resolve_semi_method(
         # One number is meant for the whole run.
         given.setdefault("ramp_up_decay", given["decay"])
     options |= given
+    if method != "supervised":
+        options.setdefault("eta_2", defaults.weight_for(labels, samples, 0, options["mean_over"]).final)
     for weight in ("eta_1", "eta_2"):
         if not 0 <= options.get(weight, 0) < math.inf:
             raise ValueError(f"{weight} must be a finite number >= 0, got {options[weight]}")

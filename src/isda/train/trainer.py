@@ -161,10 +161,8 @@ class Trainer:
         rest = {
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
-            # Of this process alone where there are several: the epoch's training figures then miss what other
-            # processes counted before the interruption; the weights miss nothing.
-            "sums": self.sums,
-            "tally": [self.tally.sums, self.tally.bins],
+            "sums": {name: self.processes.collect(total) for name, total in self.sums.items()},
+            "tally": [self.processes.collect(total) for total in (self.tally.sums, self.tally.bins)],
         }
         return Checkpoint(step, tensors, rest)
 
@@ -182,12 +180,11 @@ class Trainer:
                 module.load_state_dict(tensors)
         except (RuntimeError, KeyError, AssertionError) as error:
             raise ValueError(f"the checkpoint of step {checkpoint.step} does not fit this run: {error}") from error
-        rest, device = checkpoint.rest, self.processes.device
+        rest = checkpoint.rest
         self.optimiser.load_state_dict(rest["optimiser"])
         self.scaler.load_state_dict(rest["scaler"])
-        if self.processes.first:
-            self.sums = {name: total.to(device) for name, total in rest["sums"].items()}
-            self.tally.sums, self.tally.bins = (total.to(device) for total in rest["tally"])
+        self.sums = {name: self.processes.own(totals) for name, totals in rest["sums"].items()}
+        self.tally.sums, self.tally.bins = (self.processes.own(totals) for totals in rest["tally"])
 
     def _prepare_data(self, data: DataSet) -> Batches | SemiBatches:
         config, device = self.config, self.processes.device
