@@ -8,7 +8,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DATA     ?= data
 
-.PHONY: demo test test-slow browser lint format types doctest bench bench-augment bench-training evidence clean
+.PHONY: demo test test-slow browser lint format types doctest bench bench-augment bench-training evidence semi-evidence clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,6 +56,9 @@ bench-training: $(READY)  ## writes benchmarks/results/training.{csv,md}; DATA h
 
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
+
+semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds the data set
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
