@@ -10,6 +10,7 @@ from torch import Tensor
 from isda import checks
 from isda.losses.spatial import as_rows, resize_labels
 from isda.losses.targets import is_soft
+from isda.recording import Recorder
 
 
 class Settings(Protocol):
@@ -19,6 +20,20 @@ class Settings(Protocol):
     feature_dim: int
     ignore_index: int
     validate: bool
+
+
+def recorded(
+    recorder: Recorder | None, logits: Tensor, features: Tensor | None, weight: Tensor | None, *, verify: bool
+) -> tuple[Tensor | None, Tensor]:
+    """What was not given of features and weight as the attached classifier recorded it; no features in eval mode."""
+    if recorder is None:
+        missing = " and ".join(n for n, given in (("features", features), ("weight", weight)) if given is None)
+        raise ValueError(
+            f"{missing} must be given, for example criterion(logits, targets, features=features, "
+            "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
+        )
+    record = recorder.take(logits, verify=verify)
+    return record.rows_for(logits) if features is None else features, record.weight if weight is None else weight
 
 
 class Batch(NamedTuple):

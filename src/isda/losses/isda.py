@@ -15,8 +15,9 @@ from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
+from isda.losses.arguments import check_model, check_settings
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight
+from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import bound_loss, is_soft
@@ -89,18 +90,13 @@ class ISDALoss(nn.Module):
         super().__init__()
         self.bound = checks.check_choice("bound", bound, _BOUNDS)
         self.reduction = checks.check_choice("reduction", reduction, _REDUCTIONS)
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
-        if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
-            raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
-        if int(tilt_steps) != tilt_steps or tilt_steps < 0:
-            raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
+        check_settings(num_classes, label_smoothing, class_weight, tilt_steps)
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
         if isinstance(covariance, str):
             factory = {"device": device, "dtype": dtype}
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
         else:
-            _check_model(covariance, num_classes, feature_dim, covariance_settings)
+            check_model(covariance, num_classes, feature_dim, covariance_settings)
         self.covariance = covariance
         self.covariance.validate = validate
         self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
@@ -355,14 +351,7 @@ class ISDALoss(nn.Module):
         """Features and weight as given, or as the attached classifier recorded them: no features in eval mode."""
         if weight is not None and features is not None:
             return features, weight
-        if self._recorder is None:
-            missing = " and ".join(n for n, given in (("features", features), ("weight", weight)) if given is None)
-            raise ValueError(
-                f"{missing} must be given, for example criterion(logits, targets, features=features, "
-                "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
-            )
-        record = self._recorder.take(logits, verify=self.validate)
-        return record.rows_for(logits) if features is None else features, record.weight if weight is None else weight
+        return recorded(self._recorder, logits, features, weight, verify=self.validate)
 
     def _forget_recorded(self) -> None:
         if self._recorder is not None:
@@ -372,15 +361,3 @@ class ISDALoss(nn.Module):
         """Show the settings in repr()."""
         schedule = self.schedule
         return f"lambda_0={schedule.lambda_0}, total_steps={schedule.total_steps}, bound={self.bound!r}"
-
-
-def _check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:
-    """Refuse a covariance model that does not fit the classifier, or settings that it would not get."""
-    if not isinstance(covariance, CovarianceModel):
-        raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")
-    if settings:
-        names = ", ".join(settings)
-        raise ValueError(f"{names} cannot be set here when covariance is a model already made; set it there")
-    if (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
-        sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
-        raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")

@@ -95,7 +95,6 @@ class MethodSettings:
             share = self.labelled_per_batch / (self.unlabelled_per_batch or self.labelled_per_batch)
         return min(labels, max(1, round(share * unlabelled)))
 
-
     def _labelled_share(self, labels: int, samples: int) -> float:
         """Of the images in a batch of the publication, how many have labels."""
         if self.labelled_per_batch is None:

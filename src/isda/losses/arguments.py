@@ -1,0 +1,32 @@
+"""What the criterion is made with, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from isda import checks
+from isda.covariance import CovarianceModel
+
+
+def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None, tilt_steps: int) -> None:
+    """Refuse values out of range; see ISDALoss."""
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
+    if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
+        raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+    if int(tilt_steps) != tilt_steps or tilt_steps < 0:
+        raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
+
+
+def check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:
+    """Refuse a covariance model that does not fit the classifier, or settings that it would not get."""
+    if not isinstance(covariance, CovarianceModel):
+        raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")
+    if settings:
+        names = ", ".join(settings)
+        raise ValueError(f"{names} cannot be set here when covariance is a model already made; set it there")
+    if (covariance.num_classes, covariance.feature_dim) != (num_classes, feature_dim):
+        sizes = f"{covariance.num_classes} classes x {covariance.feature_dim} features"
+        raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
