@@ -10,8 +10,6 @@ stopped; when all runs are there, benchmarks/results/evidence.{csv,md} and the m
 
 from __future__ import annotations
 
-import argparse
-import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +17,8 @@ from isda.report.runs import RunRecord, find_runs
 from isda.report.statistics import paired_difference
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import plus_minus
-from isda.train.comparing import compare
 from isda.train.settings import Settings
-from recording import RESULTS, Lines, error_of, keep, result_row, write_rows
+from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 VARIANTS = {
     "jensen": "isda:",
@@ -44,17 +41,13 @@ QUESTIONS = {
 }
 
 
-def choose(name: str, runs: Path, jobs: int, root: Path | None) -> dict[str, dict[float, float]]:
+def choose(name: str, study: Study) -> dict[str, dict[float, float]]:
     """Mean error on held-out images of each variant at each strength."""
     settings = replace(SETTINGS[name], held_out=HELD_OUT)
     methods = [f"{prefix}lambda_0={strength:g}" for prefix in VARIANTS.values() for strength in STRENGTHS]
-    out = runs / "choose" / name
-    folders = compare(settings, methods, CHOOSING_SEEDS[name], out, jobs=jobs, data_root=root, watcher=Lines())
-    errors: dict[str, list[float]] = {method: [] for method in methods}
-    for folder, method in zip(folders, methods * len(CHOOSING_SEEDS[name]), strict=True):
-        errors[method].append(error_of(folder))
+    errors = study.errors(settings, methods, CHOOSING_SEEDS[name], f"choose/{name}")
     return {
-        variant: {strength: statistics.fmean(errors[f"{prefix}lambda_0={strength:g}"]) for strength in STRENGTHS}
+        variant: {strength: errors[f"{prefix}lambda_0={strength:g}"] for strength in STRENGTHS}
         for variant, prefix in VARIANTS.items()
     }
 
@@ -77,10 +70,7 @@ def table(comparison: Comparison) -> list[str]:
         run = method.runs[0]
         assert method.error is not None
         difference = plus_minus(*method.difference) if method.difference else ""
-        results = [run.result for run in method.runs if run.result]
-        others = (
-            f"{statistics.fmean(result[key] for result in results):.2f}" for key in ("nll", "calibration", "train_loss")
-        )
+        others = (mean_of(method, key) for key in ("nll", "calibration", "train_loss"))
         strength = run.method_options.get("lambda_0", "")
         cells = (variant_of(run), strength, plus_minus(*method.error), difference, *others)
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -126,12 +116,7 @@ def write(
 
 def main() -> None:
     """Choose, train, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--runs", type=Path, default=Path("runs/evidence"))
-    parser.add_argument("--jobs", type=int, default=2)
-    arguments = parser.parse_args()
-    root, runs, jobs = arguments.data_root, arguments.runs, arguments.jobs
+    study = Study.from_arguments(__doc__, "runs/evidence")
     lines = [
         "# First evidence: bounds and forgetting on CIFAR",
         "",
@@ -147,15 +132,15 @@ def main() -> None:
     ]
     rows: list[list[object]] = []
     for name, settings in SETTINGS.items():
-        chosen = choose(name, runs, jobs, root)
+        chosen = choose(name, study)
         best = {variant: min(errors, key=lambda strength: errors[strength]) for variant, errors in chosen.items()}
         print(name, best, flush=True)
         methods = [
             "cross-entropy",
             *(f"{VARIANTS[variant]}lambda_0={strength:g}" for variant, strength in best.items()),
         ]
-        compare(settings, methods, TEST_SEEDS, runs / "test" / name, jobs=jobs, data_root=root, watcher=Lines())
-        write(name, chosen, runs, lines, rows)
+        study.errors(settings, methods, TEST_SEEDS, f"test/{name}")
+        write(name, chosen, study.runs, lines, rows)
     write_rows(RESULTS / "evidence.csv", ["data", "method"], rows)
     (RESULTS / "evidence.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))

@@ -1,32 +1,68 @@
-"""What the scripts of evidence share: a line per run, and the figures of finished runs kept beside their table."""
+"""What the scripts of evidence share: methods x seeds by name, and figures of finished runs kept beside their table."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import shutil
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from isda.report.method_summary import MethodSummary
 from isda.report.runs import RunRecord
-from isda.train.comparing import Watcher
+from isda.train.comparing import Watcher, compare
+from isda.train.settings import Settings
 
-__all__ = ["COLUMNS", "RESULTS", "Lines", "error_of", "keep", "result_row", "write_rows"]
+__all__ = ["COLUMNS", "RESULTS", "Study", "keep", "mean_of", "result_row", "write_rows"]
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
 
 
-class Lines(Watcher):
+class _Lines(Watcher):
     """One line per finished run."""
 
     def run_finished(self, folder: Path, problem: str | None) -> None:
-        print(folder, problem or f"{error_of(folder):.2f}%", flush=True)
+        print(folder, problem or f"{_error_of(folder):.2f}%", flush=True)
 
 
-def error_of(folder: Path) -> float:
-    """The error of a finished run, in percent."""
+@dataclass(frozen=True)
+class Study:
+    """Where runs are, and how they are made."""
+
+    runs: Path
+    root: Path | None
+    jobs: int
+
+    @classmethod
+    def from_arguments(cls, description: str | None, runs: str) -> Study:
+        """As the command line says."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+        parser.add_argument("--data-root", type=Path)
+        parser.add_argument("--runs", type=Path, default=Path(runs))
+        parser.add_argument("--jobs", type=int, default=2)
+        arguments = parser.parse_args()
+        return cls(arguments.runs, arguments.data_root, arguments.jobs)
+
+    def errors(self, settings: Settings, methods: Sequence[str], seeds: Sequence[int], out: str) -> dict[str, float]:
+        """Mean error of each method, after training what is not yet there."""
+        made = compare(settings, methods, seeds, self.runs / out, jobs=self.jobs, data_root=self.root, watcher=_Lines())
+        by_method: dict[str, list[float]] = {method: [] for method in methods}
+        for run, method in zip(made, [*methods] * len(seeds), strict=True):
+            by_method[method].append(_error_of(run))
+        return {method: statistics.fmean(errors) for method, errors in by_method.items()}
+
+
+def _error_of(folder: Path) -> float:
     return float(json.loads((folder / "result.json").read_text(encoding="utf-8"))["error"])
+
+
+def mean_of(method: MethodSummary, key: str) -> str:
+    """The mean of a figure over a method's runs."""
+    return f"{statistics.fmean(run.result[key] for run in method.runs if run.result):.2f}"
 
 
 def keep(record: RunRecord, folder: Path) -> None:

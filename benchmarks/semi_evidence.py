@@ -11,19 +11,13 @@ benchmarks/results/semi.{csv,md} and the metrics of each run are written.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from isda.report.method_summary import MethodSummary
 from isda.report.runs import find_runs
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import difference_text, plus_minus
-from isda.train.comparing import compare
 from isda.train.settings import Settings
-from recording import RESULTS, Lines, error_of, keep, result_row, write_rows
+from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 WIDTH = 0.125
 LABELS, UNLABELLED = 500, 4500
@@ -83,24 +77,6 @@ passes of their own) and 30.3% (eta_2=30, ramped up over the whole run), and wit
 against 29.1%; with {STEPS} steps and seed {CHOOSING_SEEDS[0]} it had 30.8% (eta_2=10) and 34.3% (eta_2=100). A teacher
 that lags behind a network which learns so fast was suspected, hence the decay of 0.9.
 """
-
-
-@dataclass(frozen=True)
-class Study:
-    """Where the runs are, and how they are made."""
-
-    runs: Path
-    root: Path | None
-    jobs: int
-
-    def errors(self, settings: Settings, methods: Sequence[str], seeds: Sequence[int], out: str) -> dict[str, float]:
-        """Mean error of each method, after training what is not yet there."""
-        folder = self.runs / out
-        made = compare(settings, methods, seeds, folder, jobs=self.jobs, data_root=self.root, watcher=Lines())
-        by_method: dict[str, list[float]] = {method: [] for method in methods}
-        for run, method in zip(made, [*methods] * len(seeds), strict=True):
-            by_method[method].append(error_of(run))
-        return {method: statistics.fmean(errors) for method, errors in by_method.items()}
 
 
 def spelled(algorithm: str, *, isda: bool, **options: float) -> str:
@@ -203,19 +179,9 @@ def table(comparison: Comparison) -> list[str]:
     return lines
 
 
-def mean_of(method: MethodSummary, key: str) -> str:
-    """The mean of a figure over a method's runs."""
-    return f"{statistics.fmean(run.result[key] for run in method.runs if run.result):.2f}"
-
-
 def main() -> None:
     """Choose, train, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--runs", type=Path, default=Path("runs/semi-evidence"))
-    parser.add_argument("--jobs", type=int, default=2)
-    arguments = parser.parse_args()
-    study = Study(arguments.runs, arguments.data_root, arguments.jobs)
+    study = Study.from_arguments(__doc__, "runs/semi-evidence")
     choices = choose(study)
     study.errors(SETTINGS, choices.methods(), TEST_SEEDS, "test")
     records = find_runs([study.runs / "test"])
