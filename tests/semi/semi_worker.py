@@ -27,7 +27,8 @@ CASES = [(name, False) for name in EXACT] + [(name, True) for name in SAME]
 
 
 def part_of(view: UnlabelledBatch, rank: int, world: int) -> UnlabelledBatch:
-    return UnlabelledBatch(*(getattr(view, field.name).chunk(world)[rank] for field in fields(view)))
+    parts = ((field.name, getattr(view, field.name)) for field in fields(view))
+    return UnlabelledBatch(**{name: part.chunk(world)[rank] for name, part in parts if part is not None})
 
 
 def train(name: str, norm: bool, rank: int, world: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The overall objective: which terms, with which weights, from which passes."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def test_the_values_are_those_of_the_parts_weighted():
         weight = twin.classifier.weight
         first = reference(outputs[:5], targets, features=features[:5], weight=weight)
         second = reference.consistency(outputs[5:], weight=weight, strength=strength)
-        p, q = torch.softmax(outputs[5:], 1), torch.softmax(twin(view.second), 1)
+        p, q = torch.softmax(outputs[5:], 1), torch.softmax(twin(torch.cat([images, view.second]))[5:], 1)
         torch.testing.assert_close(logits, outputs[:5])
         torch.testing.assert_close(terms["labelled"], first)
         torch.testing.assert_close(terms["consistency"], 0.5 * second)
@@ -111,6 +112,32 @@ def test_a_joint_pass_normalises_both_parts_together():
     assert (logits - copy.deepcopy(twin)(images)).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("method", "view_name"), [("pi-model", "second"), ("mean-teacher", "second"), ("fixmatch", "strong")]
+)
+def test_in_joint_passes_every_view_shares_its_batch_statistics_with_the_labelled_images(method, view_name):
+    network = student(dropout=0.0)
+    objective = objective_for(method, network, input_noise=0.0)
+    twin = copy.deepcopy(network)
+    (images, targets), view = labelled(), unlabelled()
+    objective(network, images, targets, view)
+    passed = objective.regulariser.teacher if method == "mean-teacher" else network
+    if method != "mean-teacher":
+        twin(torch.cat([images, view.images]))
+    twin(torch.cat([images, getattr(view, view_name)]))
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(passed.state_dict()[name], value)
+
+
+def test_a_view_beside_labelled_images_gives_the_logits_of_its_own_rows():
+    network, view = student(dropout=0.0), unlabelled()
+    images, _ = labelled()
+    together = network(torch.cat([images, view.second]))
+    beside = replace(view, beside=images)
+    assert torch.equal(beside.passed(network, view.second), together[5:])
+    assert torch.equal(view.passed(network, view.second), network(view.second))
+
+
 def test_the_mean_over_the_batch_divides_the_labelled_sum_by_labelled_and_unlabelled_images():
     network = student(norm=False, dropout=0.0)
     (images, targets), view = labelled(), unlabelled()
@@ -137,7 +164,7 @@ def test_noise_is_fresh_on_every_view_and_has_the_deviation_asked_for():
     (images, targets), view = labelled(size), unlabelled(12)
     network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     objective(network, images, targets, view)
-    noise = [seen[0][:size] - images, seen[0][size:] - view.images, seen[1] - view.second]
+    noise = [seen[0][:size] - images, seen[0][size:] - view.images, seen[1][size:] - view.second]
     assert float(noise[0].std()) == pytest.approx(0.15, rel=0.05)
     for part in noise[1:]:
         assert 0.1 < float(part.std()) < 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isda.checks import shape_of
 
@@ -32,6 +32,8 @@ class UnlabelledBatch:
     """The same samples, strongly augmented: for FixMatch."""
     indices: Tensor | None = None
     """(N,) positions in the training set: for temporal ensembling."""
+    beside: Tensor | None = None
+    """(L, C, H, W) the labelled images of the step, where they share batch statistics: see `passed`."""
 
     def __post_init__(self) -> None:
         for name in ("second", "strong"):
@@ -50,6 +52,17 @@ class UnlabelledBatch:
         if view is None:
             raise ValueError(f"the unlabelled batch must have {name} for this method, got None")
         return view
+
+    def passed(self, network: nn.Module, images: Tensor) -> Tensor:
+        """The network's logits of a view, taken through together with the labelled images where there are any.
+
+        In the publications of the Pi-model, mean teacher and FixMatch every pass has the whole batch, labelled images
+        included: all of them see the same batch statistics, and what is evaluated was trained with them.
+        """
+        if self.beside is None:
+            return network(images)
+        logits: Tensor = network(torch.cat([self.beside, images]))
+        return logits[len(self.beside) :]
 
     def with_noise(self, standard_deviation: float) -> UnlabelledBatch:
         """A fresh draw of Gaussian noise on the first and on the second view."""

@@ -16,8 +16,8 @@ class FixMatch(Regulariser):
     """1/N sum_i 1[max p(x_i) >= threshold] H(argmax p(x_i), p(strong(x_i))); no gradient into the pseudo label.
 
     The publication evaluates the exponential moving average of the weights (decay 0.999); that is for the training
-    loop to keep, for this method as for any other. Strong views have a pass of their own, where the authors' code
-    has labelled, weak and strong images share the statistics of batch normalisation.
+    loop to keep, for this method as for any other. Strong views share the statistics of batch normalisation with
+    the labelled images, as the weak ones do; in the authors' code all three are one batch.
 
     Args:
         threshold: confidence that a pseudo label needs; 0.95 in the publication.
@@ -32,5 +32,5 @@ class FixMatch(Regulariser):
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the student on the strong view."""
         confidence, pseudo_labels = torch.softmax(logits.detach(), 1).max(1)
-        losses = F.cross_entropy(network(view.needed("strong")), pseudo_labels, reduction="none")
+        losses = F.cross_entropy(view.passed(network, view.needed("strong")), pseudo_labels, reduction="none")
         return (losses * (confidence >= self.threshold)).mean()

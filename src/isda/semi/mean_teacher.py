@@ -68,7 +68,7 @@ class MeanTeacher(Regulariser):
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the teacher on the second view."""
         with torch.no_grad():
-            target = torch.softmax(self.teacher(view.needed("second")), 1)
+            target = torch.softmax(view.passed(self.teacher, view.needed("second")), 1)
         return DISTANCES[self.distance](logits, target).mean()
 
     @torch.no_grad()

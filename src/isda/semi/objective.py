@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -41,9 +42,10 @@ class SemiSupervised(nn.Module):
         regulariser: None for labelled images (and consistency) alone.
         consistency_weight: eta_1; needs an ISDALoss. The paper chooses it from 0.5, 1, 2.
         regulariser_weight: eta_2.
-        passes: "joint" takes labelled and unlabelled images through the student in one batch (Laine & Aila;
-            Tarvainen & Valpola; FixMatch). "separate" takes them one after the other, each normalised by its own batch
-            statistics, of which only the labelled ones enter the running averages (Miyato et al.).
+        passes: "joint" takes labelled and unlabelled images through the student in one batch, and labelled images
+            along with every other view, through the teacher as well (Laine & Aila; Tarvainen & Valpola; FixMatch).
+            "separate" takes them one after the other, each normalised by its own batch statistics, of which only the
+            labelled ones enter the running averages (Miyato et al.).
         mean_over: what the labelled loss is a mean over: the "labelled" images, as in the paper, Verma et al. (2019),
             Miyato et al. and FixMatch, or the whole "batch", labelled and unlabelled: the labelled sum is divided by
             both, as Laine & Aila and Tarvainen & Valpola do.
@@ -123,6 +125,7 @@ class SemiSupervised(nn.Module):
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
             logits, others = together.split([len(images), len(view.images)])
+            view = replace(view, beside=images)
             labelled, weight = self._labelled(together, len(images), targets)
         else:
             logits = network(images)

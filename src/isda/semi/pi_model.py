@@ -20,5 +20,5 @@ class PiModel(Regulariser):
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the student on the second view."""
-        second: Tensor = network(view.needed("second"))
+        second = view.passed(network, view.needed("second"))
         return (torch.softmax(logits, 1) - torch.softmax(second, 1)).square().mean()

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
 
 from isda.data import DataSet, load
 from isda.train.config import Config
-from isda.train.interruptions import Stopped
+from isda.train.interruptions import Stopped, remember_signals
 from isda.train.loop import Saving, train
 from isda.train.processes import join_processes
 from isda.train.resolving import load_data, resolve
@@ -28,6 +30,8 @@ from isda.train.tensorboard import TensorBoard
 
 __all__ = ["Watcher", "compare", "run_folder_name"]
 
+# What the other runs get to save after a worker has died.
+SECONDS_TO_SAVE = 20.0
 # How often the parent looks how far the runs have come.
 LOOK_EVERY = 0.5
 
@@ -150,8 +154,10 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
     # A forked child would inherit locks of torch's threads.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_prepare_worker, initargs=(threads,))
 
+    workers: dict[int, BaseProcess] = pool._processes  # type: ignore[assignment]
+
     def pass_on(number: int, frame: object) -> None:
-        for process in list(pool._processes.values()):
+        for process in list(workers.values()):
             process.terminate()
         raise Stopped(f"stopped by {signal.Signals(number).name}; the runs at hand are saved")
 
@@ -160,6 +166,7 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BrokenProcessPool as error:
+        _end(workers)
         raise OSError(
             "a worker process ended without a word, perhaps for want of memory; the same command goes on"
         ) from error
@@ -169,10 +176,17 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
             signal.signal(number, handler)
 
 
+def _end(workers: Mapping[int, BaseProcess]) -> None:
+    """After one worker has died: the pool has told the others to stop, which saves their runs but does not end them."""
+    deadline = time.monotonic() + SECONDS_TO_SAVE
+    for process in list(workers.values()):
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+
+
 def _prepare_worker(threads: int) -> None:
     torch.set_num_threads(threads)
-    # The parent decides; a Ctrl-C in the terminal reaches every process of the group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    remember_signals()
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isda.train.processes import Processes
 
-__all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "stop_on_signals"]
+__all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "remember_signals", "stop_on_signals"]
 
 
 class Stopped(Exception):
@@ -28,6 +28,21 @@ class Stop:
     """Whether a signal has asked the run to stop."""
 
     requested: str | None = None
+    """The signal's name. On the class: one that came between two runs, see `remember_signals`."""
+
+
+def remember_signals() -> None:
+    """In a process that makes one run after the other: keep a SIGTERM that comes between two runs for the next.
+
+    Ending there and then could leave the queue that the next run comes from locked, for all other processes as well.
+    SIGINT is ignored: a Ctrl-C in the terminal reaches every process of the group, and the parent decides.
+    """
+
+    def note(number: int, frame: FrameType | None) -> None:
+        Stop.requested = signal.Signals(number).name
+
+    signal.signal(signal.SIGTERM, note)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""A comparison that is told to stop, or loses a worker, ends: whatever its other workers are doing at that moment."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# The first run fails in its first steps, so that its worker waits for work while the other one trains.
+COMPARE = ["compare", "--labels", "80", "--batch-size", "20", "--width", "0.25", "--epochs", "100000", "--seeds", "1"]
+COMPARE += ["--methods", "isda:lambda_0=1e30", "cross-entropy", "--jobs", "2", "--evaluate-every", "1000"]
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    """A comparison with one worker at work and one without any."""
+    command = [sys.executable, "-m", "isda", *COMPARE, "--out", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any("failed" in line for line in process.stderr)
+    metrics = tmp_path / "runs" / "cross-entropy" / "seed-0" / "metrics.jsonl"
+    while not metrics.exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    yield process
+    process.kill()
+
+
+def workers_of(process):
+    """The worker processes of a comparison."""
+    children = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, text=True)
+    return [int(line) for line in children.stdout.split()]
+
+
+def saved(folder):
+    return any((folder / "runs" / "cross-entropy" / "seed-0" / "checkpoints").glob("step-*"))
+
+
+def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
+    comparison.terminate()
+    _, errors = comparison.communicate(timeout=120)
+    assert comparison.returncode == 0
+    assert "stopped by SIGTERM; the runs at hand are saved; the same command goes on" in errors
+    assert saved(tmp_path)
+
+
+def test_it_ends_when_a_worker_is_killed(comparison, tmp_path):
+    os.kill(workers_of(comparison)[0], signal.SIGKILL)
+    _, errors = comparison.communicate(timeout=120)
+    assert comparison.returncode != 0
+    assert "a worker process ended without a word" in errors
