@@ -23,11 +23,14 @@ def by_hand(trainer, regulariser):
     ramp_steps = round(config.method_options["ramp_up"] * config.total_steps)
     for step, batch in enumerate(trainer.batches.epoch(0)):
         first, second = batch.unlabelled.images.double(), batch.unlabelled.second.double()
-        together = student(torch.cat([batch.images.double(), first]))
-        labelled, others = together[: len(batch.targets)], together[len(batch.targets) :]
+        images, count = batch.images.double(), len(batch.targets)
+        together = student(torch.cat([images, first]))
+        labelled, others = together[:count], together[count:]
         ramp = math.exp(-5 * (1 - min(step / ramp_steps, 1)) ** 2)
         weight = config.method_options["eta_2"] * ramp
-        distance = (others.softmax(1) - regulariser(student, teacher, second)).square().mean()
+        # Labelled images are there in every pass, for its batch statistics.
+        other_view = regulariser(student, teacher, torch.cat([images, second]))[count:]
+        distance = (others.softmax(1) - other_view).square().mean()
         gradients = torch.autograd.grad(cross_entropy(labelled, batch.targets) + weight * distance, parameters)
         with torch.no_grad():
             for p, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
