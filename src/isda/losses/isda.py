@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, r
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import bound_loss, is_soft
-from isda.losses.watch import SwampWatch
+from isda.losses.watch import SwampWatch, warn_of_eval_mode
 from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
 _BOUNDS = ("jensen", "tilted")
@@ -186,7 +185,7 @@ class ISDALoss(nn.Module):
         moves = strength is None
         if recomputing and strength is None:
             strength = self._last_strength
-        strength = self._chosen_strength(strength)
+        strength = self.schedule.chosen(strength)
         if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
             return self._cross_entropy(logits, targets)
         try:
@@ -228,7 +227,7 @@ class ISDALoss(nn.Module):
         bound = self.bound if bound is None else checks.check_choice("bound", bound, _BOUNDS)
         if weight is None:
             _, weight = self._recorded(logits, None, None)
-        strength = self._chosen_strength(strength)
+        strength = self.schedule.chosen(strength)
         weight = plain_weight(weight)
         self.covariance.check_weight(weight)
         check_logits(self, logits)
@@ -259,21 +258,12 @@ class ISDALoss(nn.Module):
         """
         if weight is None:
             _, weight = self._recorded(logits, None, None)
-        strength = self._chosen_strength(strength)
+        strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
         with torch.autocast(logits.device.type, enabled=False):
             return self._augment(batch, self._groups(batch), strength)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
-
-    def _chosen_strength(self, strength: float | None) -> float:
-        """The lambda of one call: as given, or the schedule's."""
-        if strength is None:
-            return self.strength
-        strength = float(strength)
-        if not strength >= 0 or strength == float("inf"):
-            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
-        return strength
 
     def _groups(self, batch: Batch) -> Groups | None:
         """The rows by class; None where labels may still be out of range, as on a GPU."""
@@ -325,12 +315,7 @@ class ISDALoss(nn.Module):
     def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
         if logits.requires_grad:
-            warnings.warn(
-                "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
-                "validate under torch.no_grad(), or train with the classifier in training mode",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn_of_eval_mode()
         return self._cross_entropy(logits, targets)
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -37,6 +37,15 @@ class StrengthSchedule(nn.Module):
             return self.lambda_0
         return self.lambda_0 * min(self._host_step(), self.total_steps) / self.total_steps
 
+    def chosen(self, strength: float | None) -> float:
+        """The lambda of one call: as given, or the schedule's."""
+        if strength is None:
+            return self.strength
+        strength = float(strength)
+        if not strength >= 0 or strength == float("inf"):
+            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        return strength
+
     @torch.no_grad()
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""

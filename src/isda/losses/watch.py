@@ -1,4 +1,4 @@
-"""A warning for a strength that is far too large."""
+"""Warnings: of a strength that is far too large, and of a classifier in eval mode."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ class SwampWatch:
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def warn_of_eval_mode() -> None:
+    """Say that an attached classifier which gets gradients is in eval mode."""
+    warnings.warn(
+        "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
+        "validate under torch.no_grad(), or train with the classifier in training mode",
+        UserWarning,
+        stacklevel=3,
+    )
