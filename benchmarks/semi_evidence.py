@@ -89,7 +89,8 @@ def table(comparison: Comparison) -> list[str]:
         "| negative log-likelihood | calibration, % | training loss |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for method in comparison.methods:
+    names = ("supervised", *ALGORITHMS)
+    for method in sorted(comparison.methods, key=lambda method: names.index(method.runs[0].method.split("+")[0])):
         assert method.error is not None
         chosen = (method.runs[0].method_options.get(key, "") for key in ("lambda_0", "eta_1", "eta_2"))
         others = (mean_of(method, key) for key in ("nll", "calibration", "train_loss"))
@@ -106,7 +107,7 @@ def main() -> None:
     chosen = min(strengths, key=lambda strength: strengths[strength])
     methods = [spelled(name, strength) for name in ("supervised", *ALGORITHMS) for strength in (None, chosen)]
     study.errors(SETTINGS, methods, TEST_SEEDS, "test")
-    records = find_runs([study.runs / "test"])
+    records = sorted(find_runs([study.runs / "test"]), key=lambda record: (record.method, record.seed))
     (comparison,) = summarise(records)
     tried = ", ".join(f"{strength:g}: {error:.2f}%" for strength, error in strengths.items())
     told = f"Held-out error of supervised+isda by lambda_0, seed {CHOOSING_SEEDS[0]}: {tried}."
