@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -23,8 +24,12 @@ def comparison(tmp_path):
     while not metrics.exists():
         assert process.poll() is None
         time.sleep(0.1)
+    workers = workers_of(process)
     yield process
     process.kill()
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def workers_of(process):
