@@ -57,7 +57,7 @@ bench-training: $(READY)  ## writes benchmarks/results/training.{csv,md}; DATA h
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
 
-semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds the data set
+semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
 
 clean:

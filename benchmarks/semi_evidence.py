@@ -2,7 +2,9 @@
 
     python benchmarks/semi_evidence.py --data-root ROOT --runs runs/semi-evidence [--jobs 2]
 
-ROOT holds the data set, an .npz file of SVHN images. A narrow CNN-13 learns from 500 labelled and some more unlabelled
+ROOT holds svhn_small.npz: x_train, y_train, x_test, y_test and classes of SVHN images (docs/data.md).
+
+A narrow CNN-13 learns from 500 labelled and some more unlabelled
 images. lambda_0 is chosen on held-out images, with labelled images alone and a seed of its own; all other weights are
 the published ones. The runs on the test set follow with other seeds, paired between methods. Everything is resumed
 where it stopped; when all runs are there, benchmarks/results/semi.{csv,md} and the metrics of each run are written.

@@ -50,8 +50,10 @@ def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     assert saved(tmp_path)
 
 
-def test_it_ends_when_a_worker_is_killed(comparison, tmp_path):
-    os.kill(workers_of(comparison)[0], signal.SIGKILL)
+@pytest.mark.parametrize("which", [0, 1])
+def test_it_ends_when_either_worker_is_killed(comparison, which):
+    """The one without work dies with the lock of the queue that the other will wait for once it has saved its run."""
+    os.kill(workers_of(comparison)[which], signal.SIGKILL)
     _, errors = comparison.communicate(timeout=120)
     assert comparison.returncode != 0
     assert "a worker process ended without a word" in errors
