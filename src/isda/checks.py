@@ -7,6 +7,8 @@ background and the error is raised by the next call that finds the copy complete
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -75,7 +77,7 @@ def label_error(
 def finite_error(features: Tensor) -> str | None:
     """A message with the number of rows that hold NaN or infinity, or None. Reads the device."""
     # A finite sum proves that every entry is finite; the exact count is only taken when it is needed.
-    if bool(torch.isfinite(features.sum(dtype=torch.promote_types(features.dtype, torch.float32)))):
+    if math.isfinite(float(features.sum(dtype=torch.promote_types(features.dtype, torch.float32)))):
         return None
     bad = int(finite_rows(features).logical_not().sum())
     if bad == 0:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from isda.autocast import outside_autocast
 from isda.checks import shape_of
 
 # What may lie between the classifier's output and the logits that the criterion gets without changing the scale of the
@@ -107,7 +108,7 @@ class Record:
         dtype = torch.promote_types(logits.dtype, torch.float32)
         rows, given = (t.movedim(1, -1).flatten(0, -2)[:_VERIFIED_ROWS].to(dtype) for t in (rows, logits))
         bias = None if self.head.bias is None else self.head.bias.to(dtype)
-        with torch.autocast(logits.device.type, enabled=False):
+        with outside_autocast(logits.device):
             expected = F.linear(rows, weight.flatten(1).to(dtype), bias)
         error, size = (float(t) for t in torch.stack([(given - expected).norm(), expected.norm()]))
         if error > _TOLERANCE * size:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from isda import checks, distributed
+from isda.autocast import outside_autocast
 from isda.functional.grouping import Groups, group_rows
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -23,7 +24,7 @@ def without_autocast(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def wrapped(self: CovarianceModel, *args: Any, **settings: Any) -> Any:
-        with torch.autocast(self.count.device.type, enabled=False):
+        with outside_autocast(self.count.device):
             return method(self, *args, **settings)
 
     return cast(_Method, wrapped)
@@ -119,7 +120,8 @@ class CovarianceModel(nn.Module, ABC):
 
     def as_statistics(self, tensor: Tensor) -> Tensor:
         """The tensor in the dtype of the statistics, which is never below float32."""
-        return tensor.to(self.dtype)
+        dtype = self.dtype
+        return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CovarianceModel:
         """Move or convert the module, but let ``.half()`` and ``.bfloat16()`` leave the statistics in their dtype."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
+from isda.functional.blocks import Blocks
 from isda.functional.grouping import WORKSPACE_BYTES, Groups
 from isda.functional.moments import add_outer_products
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform, self_adjoint
@@ -51,10 +52,10 @@ class FullCovariance(OnlineCovariance):
 
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table of margin variances."""
-        if pivots is matrices and weight.device.type == "cpu" and 0.85 * self.num_classes < len(matrices):
+        if pivots is matrices and weight.is_cpu and 0.85 * self.num_classes < len(matrices) < self.num_classes:
             # Nearly every class occurs: one batched product over all matrices in place is faster than picking some.
-            classes = torch.arange(self.num_classes)
-            table = full_quadratic(weight, self.scatter, classes, classes, self.scale_of(classes))
+            everything = torch.arange(self.num_classes)
+            table = full_quadratic(weight, self.scatter, everything, everything, self.scale_of(everything))
             return table.index_select(0, matrices)
         return full_quadratic(weight, self.scatter, matrices, pivots, self.scale_of(matrices))
 
@@ -83,6 +84,19 @@ class FullCovariance(OnlineCovariance):
         for index, scale, rows in zip(groups.classes, scales, groups.order.split(groups.sizes), strict=True):
             out[rows] = noise[rows] @ symmetric_root(self.scatter[index] * scale)
         return out
+
+    def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
+        blocks = None
+        if mask is None and targets.is_cpu and not self.shared:
+            blocks = Blocks(targets, self.num_classes, None if groups is None else groups.counts)
+        if blocks is None or not blocks.pay(self.feature_dim):
+            super()._learn_rows(features, targets, mask, groups)
+            return
+        seen = self.count if self.effective is None else self.effective
+        blocks.absorb(features, seen, self.origin, self.offset, self.scatter)
+        self.count.add_(torch.from_numpy(blocks.sizes))
+        if self.effective is not None:
+            self.effective.add_(torch.from_numpy(blocks.sizes))
 
     def _absorb(self, rows: Tensor, groups: Groups) -> None:
         add_outer_products(self.scatter, rows, groups)

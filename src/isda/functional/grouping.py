@@ -27,10 +27,11 @@ class Groups:
         classes: (K,) distinct class indices. On a device that would have to wait for the host to learn K, K is
             min(num_classes, N) and some of the classes do not occur.
         slot: (N,) position of each row's class in ``classes``.
+        counts: (C,) number of rows of every class, where the host knows it for free.
     """
 
-    def __init__(self, classes: Tensor, slot: Tensor) -> None:
-        self.classes, self.slot = classes, slot
+    def __init__(self, classes: Tensor, slot: Tensor, counts: np.ndarray | None = None) -> None:
+        self.classes, self.slot, self.counts = classes, slot, counts
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -80,10 +81,11 @@ def group_rows(targets: Tensor, num_classes: int, *, exact: bool | None = None) 
     if targets.device.type == "cpu" and exact is not False:
         # The same bookkeeping in numpy: for a batch of a hundred rows the calls themselves are the cost.
         labels = targets.numpy()
-        present = np.zeros(num_classes, dtype=bool)
-        present[labels] = True
-        slots = np.cumsum(present)[labels] - 1
-        return Groups(torch.from_numpy(np.flatnonzero(present)), torch.from_numpy(slots))
+        counts = np.bincount(labels, minlength=num_classes)
+        if counts.all():
+            return Groups(torch.arange(num_classes), targets, counts)
+        slots = np.cumsum(counts > 0)[labels] - 1
+        return Groups(torch.from_numpy(np.flatnonzero(counts)), torch.from_numpy(slots), counts)
     if not exact and num_classes <= len(targets):
         return Groups(torch.arange(num_classes, device=targets.device), targets)
     seen = torch.zeros(num_classes, dtype=torch.bool, device=targets.device)

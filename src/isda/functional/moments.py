@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda.functional.grouping import LOOP_FROM_DIM, Groups, chunks
+from isda.functional.grouping import Groups, chunks
 
 
 def absorb_means(
@@ -101,31 +101,14 @@ def add_outer_products(scatter: Tensor, rows: Tensor, groups: Groups, *, on_host
         on_host: use the sizes of the groups, which are free on the CPU, or run batched products with masked rows that
             need no synchronisation. Default: by device and by how many rows there are.
     """
-    length = len(groups.classes)
     if on_host is None:
         # Masking multiplies the arithmetic by K; beyond this a single wait for the device is the cheaper evil.
-        on_host = rows.device.type == "cpu" or length * len(rows) > 2**17
+        on_host = rows.device.type == "cpu" or len(groups.classes) * len(rows) > 2**17
     if not on_host:
         _add_masked(scatter, rows, groups)
         return
-    # In place over all classes at once where most of them occur, about as often as each other.
-    dense = length == len(scatter) or (rows.shape[1] < LOOP_FROM_DIM and len(scatter) <= 2 * length)
-    if dense and len(scatter) * max(groups.sizes) <= 4 * (len(rows) + len(scatter)):
-        _add_padded(scatter, rows, groups)
-        return
     for index, part in zip(groups.classes.tolist(), rows[groups.order].split(groups.sizes), strict=True):
         scatter[index].addmm_(part.t(), part)
-
-
-def _add_padded(scatter: Tensor, rows: Tensor, groups: Groups) -> None:
-    """One batched product in place: every class has a block of rows, padded with zeros to the same length."""
-    place, longest = groups.padded
-    if len(groups.classes) < len(scatter):
-        slots = torch.arange(len(groups.classes), device=place.device)
-        place = place + ((groups.classes - slots) * longest).index_select(0, groups.slot)
-    blocks = rows.new_zeros(len(scatter) * longest, rows.shape[1]).index_copy_(0, place, rows)
-    blocks = blocks.view(len(scatter), longest, -1)
-    scatter.baddbmm_(blocks.mT, blocks)
 
 
 def _add_masked(scatter: Tensor, rows: Tensor, groups: Groups) -> None:

@@ -5,9 +5,9 @@ For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot clas
     variances[k, j] = w_j' Sigma_k w_j,     gram[k, i, j] = w_i' Sigma_k w_j,
     margin[k, j] = (w_j - w_p)' Sigma_k (w_j - w_p),
 
-all from one product P_k = W Sigma_k per matrix. Their gradients with respect to W need P_k again: it is kept while the
-workspace allows and recomputed chunk by chunk when not. When the matrices themselves need gradients, or a second
-derivative is asked for, the plain differentiable expressions run instead.
+all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their gradients
+with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when not. When the
+matrices themselves need gradients, or a second derivative is asked for, plain differentiable expressions run instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,14 +104,10 @@ def full_transform(vectors: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
 
 
 def _plain_quadratic(weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None) -> Tensor:
-    if pivots is not None:
-        weight = centred(weight)
-    projected = weight @ matrices[groups]
-    variances = (projected * weight).sum(-1)
     if pivots is None:
-        return variances
-    cross = (projected @ weight[pivots].unsqueeze(2)).squeeze(2)
-    return margin_from_forms(variances, cross, pivots)
+        return (weight @ matrices[groups] * weight).sum(-1)
+    difference = weight - weight[pivots].unsqueeze(1)
+    return (difference @ matrices[groups] * difference).sum(-1).clamp_min(0)
 
 
 class Unchanged:
@@ -128,48 +125,66 @@ class Unchanged:
             )
 
 
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class _Projected:
-    """P = W Sigma of every group, in chunks (k, C, A) within the workspace, and scratch memory of one chunk.
+    """P_k = (W - w_p) Sigma_k of every group k, or W Sigma_k without pivots, in chunks (k, C, A) within the workspace.
 
     All of P is kept for the backward pass if it fits the workspace, otherwise it is made again on each pass.
     """
 
-    def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor) -> None:
-        self.weight, self.matrices, self.groups = weight, matrices, groups
+    def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None = None) -> None:
+        self.weight, self.matrices, self.groups, self.pivots = weight, matrices, groups, pivots
         self.unchanged = Unchanged(matrices)
         (num_classes, dim), length = weight.shape, len(groups)
+        self.length = length
         self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
         on_host = weight.device.type == "cpu"  # elsewhere a look at the groups would be a synchronisation
-        self.whole = on_host and length == len(matrices) and bool((groups[1:] > groups[:-1]).all())
+        self.whole = on_host and length == len(matrices) and bool((np.diff(groups.numpy()) > 0).all())
         self.loop = on_host and dim >= LOOP_FROM_DIM and not self.whole
         row_bytes = max(num_classes, dim) * dim * weight.element_size()
         # Two matrices in place are a batch without a copy: a slice whose step is the distance between them.
         self.step = min(length, 2 if self.loop else rows_per_chunk(row_bytes))
         kept = length if self.fits else self.step
         self._scratch = Scratch((kept + self.step, num_classes, dim), weight)
-        self._kept, self._spare = self._scratch.tensor[:kept], self._scratch.tensor[kept:]
+        self._kept, self._spare = self._scratch.tensor.split((kept, self.step))
 
     def first_pass(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunks of P, computed, with scratch memory of the same size."""
+        """Chunks of P, computed, with the rows that were multiplied: W - w_p in scratch memory, or W."""
         for part in self._parts():
             product, spare = self._memory(part)
-            torch.bmm(self.weight.expand_as(product), self._gather(part), out=product)
-            yield part, product, spare
+            rows = self.weight.expand_as(product)
+            if self.pivots is not None:
+                # Differences first: nothing cancels, and the pivot's own row is exactly 0 all the way.
+                rows = torch.sub(rows, self.weight.index_select(0, self.pivots[part]).unsqueeze(1), out=spare)
+            torch.bmm(rows, self._gather(part), out=product)
+            yield part, product, rows
+
+    def forms(self) -> Tensor:
+        """(K, C) products of the rows of P_k with the rows they came from."""
+        parts = []
+        for part, product, rows in self.first_pass():
+            parts.append(torch.mul(product, rows, out=self._memory(part)[1]).sum(-1))
+        return _joined(parts)
 
     def again(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunks of P, as they were kept or computed once more."""
-        if self.fits:
-            return ((part, *self._memory(part)) for part in self._parts())
-        self.unchanged.check()
-        return self.first_pass()
+        """Chunks of P, as they were kept or computed once more, with scratch memory of the same size."""
+        if not self.fits:
+            self.unchanged.check()
+            for part, product, _ in self.first_pass():
+                yield part, product, self._memory(part)[1]
+            return
+        for part in self._parts():
+            yield part, *self._memory(part)
 
     def _parts(self) -> Iterator[slice]:
-        length = len(self.groups)
-        return (slice(start, min(start + self.step, length)) for start in range(0, length, self.step))
+        return (slice(start, min(start + self.step, self.length)) for start in range(0, self.length, self.step))
 
     def _memory(self, part: slice) -> tuple[Tensor, Tensor]:
         length = part.stop - part.start
-        if length == len(self._kept):
+        if length == self.length:
             return self._kept, self._spare
         return self._kept[part] if self.fits else self._kept[:length], self._spare[:length]
 
@@ -184,48 +199,30 @@ class _Projected:
         return self.matrices.index_select(0, groups)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 class _FullQuadratic(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None, scale: Tensor | None
     ) -> Tensor:
-        base = weight.detach() if pivots is None else centred(weight.detach())
-        projected = _Projected(base, matrices, groups)
-        rows, own_rows = [], []
-        for part, product, spare in projected.first_pass():
-            rows.append(torch.mul(product, base, out=spare).sum(-1))
-            if pivots is not None:
-                # Sigma_k w_p(k) is row p(k) of P_k: no further product with the matrix.
-                own_rows.append(product[torch.arange(len(product), device=product.device), pivots[part]])
-        values, own = _joined(rows), _joined(own_rows) if own_rows else None
-        if own is not None and pivots is not None:
-            # w_j' Sigma w_j - 2 w_j' Sigma w_p is -w_p' Sigma w_p at j = p: subtracting it leaves exactly 0 there.
-            values.addmm_(own, base.t(), alpha=-2)
-            values.sub_(values.gather(1, pivots.unsqueeze(1))).clamp_(min=0)
-        if scale is not None:
-            values.mul_(scale.unsqueeze(1))
-        ctx.save_for_backward(weight, values)
-        ctx.projected, ctx.pivots, ctx.scale, ctx.own = projected, pivots, scale, own
-        return values
+        ctx.save_for_backward(weight)
+        ctx.projected, ctx.scale = _Projected(weight.detach(), matrices, groups, pivots), scale
+        values = ctx.projected.forms()
+        if pivots is not None:
+            values.clamp_(min=0)
+        return values if scale is None else values.mul_(scale.unsqueeze(1))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, values = ctx.saved_tensors
-        saved, pivots, own = ctx.projected, ctx.pivots, ctx.own
+        (weight,) = ctx.saved_tensors
+        saved = ctx.projected
         if ctx.scale is not None:
             grad = grad * ctx.scale.unsqueeze(1)
         if torch.is_grad_enabled():
             saved.unchanged.check()
-            plain = _plain_quadratic(weight, saved.matrices, saved.groups, pivots)
+            plain = _plain_quadratic(weight, saved.matrices, saved.groups, saved.pivots)
             (second,) = torch.autograd.grad(plain, weight, grad, create_graph=True)
             return second, None, None, None, None
-        # d margin[k, j] / d w_j = 2 (P_k[j] - P_k[p]) = -d margin[k, j] / d w_p; where rounding was cut off it is flat.
-        if pivots is not None:
-            grad = grad.masked_fill(values == 0, 0)
+        # d margin[k, j] / d w_j = 2 P_k[j] = -d margin[k, j] / d w_p
         result: Tensor | None = None
         toward_pivot = []
         for part, product, spare in saved.again():
@@ -233,18 +230,16 @@ class _FullQuadratic(torch.autograd.Function):
                 result = torch.zeros_like(weight) if result is None else result
                 for matrix, row in zip(product, grad[part], strict=True):
                     result.addcmul_(matrix, row.unsqueeze(1))
-                if own is not None:
+                if saved.pivots is not None:
                     toward_pivot.append((grad[part].unsqueeze(1) @ product).squeeze(1))
                 continue
             pull = torch.mul(product, grad[part].unsqueeze(2), out=spare)
             result = pull.sum(0) if result is None else result.add_(pull.sum(0))
-            if own is not None:
+            if saved.pivots is not None:
                 toward_pivot.append(pull.sum(1))
         assert result is not None
-        if own is not None:
-            result.addmm_(grad.t(), own, alpha=-1)
-            pivot_rows = _joined(toward_pivot).addcmul_(grad.sum(1, keepdim=True), own, value=-1)
-            result.index_add_(0, pivots, pivot_rows, alpha=-1)
+        if saved.pivots is not None:
+            result.index_add_(0, saved.pivots, _joined(toward_pivot), alpha=-1)
         return result.mul_(2), None, None, None, None
 
 

@@ -25,9 +25,9 @@ class Scratch:
         size = math.prod(shape)
         buffer = _spare.pop(like.dtype, None) if like.device.type == "cpu" else None
         if buffer is None or buffer.numel() < size:
-            buffer = torch.empty(size, dtype=like.dtype, device=like.device)
+            buffer = torch.empty(shape, dtype=like.dtype, device=like.device)
         self._buffer = buffer
-        self.tensor = buffer[:size].view(shape)
+        self.tensor = buffer if buffer.shape == shape else buffer.view(-1)[:size].view(shape)
 
     def __del__(self) -> None:
         buffer = getattr(self, "_buffer", None)

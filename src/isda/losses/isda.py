@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isda import checks
 from isda.attach import find_classifier
+from isda.autocast import outside_autocast
 from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
@@ -231,7 +232,7 @@ class ISDALoss(nn.Module):
         weight = plain_weight(weight)
         self.covariance.check_weight(weight)
         check_logits(self, logits)
-        with torch.autocast(logits.device.type, enabled=False):
+        with outside_autocast(logits.device):
             rows, weight = self.covariance.as_statistics(as_rows(logits)), self.covariance.as_statistics(weight)
             if bound == "tilted":
                 loss = tilted_consistency(rows, weight, self.covariance, strength, self.tilt_steps)
@@ -260,7 +261,7 @@ class ISDALoss(nn.Module):
             _, weight = self._recorded(logits, None, None)
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
-        with torch.autocast(logits.device.type, enabled=False):
+        with outside_autocast(logits.device):
             return self._augment(batch, self._groups(batch), strength)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class ISDALoss(nn.Module):
     def _loss(self, batch: Batch, groups: Groups | None, strength: float) -> Tensor:
         if strength == 0:
             return self._cross_entropy(batch.logits, batch.targets)
-        with torch.autocast(batch.logits.device.type, enabled=False):
+        with outside_autocast(batch.logits.device):
             augmented = self._augment(batch, groups, strength)
             size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
             augmented = resize_logits(augmented, size, self.align_corners)

@@ -28,7 +28,7 @@ class StrengthSchedule(nn.Module):
         self.advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
-        self._mirror = (0, -1, 0)
+        self._mirror = [0, -1, 0]
 
     @property
     def strength(self) -> float:
@@ -46,7 +46,6 @@ class StrengthSchedule(nn.Module):
             raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
         return strength
 
-    @torch.no_grad()
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
         if self.advance_every > 1:
@@ -54,14 +53,15 @@ class StrengthSchedule(nn.Module):
             if int(self.microstep) < self.advance_every:
                 return
             self.microstep.zero_()
-        step = self._host_step()
-        if self.total_steps is None or step < self.total_steps:
-            self.step.add_(1)
-            self._mirror = (self.step.data_ptr(), self.step._version, step + 1)
+        done = self._host_step()
+        if self.total_steps is None or done < self.total_steps:
+            step = self.step.add_(1)
+            self._mirror[:] = step.data_ptr(), step._version, done + 1
 
     def _host_step(self) -> int:
         """The step on the host; the buffer is read only after somebody else changed it."""
-        stamp = (self.step.data_ptr(), self.step._version)
+        step = self.step
+        stamp = [step.data_ptr(), step._version]
         if self._mirror[:2] != stamp:
-            self._mirror = (*stamp, int(self.step))
+            self._mirror[:] = *stamp, int(step)
         return self._mirror[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import torch
 from torch import Tensor
 
 _EVERY, _RATIO = 100, 10.0
@@ -16,14 +15,13 @@ class SwampWatch:
     def __init__(self, lambda_0: float) -> None:
         self._lambda_0, self._calls = lambda_0, 0
 
-    @torch.no_grad()
     def look(self, variance: Tensor, logits: Tensor, strength: float) -> None:
         """Warn if strength/2 * variance (N, C) is on average ten times what the logits (N, C) of a sample vary by."""
         self._calls += 1
         if self._calls % _EVERY != 1 or strength == 0:
             return
-        added = float(strength / 2 * variance.mean())
-        spread = float(logits.std(1, correction=0).mean())
+        added = float(strength / 2 * variance.detach().mean())
+        spread = float(logits.detach().std(1, correction=0).mean())
         if added > _RATIO * spread:
             warnings.warn(
                 f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
