@@ -37,6 +37,7 @@ def weights() -> torch.Tensor:
 @pytest.fixture(params=[1, 2**25], ids=["tiny workspace", "workspace"])
 def workspace(request, monkeypatch):
     monkeypatch.setattr(grouping, "WORKSPACE_BYTES", request.param)
+    monkeypatch.setattr("isda.covariance.full.WORKSPACE_BYTES", request.param)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -82,7 +83,7 @@ def test_transform_equals_the_oracle(name, workspace):
     model, vectors = fed(name), torch.randn(5, A, dtype=torch.float64).requires_grad_()
     targets = torch.tensor([2, 0, 1, 0, 2])
     expected = torch.stack([exact_matrices(model)[t] @ v for t, v in zip(targets.tolist(), vectors, strict=True)])
-    actual = model.transform(vectors, model.groups(targets))
+    actual = model.transform(model.groups(targets))(vectors)
     assert_same_with_gradients(actual, expected, [vectors, *model.parameters()])
 
 
@@ -104,7 +105,7 @@ def test_learned_factors_are_differentiable_twice(operation):
         model.factor = factor
         try:
             if operation == "transform":
-                return model.transform(vectors, groups)
+                return model.transform(groups)(vectors)
             return getattr(model, operation)(vectors, index)
         finally:
             del model.factor

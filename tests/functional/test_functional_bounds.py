@@ -41,9 +41,9 @@ class Matrices:
         assert self.route == "gram"
         return torch.einsum("ia,kab,jb->kij", weight, self.matrices[matrices], weight)
 
-    def transform(self, vectors, groups: Groups):
+    def transform(self, groups: Groups):
         assert self.route == "product"
-        return torch.einsum("na,nab->nb", vectors, self.matrices[groups.classes[groups.slot]])
+        return lambda rows: torch.einsum("na,nab->nb", rows, self.matrices[groups.classes[groups.slot]])
 
     def prefers_gram(self, rows, matrices):
         return self.route == "gram"

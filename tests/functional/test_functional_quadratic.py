@@ -96,9 +96,10 @@ def test_gram_tables_and_their_gradient_equal_the_oracle(way, groups):
     assert_same(torch.autograd.grad(actual, weight, pull)[0], torch.autograd.grad(expected, weight, pull)[0])
 
 
-def test_transform_multiplies_each_row_by_the_matrix_of_its_group():
-    vectors, matrices = torch.randn(7, A, dtype=torch.float64), random_covariances(C, A)
-    targets = torch.tensor([3, 0, 3, 4, 0, 0, 2])
+@pytest.mark.parametrize("labels", [[3, 0, 3, 4, 0, 0, 2], [1] * 30 + [3, 0, 4], [2, 2]])
+def test_transform_multiplies_each_row_by_the_matrix_of_its_group(labels, way):
+    vectors, matrices = torch.randn(len(labels), A, dtype=torch.float64), random_covariances(C, A)
+    targets = torch.tensor(labels)
     actual = full_transform(vectors, matrices, group_rows(targets, C))
     assert_same(actual, torch.stack([matrices[t] @ v for v, t in zip(vectors, targets.tolist(), strict=True)]))
 

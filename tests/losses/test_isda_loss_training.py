@@ -134,6 +134,19 @@ def test_two_forwards_and_one_backward_equal_two_backwards(covariance, bound):
     assert_same_gradients(together, gradients(separate), rtol=1e-5, atol=1e-7)
 
 
+def test_two_forwards_and_one_tilted_backward_with_more_classes_than_features():
+    weight = normal(9, 3, seed=0, dtype=torch.float32).requires_grad_()
+    batches = [(normal(12, 3, seed=seed, dtype=torch.float32), torch.arange(12) % 9) for seed in (1, 2)]
+    gradients = []
+    for together in (True, False):
+        criterion = ISDALoss(9, 3, 1.0, bound="tilted")
+        assert not criterion.covariance.prefers_gram(12, 9)
+        losses = (criterion(x @ weight.t(), y, features=x, weight=weight) for x, y in batches)
+        parts = [sum(losses)] if together else losses
+        gradients.append(sum(torch.autograd.grad(part, weight)[0] for part in parts))
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)
+
+
 def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeypatch):
     monkeypatch.setattr("isda.functional.quadratic.WORKSPACE_BYTES", 64)
     model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)

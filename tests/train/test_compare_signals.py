@@ -57,3 +57,22 @@ def test_it_ends_when_either_worker_is_killed(comparison, which):
     _, errors = comparison.communicate(timeout=120)
     assert comparison.returncode != 0
     assert "a worker process ended without a word" in errors
+
+
+def test_the_workers_of_a_comparison_that_is_killed_save_their_runs_and_end(comparison, tmp_path):
+    workers = workers_of(comparison)
+    assert len(workers) == 2
+    assert not saved(tmp_path)
+    comparison.kill()
+    comparison.wait()
+    deadline = time.monotonic() + 60
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert saved(tmp_path)
+
+
+def alive(pid):
+    """Whether a process runs; one that has ended may still wait for somebody to ask how."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")

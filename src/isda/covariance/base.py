@@ -96,8 +96,8 @@ class CovarianceModel(nn.Module, ABC):
         """(K, C, C) tables W Sigma_k W'."""
 
     @abstractmethod
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma_{g(i)} v_i, where ``groups`` are groups of matrix indices."""
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v_i to Sigma_{g(i)} v_i, where ``groups`` are groups of matrix indices."""
 
     @abstractmethod
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:

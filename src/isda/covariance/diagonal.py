@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -53,9 +54,10 @@ class DiagonalCovariance(OnlineCovariance):
         """(K, C, C) tables W Sigma_k W'."""
         return diagonal_gram(weight, self.variance(matrices))
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
-        return vectors * self.variance(groups.classes)[groups.slot]
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
+        variance = self.variance(groups.classes)[groups.slot]
+        return lambda rows: rows * variance
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws from N(0, Sigma_y)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
 from isda.functional.blocks import Blocks
-from isda.functional.grouping import WORKSPACE_BYTES, Groups
+from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups
 from isda.functional.moments import add_outer_products
-from isda.functional.quadratic import full_gram, full_quadratic, full_transform, self_adjoint
+from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
 from isda.functional.sampling import symmetric_root
 
 
@@ -63,10 +64,15 @@ class FullCovariance(OnlineCovariance):
         """(K, C, C) tables W Sigma_k W'."""
         return full_gram(weight, self.scatter, matrices, self.scale_of(matrices))
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
-        scale = self.scale_of(groups.classes)[groups.slot].unsqueeze(1)
-        return self_adjoint(lambda rows: full_transform(rows, self.scatter, groups) * scale, vectors, self.scatter)
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
+        scale = self.scale_of(groups.classes)
+        copied = len(groups.classes) * self.scatter[0].numel() * self.dtype.itemsize
+        if self.feature_dim < LOOP_FROM_DIM and copied <= WORKSPACE_BYTES:
+            matrices = self.scatter.index_select(0, groups.classes).mul_(scale.view(-1, 1, 1))
+            return lambda rows: product_by_group(rows, matrices, groups)
+        of_row = scale[groups.slot].unsqueeze(1)
+        return lambda rows: self_adjoint(lambda v: full_transform(v, self.scatter, groups) * of_row, rows, self.scatter)
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """The tables cost C / A of the product W Sigma that is needed anyway; they only have to fit."""

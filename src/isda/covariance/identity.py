@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -80,9 +82,9 @@ class IdentityCovariance(CovarianceModel):
         """(K, C, C) tables W W'."""
         return (weight @ weight.t()).expand(len(matrices), -1, -1)
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """The vectors themselves."""
-        return vectors
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows to themselves."""
+        return lambda rows: rows
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """A single table is always the cheapest way."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -95,15 +97,17 @@ class LearnedCovariance(CovarianceModel):
         projected = weight @ self.factor[matrices]
         return projected @ projected.mT
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
         factors = self.factor.unbind(0)
-        parts = vectors[groups.order].split(groups.sizes)
-        rows = [
-            part @ factors[index] @ factors[index].t()
-            for index, part in zip(groups.classes.tolist(), parts, strict=True)
-        ]
-        return torch.cat(rows)[groups.inverse_order]
+
+        def apply(rows: Tensor) -> Tensor:
+            parts = rows[groups.order].split(groups.sizes)
+            indices = groups.classes.tolist()
+            products = [part @ factors[k] @ factors[k].t() for k, part in zip(indices, parts, strict=True)]
+            return torch.cat(products)[groups.inverse_order]
+
+        return apply
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

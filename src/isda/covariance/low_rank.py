@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,8 +85,8 @@ class LowRankCovariance(OnlineCovariance):
             tables.append(diagonal_gram(weight, residual) + projected.mT @ projected)
         return torch.cat(tables)
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
         index = groups.classes[groups.slot]
 
         def apply(rows: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class LowRankCovariance(OnlineCovariance):
                 parts.append(diagonal * rows[part] + (factor.mT @ coefficients).squeeze(2))
             return torch.cat(parts)
 
-        return self_adjoint(apply, vectors, self.scatter, self.sketch)
+        return lambda rows: self_adjoint(apply, rows, self.scatter, self.sketch)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws from N(0, Sigma_y): independent noise on the diagonal plus noise along the sketch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -40,9 +42,10 @@ class SharedCovariance(FullCovariance):
         variances = (projected * weight).sum(-1).expand(len(matrices), -1)
         return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
-        return vectors @ self._matrix()
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
+        matrix = self._matrix()
+        return lambda rows: rows @ matrix
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """A single table is always the cheapest way."""

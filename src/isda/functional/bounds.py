@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda.functional.grouping import Groups
-from isda.functional.quadratic import centred
+from isda.functional.quadratic import centred, product_by_group
 
 TILT_STEPS = 3
 LINE_STEPS = 4
@@ -35,8 +35,8 @@ class Covariances(Protocol):
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C, C) tables W Sigma_k W'."""
 
-    def transform(self, vectors: Tensor, groups: Groups) -> Tensor:
-        """(N, A) rows Sigma v."""
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether tables per matrix are cheaper than products per row."""
@@ -114,23 +114,9 @@ def quadratic_tables(weight: Tensor, covariance: Covariances, groups: Groups) ->
     if covariance.prefers_gram(len(groups.slot), len(groups.classes)):
         gram = covariance.gram(weight, groups.classes)
         diagonal = gram.diagonal(dim1=1, dim2=2)[groups.slot]
-        return Tables(diagonal, lambda tilt: _product_by_group(tilt, gram, groups))
-    diagonal = covariance.variances(weight, groups.classes)
-    return Tables(diagonal[groups.slot], lambda tilt: covariance.transform(tilt @ weight, groups) @ weight.t())
-
-
-def _product_by_group(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """(N, C) rows times the symmetric matrix of their group."""
-    if len(matrices) == 1:
-        return rows @ matrices[0]
-    place, longest = groups.padded
-    if len(matrices) * longest <= 4 * (len(rows) + len(matrices)):
-        # Groups about as large as each other: one batched product of blocks padded to the same length.
-        blocks = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, place, rows)
-        return (blocks.view(len(matrices), longest, -1) @ matrices).flatten(0, 1).index_select(0, place)
-    parts = rows.index_select(0, groups.order).split(groups.sizes)
-    products = [part @ matrix for part, matrix in zip(parts, matrices.unbind(0), strict=True)]
-    return torch.cat(products).index_select(0, groups.inverse_order)
+        return Tables(diagonal, lambda tilt: product_by_group(tilt, gram, groups))
+    diagonal, transform = covariance.variances(weight, groups.classes)[groups.slot], covariance.transform(groups)
+    return Tables(diagonal, lambda tilt: transform(tilt @ weight) @ weight.t())
 
 
 @torch.no_grad()

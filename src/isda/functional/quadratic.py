@@ -103,6 +103,20 @@ def full_transform(vectors: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     return torch.cat(products)[groups.inverse_order]
 
 
+def product_by_group(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
+    """(N, D) rows times the symmetric matrix of their group; ``matrices`` (K, D, D) are in the order of the groups."""
+    if len(matrices) == 1:
+        return rows @ matrices[0]
+    place, longest = groups.padded
+    if len(matrices) * longest <= 4 * (len(rows) + len(matrices)):
+        # Groups about as large as each other: one batched product of blocks padded to the same length.
+        blocks = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, place, rows)
+        return (blocks.view(len(matrices), longest, -1) @ matrices).flatten(0, 1).index_select(0, place)
+    parts = rows.index_select(0, groups.order).split(groups.sizes)
+    products = [part @ matrix for part, matrix in zip(parts, matrices.unbind(0), strict=True)]
+    return torch.cat(products).index_select(0, groups.inverse_order)
+
+
 def _plain_quadratic(weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None) -> Tensor:
     if pivots is None:
         return (weight @ matrices[groups] * weight).sum(-1)

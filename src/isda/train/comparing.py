@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -12,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -34,6 +35,8 @@ __all__ = ["Watcher", "compare", "run_folder_name"]
 SECONDS_TO_SAVE = 20.0
 # How often the parent looks how far the runs have come.
 LOOK_EVERY = 0.5
+# Held by a worker process while it trains.
+_at_work = threading.Lock()
 
 
 class Watcher:
@@ -187,6 +190,17 @@ def _end(workers: Mapping[int, BaseProcess]) -> None:
 def _prepare_worker(threads: int) -> None:
     torch.set_num_threads(threads)
     remember_signals()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, which may come without a word; then save the run at hand, and end."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    with _at_work:
+        os._exit(1)  # the main thread waits for a queue that nobody will ever fill
 
 
 @lru_cache(maxsize=1)
@@ -200,7 +214,7 @@ def _run_one(task: _Task) -> str | None:
         return None
     try:
         data = _load_once(task.config.data, task.data_root)
-        with join_processes(task.device) as processes:
+        with _at_work, join_processes(task.device) as processes:
             train(
                 task.config,
                 data,
