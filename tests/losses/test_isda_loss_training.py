@@ -232,6 +232,8 @@ def test_a_bfloat16_model_gets_bfloat16_gradients_from_a_float32_loss():
 # -- sharded heads -------------------------------------------------------------------------------------------------
 
 SHARDED = """
+    import os
+
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -287,7 +289,7 @@ SHARDED = """
             assert (grad - through_both).abs().max() < 1e-10, (bound, reshard, "attached")
     print("equal", flush=True)
     dist.barrier()
-    dist.destroy_process_group()
+    os._exit(0)  # taking the process groups of fully_shard down at exit aborts now and then: a joinable thread
 """
 
 
@@ -296,5 +298,5 @@ def test_sharded_heads_get_the_gradients_of_unsharded_ones(tmp_path):
     script.write_text(textwrap.dedent(SHARDED))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("equal") == 2

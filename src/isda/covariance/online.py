@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isda import checks, distributed
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
-from isda.functional.grouping import Groups, chunks
+from isda.functional.grouping import Groups, chunks, rows_per_chunk
 from isda.functional.moments import absorb_means
 
 
@@ -120,12 +120,14 @@ class OnlineCovariance(CovarianceModel):
     ) -> None:
         """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
 
-        ``groups`` are the targets grouped by class, if the caller has them: their labels are then known to be in range.
+        ``groups`` are the targets grouped by class, from a caller who has checked shapes, types and labels by then.
         With several processes every one of them calls this with its own rows, and all end with the statistics of the
         concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
         """
-        self._check_rows(features, targets, mask)
-        features, targets = self.as_statistics(features.detach()), targets.long()
+        if groups is None:
+            self._check_rows(features, targets, mask)
+            targets = targets.long()
+        features = self.as_statistics(features.detach())
         if self._world_size() > 1:
             if mask is not None:
                 features, targets = features[mask], targets[mask]
@@ -198,11 +200,11 @@ class OnlineCovariance(CovarianceModel):
             present = torch.zeros(self.num_matrices, dtype=self.dtype, device=features.device)
             self._forget(present.index_add_(0, index, here) > 0)
         # Splitting changes nothing in the result and bounds the temporaries of a batch of pixels.
-        parts = list(chunks(len(features), 4 * self.feature_dim * features.element_size()))
-        if len(parts) == 1:
+        row_bytes = 4 * self.feature_dim * features.element_size()
+        if features.shape[0] <= rows_per_chunk(row_bytes):
             self._learn_rows(features, targets, mask, groups)
             return
-        for part in parts:
+        for part in chunks(len(features), row_bytes):
             self._learn_rows(features[part], targets[part], None if mask is None else mask[part])
 
     def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:

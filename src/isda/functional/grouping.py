@@ -82,10 +82,11 @@ def group_rows(targets: Tensor, num_classes: int, *, exact: bool | None = None) 
         # The same bookkeeping in numpy: for a batch of a hundred rows the calls themselves are the cost.
         labels = targets.numpy()
         counts = np.bincount(labels, minlength=num_classes)
-        if counts.all():
-            return Groups(torch.arange(num_classes), targets, counts)
-        slots = np.cumsum(counts > 0)[labels] - 1
-        return Groups(torch.from_numpy(np.flatnonzero(counts)), torch.from_numpy(slots), counts)
+        (present,) = counts.nonzero()
+        slot = targets
+        if len(present) < num_classes:
+            slot = torch.from_numpy(np.cumsum(counts > 0)[labels] - 1)
+        return Groups(torch.from_numpy(present), slot, counts)
     if not exact and num_classes <= len(targets):
         return Groups(torch.arange(num_classes, device=targets.device), targets)
     seen = torch.zeros(num_classes, dtype=torch.bool, device=targets.device)

@@ -12,7 +12,7 @@ matrices themselves need gradients, or a second derivative is asked for, plain d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -146,61 +146,48 @@ def _joined(parts: list[Tensor]) -> Tensor:
 class _Projected:
     """P_k = (W - w_p) Sigma_k of every group k, or W Sigma_k without pivots, in chunks (k, C, A) within the workspace.
 
-    All of P is kept for the backward pass if it fits the workspace, otherwise it is made again on each pass.
+    All of P is kept for the backward pass if it fits the workspace, otherwise it is made again.
+
+    Attributes:
+        parts: per chunk its range of groups, memory for P and scratch memory of the same shape.
     """
 
     def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None = None) -> None:
         self.weight, self.matrices, self.groups, self.pivots = weight, matrices, groups, pivots
         self.unchanged = Unchanged(matrices)
-        (num_classes, dim), length = weight.shape, len(groups)
-        self.length = length
+        (num_classes, dim), length = weight.shape, groups.shape[0]
         self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
-        on_host = weight.device.type == "cpu"  # elsewhere a look at the groups would be a synchronisation
-        self.whole = on_host and length == len(matrices) and bool((np.diff(groups.numpy()) > 0).all())
+        on_host = weight.is_cpu  # elsewhere a look at the groups would be a synchronisation
+        self.whole = on_host and length == matrices.shape[0] and bool((np.diff(groups.numpy()) > 0).all())
         self.loop = on_host and dim >= LOOP_FROM_DIM and not self.whole
         row_bytes = max(num_classes, dim) * dim * weight.element_size()
         # Two matrices in place are a batch without a copy: a slice whose step is the distance between them.
-        self.step = min(length, 2 if self.loop else rows_per_chunk(row_bytes))
-        kept = length if self.fits else self.step
-        self._scratch = Scratch((kept + self.step, num_classes, dim), weight)
-        self._kept, self._spare = self._scratch.tensor.split((kept, self.step))
+        step = min(length, 2 if self.loop else rows_per_chunk(row_bytes))
+        kept = length if self.fits else step
+        self._scratch = Scratch((kept + step, num_classes, dim), weight)
+        product, spare = self._scratch.tensor[:kept], self._scratch.tensor[kept:]
+        self.parts = [(slice(0, length), product, spare)]
+        if step < length:
+            self.parts = []
+            for start in range(0, length, step):
+                size = min(step, length - start)
+                place = start if self.fits else 0
+                self.parts.append((slice(start, start + size), product[place : place + size], spare[:size]))
 
-    def first_pass(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunks of P, computed, with the rows that were multiplied: W - w_p in scratch memory, or W."""
-        for part in self._parts():
-            product, spare = self._memory(part)
-            rows = self.weight.expand_as(product)
-            if self.pivots is not None:
-                # Differences first: nothing cancels, and the pivot's own row is exactly 0 all the way.
-                rows = torch.sub(rows, self.weight.index_select(0, self.pivots[part]).unsqueeze(1), out=spare)
-            torch.bmm(rows, self._gather(part), out=product)
-            yield part, product, rows
+    def multiply(self, part: slice, product: Tensor, spare: Tensor) -> Tensor:
+        """Compute a chunk of P; returns the rows that were multiplied: W - w_p in the scratch memory, or W."""
+        rows = self.weight.expand_as(product)
+        if self.pivots is not None:
+            # Differences first: nothing cancels, and the pivot's own row is exactly 0 all the way.
+            rows = torch.sub(rows, self.weight.index_select(0, self.pivots[part]).unsqueeze(1), out=spare)
+        torch.bmm(rows, self._gather(part), out=product)
+        return rows
 
-    def forms(self) -> Tensor:
-        """(K, C) products of the rows of P_k with the rows they came from."""
-        parts = []
-        for part, product, rows in self.first_pass():
-            parts.append(torch.mul(product, rows, out=self._memory(part)[1]).sum(-1))
-        return _joined(parts)
-
-    def again(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Chunks of P, as they were kept or computed once more, with scratch memory of the same size."""
+    def multiply_again(self, part: slice, product: Tensor, spare: Tensor) -> None:
+        """In the backward pass: compute a chunk of P once more if it was not kept."""
         if not self.fits:
             self.unchanged.check()
-            for part, product, _ in self.first_pass():
-                yield part, product, self._memory(part)[1]
-            return
-        for part in self._parts():
-            yield part, *self._memory(part)
-
-    def _parts(self) -> Iterator[slice]:
-        return (slice(start, min(start + self.step, self.length)) for start in range(0, self.length, self.step))
-
-    def _memory(self, part: slice) -> tuple[Tensor, Tensor]:
-        length = part.stop - part.start
-        if length == self.length:
-            return self._kept, self._spare
-        return self._kept[part] if self.fits else self._kept[:length], self._spare[:length]
+            self.multiply(part, product, spare)
 
     def _gather(self, part: slice) -> Tensor:
         if self.whole:
@@ -219,8 +206,12 @@ class _FullQuadratic(torch.autograd.Function):
         ctx: Any, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None, scale: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(weight)
-        ctx.projected, ctx.scale = _Projected(weight.detach(), matrices, groups, pivots), scale
-        values = ctx.projected.forms()
+        projected = ctx.projected = _Projected(weight.detach(), matrices, groups, pivots)
+        ctx.scale = scale
+        rows = []
+        for part, product, spare in projected.parts:
+            rows.append(torch.mul(product, projected.multiply(part, product, spare), out=spare).sum(-1))
+        values = _joined(rows)
         if pivots is not None:
             values.clamp_(min=0)
         return values if scale is None else values.mul_(scale.unsqueeze(1))
@@ -239,7 +230,8 @@ class _FullQuadratic(torch.autograd.Function):
         # d margin[k, j] / d w_j = 2 P_k[j] = -d margin[k, j] / d w_p
         result: Tensor | None = None
         toward_pivot = []
-        for part, product, spare in saved.again():
+        for part, product, spare in saved.parts:
+            saved.multiply_again(part, product, spare)
             if saved.loop:
                 result = torch.zeros_like(weight) if result is None else result
                 for matrix, row in zip(product, grad[part], strict=True):
@@ -263,7 +255,8 @@ class _FullGram(torch.autograd.Function):
         ctx.save_for_backward(weight)
         ctx.projected = _Projected(weight.detach(), matrices, groups)
         gram = weight.new_empty(len(groups), len(weight), len(weight))
-        for part, product, _ in ctx.projected.first_pass():
+        for part, product, spare in ctx.projected.parts:
+            ctx.projected.multiply(part, product, spare)
             torch.matmul(product, weight.t(), out=gram[part])
         return gram
 
@@ -277,7 +270,8 @@ class _FullGram(torch.autograd.Function):
             (grad,) = torch.autograd.grad(gram, weight, grad_gram, create_graph=True)
             return grad, None, None
         grad = torch.zeros_like(weight)
-        for part, product, _ in saved.again():
+        for part, product, spare in saved.parts:
+            saved.multiply_again(part, product, spare)
             both = grad_gram[part] + grad_gram[part].mT
             grad.addmm_(both.transpose(0, 1).flatten(1), product.flatten(0, 1))
         return grad, None, None
