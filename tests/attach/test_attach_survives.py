@@ -110,8 +110,9 @@ def test_validation_with_gradients_warns_and_changes_nothing() -> None:
     model, (x, y) = SmallNet(), batch()
     criterion = ISDALoss.attach(model)
     logits = model.eval()(x)
-    with pytest.warns(UserWarning, match="classifier is in eval mode"):
+    with pytest.warns(UserWarning, match="classifier is in eval mode") as caught:
         loss = criterion(logits, y)
+    assert [warning.filename for warning in caught] == [__file__]
     assert torch.equal(loss, nn.functional.cross_entropy(logits, y))
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from isda.functional import full_gram, full_quadratic, full_transform, group_rows, margin_variance, quadratic
-from isda.functional.quadratic import self_adjoint
+from isda.functional.quadratic import product_by_group, self_adjoint
 from oracles import margin_variance as oracle_margin
 from oracles import random_covariances
 
@@ -97,11 +97,13 @@ def test_gram_tables_and_their_gradient_equal_the_oracle(way, groups):
 
 
 @pytest.mark.parametrize("labels", [[3, 0, 3, 4, 0, 0, 2], [1] * 30 + [3, 0, 4], [2, 2]])
-def test_transform_multiplies_each_row_by_the_matrix_of_its_group(labels, way):
+def test_each_row_is_multiplied_by_the_matrix_of_its_group(labels):
     vectors, matrices = torch.randn(len(labels), A, dtype=torch.float64), random_covariances(C, A)
     targets = torch.tensor(labels)
-    actual = full_transform(vectors, matrices, group_rows(targets, C))
-    assert_same(actual, torch.stack([matrices[t] @ v for v, t in zip(vectors, targets.tolist(), strict=True)]))
+    groups = group_rows(targets, C)
+    expected = torch.stack([matrices[t] @ v for v, t in zip(vectors, labels, strict=True)])
+    assert_same(full_transform(vectors, matrices, groups), expected)
+    assert_same(product_by_group(vectors, matrices[groups.classes], groups), expected)
 
 
 def test_first_and_second_derivatives_pass_gradcheck(way):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda.functional.grouping import LOOP_FROM_DIM
+from isda.functional.grouping import LOOP_FROM_DIM, places_in_blocks
 
 _CALL = 2**22
 """Multiplications in the time that an update of one class on its own takes beside its product."""
@@ -34,14 +34,13 @@ class Blocks:
     def __init__(self, targets: Tensor, num_classes: int, sizes: np.ndarray | None = None) -> None:
         self._labels = targets.numpy()
         self.sizes = np.bincount(self._labels, minlength=num_classes) if sizes is None else sizes
-        self._longest = int(self.sizes.max())
 
     def pay(self, dim: int) -> bool:
         """Whether they are worth their padding, and the matrices of classes that do not occur worth a visit."""
         classes, rows = len(self.sizes), len(self._labels)
         present = int(np.count_nonzero(self.sizes))
         dense = present == classes or (dim < LOOP_FROM_DIM and classes <= 2 * present)
-        padded = classes * self._longest
+        padded = classes * int(self.sizes.max())
         return dense and padded <= 4 * (rows + classes) and (padded - rows) * dim**2 <= classes * _CALL
 
     def absorb(self, features: Tensor, old: Tensor, origin: Tensor, offset: Tensor, scatter: Tensor) -> None:
@@ -55,8 +54,8 @@ class Blocks:
             scatter: (C, A, A).
         """
         n, m, dim, dtype = old.numpy(), self.sizes, features.shape[1], features.numpy().dtype
-        place = self._place()
-        member = np.zeros((len(m), self._longest, 1), dtype)
+        place, longest = places_in_blocks(self._labels, m)
+        member = np.zeros((len(m), longest, 1), dtype)
         member.reshape(-1)[place] = 1
         inside = torch.from_numpy(member)
         blocks = features.new_zeros(member.size, dim).index_copy_(0, torch.from_numpy(place), features)
@@ -76,11 +75,3 @@ class Blocks:
         offset.addcmul_(distance, step)
         blocks.addcmul_(inside, distance.mul_(pull).unsqueeze(1), value=-1)
         scatter.baddbmm_(blocks.mT, blocks)
-
-    def _place(self) -> np.ndarray:
-        """(N,) place of each row when the blocks lie one after the other."""
-        order = np.argsort(self._labels, kind="stable")  # a radix sort for small integers
-        shift = np.arange(len(self.sizes)) * self._longest + self.sizes - np.cumsum(self.sizes)
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order)) + np.repeat(shift, self.sizes)
-        return place

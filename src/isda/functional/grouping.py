@@ -49,11 +49,7 @@ class Groups:
     @cached_property
     def padded(self) -> tuple[Tensor, int]:
         """(N,) place of each row when every slot gets a block of the same length, and that length."""
-        sizes, order = np.asarray(self.sizes), self.order.cpu().numpy()
-        longest = int(sizes.max())
-        first = np.arange(len(sizes)) * longest - (np.cumsum(sizes) - sizes)
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.repeat(first, sizes) + np.arange(len(order))
+        place, longest = places_in_blocks(self.slot.cpu().numpy(), np.asarray(self.sizes))
         return torch.from_numpy(place).to(self.slot.device), longest
 
     @cached_property
@@ -96,6 +92,22 @@ def group_rows(targets: Tensor, num_classes: int, *, exact: bool | None = None) 
     else:
         classes = torch.argsort(seen.logical_not().to(torch.int8), stable=True)[: len(targets)]
     return Groups(classes, (seen.cumsum(0) - 1)[targets])
+
+
+def places_in_blocks(labels: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
+    """(N,) place of each row when every label gets a block of the same length, one after the other, and that length.
+
+    Example:
+        >>> places, length = places_in_blocks(np.array([1, 0, 1]), sizes=np.array([1, 2]))
+        >>> places.tolist(), length
+        ([2, 0, 3], 2)
+    """
+    longest = int(sizes.max())
+    order = np.argsort(labels, kind="stable")  # a radix sort for small integers
+    shift = np.arange(len(sizes)) * longest + sizes - np.cumsum(sizes)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order)) + np.repeat(shift, sizes)
+    return place, longest
 
 
 def rows_per_chunk(row_bytes: int) -> int:

@@ -7,6 +7,8 @@ import warnings
 from torch import Tensor
 
 _EVERY, _RATIO = 100, 10.0
+# Frames from a warning up to the line that calls the criterion, through nn.Module's own.
+_CALLER = 7
 
 
 class SwampWatch:
@@ -27,7 +29,7 @@ class SwampWatch:
                 f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
                 f"strength {strength:.3g} it swamps them; lower lambda_0 (now {self._lambda_0:g})",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=_CALLER + 1,
             )
 
 
@@ -37,5 +39,5 @@ def warn_of_eval_mode() -> None:
         "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
         "validate under torch.no_grad(), or train with the classifier in training mode",
         UserWarning,
-        stacklevel=3,
+        stacklevel=_CALLER,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor, nn
 
 from isda.semi.batch import UnlabelledBatch
@@ -9,12 +11,13 @@ from isda.semi.batch import UnlabelledBatch
 __all__ = ["Regulariser"]
 
 
-class Regulariser(nn.Module):
+class Regulariser(nn.Module, ABC):
     """L_regularization of the paper's overall objective, without its weight eta_2.
 
     Whatever must survive a resume (teacher, ensemble) is in the state_dict.
     """
 
+    @abstractmethod
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """The regulariser of one step, a scalar with gradient into the student.
 
@@ -23,7 +26,6 @@ class Regulariser(nn.Module):
             view: the unlabelled samples.
             logits: (N, C) the student's logits of ``view.images``, with gradient: computed once for all terms.
         """
-        raise NotImplementedError
 
     def after_step(self, network: nn.Module, step: int) -> None:
         """After each optimiser step; ``step`` is how many steps came before it: 0, 1, 2, ..."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -56,12 +57,12 @@ class Outcome(NamedTuple):
     """(N, C) of the batch's labelled images, for the training error."""
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """Maps a network and a batch to loss terms; whatever must survive a resume is in its state_dict."""
 
+    @abstractmethod
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
         """The loss terms of one training step."""
-        raise NotImplementedError
 
     def measures(self) -> dict[str, float]:
         """Numbers worth recording with each epoch, such as ISDA's current strength."""
