@@ -18,17 +18,6 @@ def shape_of(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    """Return ``value`` if it is one of ``choices``; otherwise say what was expected and suggest the closest."""
-    import difflib
-
-    if value in choices:
-        return value
-    close = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{hint}")
-
-
 def check_rows(features: Tensor, targets: Tensor, feature_dim: int) -> None:
     """Features (N, A) and integer targets (N,) that belong together."""
     if features.ndim != 2 or features.shape[1] != feature_dim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.covariance.base import CovarianceModel
 from isda.covariance.diagonal import DiagonalCovariance
 from isda.covariance.full import FullCovariance

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda import checks
 from isda.attach import find_classifier
 from isda.autocast import outside_autocast
+from isda.choices import check_choice
 from isda.covariance import CovarianceModel, create
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
@@ -88,8 +88,8 @@ class ISDALoss(nn.Module):
         **covariance_settings: Any,
     ) -> None:
         super().__init__()
-        self.bound = checks.check_choice("bound", bound, _BOUNDS)
-        self.reduction = checks.check_choice("reduction", reduction, _REDUCTIONS)
+        self.bound = check_choice("bound", bound, _BOUNDS)
+        self.reduction = check_choice("reduction", reduction, _REDUCTIONS)
         check_settings(num_classes, label_smoothing, class_weight, tilt_steps)
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
         if isinstance(covariance, str):
@@ -225,7 +225,7 @@ class ISDALoss(nn.Module):
             strength: lambda; the current one of the schedule by default.
             bound: "jensen" or "tilted"; the criterion's own by default.
         """
-        bound = self.bound if bound is None else checks.check_choice("bound", bound, _BOUNDS)
+        bound = self.bound if bound is None else check_choice("bound", bound, _BOUNDS)
         if weight is None:
             _, weight = self._recorded(logits, None, None)
         strength = self.schedule.chosen(strength)

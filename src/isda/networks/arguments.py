@@ -1,9 +1,6 @@
 """Checks of the arguments that several families share; each returns the value it found good."""
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
-__all__ = ["did_you_mean", "dropout_rate", "positive_integer", "scaled_channels"]
+__all__ = ["dropout_rate", "positive_integer", "scaled_channels"]
 
 
 def positive_integer(name: str, value: object) -> int:
@@ -40,14 +37,3 @@ def scaled_channels(channels: int, width: object) -> int:
     if not isinstance(width, int | float) or isinstance(width, bool) or not 0 < width < float("inf"):
         raise ValueError(f"width must be a positive number, got {width!r}")
     return max(1, round(channels * width))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error message about a word that is not known: the nearest known word, or nothing.
-
-    Example:
-        >>> "unknown network 'resnet110'" + did_you_mean("resnet110", ["resnet-110", "cnn-13"])
-        "unknown network 'resnet110'; did you mean 'resnet-110'?"
-    """
-    nearest = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from isda.networks.arguments import did_you_mean, positive_integer
+from isda.choices import did_you_mean
+from isda.networks.arguments import positive_integer
 from isda.networks.cnn13 import cnn_13
 from isda.networks.densenet import densenet
 from isda.networks.fast_cnn import fast_cnn

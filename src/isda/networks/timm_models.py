@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from isda.networks.arguments import did_you_mean
+from isda.choices import did_you_mean
 from isda.networks.network import Network
 
 __all__ = ["timm_network"]

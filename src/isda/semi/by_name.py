@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from isda.attach import find_classifier
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.covariance import CovarianceModel
 from isda.losses import ISDALoss
 from isda.recording import weight_of

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.semi.ramps import RampedWeight
 
 __all__ = ["INPUTS", "METHODS", "InputSettings", "MethodSettings", "defaults_for", "inputs_for"]

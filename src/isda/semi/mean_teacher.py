@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from isda import distributed
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import DISTANCES
 from isda.semi.regulariser import Regulariser

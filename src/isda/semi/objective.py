@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isda.attach import find_classifier
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.losses import ISDALoss
 from isda.recording import Recorder, record_inputs
 from isda.semi.batch import UnlabelledBatch, add_noise

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from isda.checks import check_choice
+from isda.choices import check_choice
 
 __all__ = ["RAMPS", "RampedWeight", "gaussian_ramp_down", "gaussian_ramp_up", "linear_ramp_up"]
 

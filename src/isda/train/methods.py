@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.losses import ISDALoss
 from isda.networks import Network
 from isda.train.batches import Batch

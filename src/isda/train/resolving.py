@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from isda import __version__, networks
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.data import DataSet, load
 from isda.networks.registry import IMAGENET, TIMM_PREFIX
 from isda.semi import NAMES

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from isda.checks import check_choice
+from isda.choices import check_choice
 from isda.data import DataSet
 from isda.semi import NAMES, defaults_for, inputs_for
 from isda.semi.by_name import ISDA_SUFFIX
