@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from isda.report.runs import RunRecord, find_runs
+from isda.classification.settings import Settings
+from isda.engine.folder.reading import RunRecord, find_runs
 from isda.report.statistics import paired_difference
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import plus_minus
-from isda.train.settings import Settings
 from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 VARIANTS = {

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from isda.classification.settings import Settings
+from isda.engine.comparing import Watcher, compare
+from isda.engine.folder.reading import RunRecord
 from isda.report.method_summary import MethodSummary
-from isda.report.runs import RunRecord
-from isda.train.comparing import Watcher, compare
-from isda.train.settings import Settings
 
 __all__ = ["COLUMNS", "RESULTS", "Study", "keep", "mean_of", "result_row", "write_rows"]
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isda.report.runs import find_runs
+from isda.classification.settings import Settings
+from isda.engine.folder.reading import find_runs
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import difference_text, plus_minus
-from isda.train.settings import Settings
 from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 WIDTH = 0.125

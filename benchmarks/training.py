@@ -20,12 +20,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from isda.train.trainer import Trainer
 from torch import Tensor
 
 from isda import ISDALoss
+from isda.classification.batches import Batch
 from isda.train import Processes, Settings, load_data, resolve
-from isda.train.batches import Batch
-from isda.train.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = "resnet-20"

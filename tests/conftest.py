@@ -19,3 +19,14 @@ settings.load_profile("deterministic")
 def fixed_seed() -> None:
     """Every test starts from the same state of the global generator."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run that came to its end; tests must not change it."""
+    from isda.train import train
+    from small_runs import digits, small_config
+
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    train(small_config(), digits(), folder)
+    return folder

@@ -116,3 +116,7 @@ class LateErrors:
                 f"an earlier batch held {labels} labels out of range and {features} rows of features with NaN or "
                 "infinity; these rows were kept out of the statistics"
             )
+
+
+class NonFiniteFeatures(ValueError):
+    """Features that hold NaN or infinity: training has diverged."""

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from isda.engine.folder.reading import find_runs
 from isda.report.page import write_report
-from isda.report.runs import find_runs
 
 PAPER = {"light": (0xFD, 0xFC, 0xF9), "dark": (0x16, 0x18, 0x1B)}
 CURVES = {

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from isda.engine.folder.reading import find_runs
 from isda.report.markup import Markup, join, tag
 from isda.report.page import write_report
-from isda.report.runs import find_runs
 
 VOID = {"meta", "input"}
 NASTY = "<script>alert('x')</script>&\"<b>"

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from isda.engine.folder.reading import find_runs
 from isda.report.html_tables import results
-from isda.report.runs import find_runs
 from isda.report.summary import labels, summarise
 from isda.report.table import table
 from isda.report.wording import caption, findings

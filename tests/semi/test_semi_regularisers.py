@@ -10,7 +10,7 @@ import torch
 from semi_helpers import CLASSES, SAMPLES, normal, student, unlabelled
 from torch import nn
 
-from isda.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch, teacher_decay
+from isda.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch
 
 
 def softmax(logits):
@@ -144,9 +144,9 @@ def test_after_the_first_step_teacher_and_student_have_the_same_weights():
 
 
 def test_decays_of_the_publication():
-    assert [teacher_decay(step, 0.999) for step in (0, 1, 9)] == [0.0, 0.5, 0.9]
-    assert teacher_decay(10**6, 0.999) == 0.999
-    assert teacher_decay(39_999, 0.999, 0.99, 40_000) == 0.99
+    assert [averaging_decay(step, 0.999) for step in (0, 1, 9)] == [0.0, 0.5, 0.9]
+    assert averaging_decay(10**6, 0.999) == 0.999
+    assert averaging_decay(39_999, 0.999, 0.99, 40_000) == 0.99
 
 
 def test_the_teacher_is_the_network_that_is_evaluated_and_keeps_its_own_running_statistics():

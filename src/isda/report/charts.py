@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from isda.report.axes import Axis
 from isda.report.curves import Curves, Points
 from isda.report.markup import Markup, join, tag
-from isda.report.strokes import classes, dash, marker
+from isda.report.method_styles import classes, dash, marker
 from isda.report.wording import number
 
 __all__ = ["Chart", "frame", "tick_text"]

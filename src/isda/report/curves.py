@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isda.report.runs import RunRecord
+from isda.engine.folder.reading import RunRecord
 from isda.report.summary import Comparison
 
 __all__ = ["Curves", "Line", "curves"]

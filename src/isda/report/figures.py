@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from isda.engine.folder.figures import Curve
 from isda.report.charts import Chart
 from isda.report.curves import curves
 from isda.report.forest import draw_forest
 from isda.report.markup import Markup, join, tag
-from isda.report.method_summary import LEVEL
-from isda.report.strokes import swatch
+from isda.report.method_styles import swatch
 from isda.report.summary import Comparison
-from isda.report.wording import number, subject
+from isda.report.wording import interval_text, number
 
 __all__ = ["curve_figures", "difference_figure"]
 
@@ -28,8 +28,9 @@ def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: s
         told = "No two methods have finished the same seed, so there is no paired difference to show."
         return tag("p", told, class_="note")
     told = (
-        f"Differences in {subject(comparison)} to {comparison.baseline.label} on the same seed, in percentage points. "
-        f"Small dots are seeds; the marker is their mean, the bar its {LEVEL:.0%} interval. Scale {comparison.scale}."
+        f"Differences in {comparison.figure.heading} to {comparison.baseline.label} on the same seed. Small dots are "
+        f"seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
+        f"Scale {comparison.scale}."
     )
     return _figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
 
@@ -45,14 +46,16 @@ def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
 
 
 def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
-    """Error over the whole column, below it side by side training loss and ISDA's strength; above them the key."""
+    """The headline figure over the whole column, below it side by side the task's other curves; above them the key."""
     parts: list[str] = [_key(comparison, styles)]
-    error = _chart(comparison, styles, "test/error", f"{subject(comparison).capitalize()} over the epochs", "%")
-    if error is not None:
-        parts.append(_figure(f"{name}-error", partial(_draw, error), _told(error, comparison)))
+    figure = comparison.figure
+    headline = Curve(metric=figure.metric, title=figure.title[:1].upper() + figure.title[1:], unit=figure.unit)
+    main = _chart(comparison, styles, headline)
+    if main is not None:
+        parts.append(_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
     small = {
-        "loss": _chart(comparison, styles, "train/loss", "Training loss over the epochs", "loss"),
-        "strength": _chart(comparison, styles, "strength", "Strength λ of ISDA over the epochs", "λ"),
+        f"curve{index}": _chart(comparison, styles, curve)
+        for index, curve in enumerate(comparison.runs[0].config.curves, start=1)
     }
     figures = [
         tag(
@@ -80,14 +83,15 @@ def _figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
     )
 
 
-def _chart(comparison: Comparison, styles: Mapping[str, int], metric: str, title: str, unit: str) -> Chart | None:
-    drawn = curves(comparison, metric)
+def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve) -> Chart | None:
+    drawn = curves(comparison, curve.metric)
     if not drawn:
         return None
     last = "; ".join(f"{one.label} ends at {number(one.mean[-1][1], 3)}" for one in drawn if one.mean)
     values = [value for one in drawn for line in one.lines for _, value in line.points]
-    logarithmic = metric == "train/loss" and min(values) > 0 and max(values) / min(values) > DECADES
-    return Chart(title, f"Means over seeds: {last}.", unit, drawn, styles, comparison.epochs, logarithmic)
+    logarithmic = curve.logarithmic and min(values) > 0 and max(values) / min(values) > DECADES
+    title = f"{curve.title} over the epochs"
+    return Chart(title, f"Means over seeds: {last}.", curve.unit, drawn, styles, comparison.epochs, logarithmic)
 
 
 def _told(chart: Chart, comparison: Comparison) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from isda.report.axes import Axis
 from isda.report.charts import frame, tick_text
 from isda.report.markup import Markup, tag
+from isda.report.method_styles import classes, marker
 from isda.report.method_summary import MethodSummary
-from isda.report.strokes import classes, marker
 from isda.report.summary import Comparison
 from isda.report.wording import difference_text, number
 
@@ -32,13 +32,14 @@ def draw_forest(comparison: Comparison, styles: Mapping[str, int], name: str, wi
         parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
     parts.append(tag("line", class_="zero", x1=zero, x2=zero, y1=TOP, y2=base))
     parts += [_row(method, styles[method.label], across, TOP + ROW * index) for index, method in enumerate(rows)]
-    parts.append(tag("text", "← lower error", class_="unit", x=SIDE, y=base + 40))
-    parts.append(tag("text", "higher error →", class_="unit end", x=width - SIDE, y=base + 40))
+    title = comparison.figure.title
+    parts.append(tag("text", f"← lower {title}", class_="unit", x=SIDE, y=base + 40))
+    parts.append(tag("text", f"higher {title} →", class_="unit end", x=width - SIDE, y=base + 40))
     spoken = "; ".join(f"{method.label} {difference_text(method.difference)}" for method in rows)
     return frame(
         name,
         f"Paired differences to {comparison.baseline.label}",
-        f"In percentage points, negative is better: {spoken}.",
+        f"Differences in {comparison.figure.heading}: {spoken}.",
         width,
         base + BOTTOM,
         parts,

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isda.engine.folder.reading import RunRecord, is_number
 from isda.report.markup import Markup, tag
+from isda.report.method_styles import swatch
 from isda.report.method_summary import MethodSummary
-from isda.report.runs import RunRecord, is_number
 from isda.report.settings import differing, flatten, shared, value_text, values_text
 from isda.report.statistics import Interval, mean_std
-from isda.report.strokes import swatch
 from isda.report.summary import Comparison
-from isda.report.wording import caption, count_text, difference_text, number, plus_minus, subject
+from isda.report.wording import caption, count_text, difference_text, number, plus_minus
 
 __all__ = [
     "differing_settings",
@@ -26,31 +26,26 @@ __all__ = [
     "shared_settings",
 ]
 
-METRICS = {
-    "error_last": ("Error of the last epoch, %", 2),
-    "error_top5": ("Top-5 error, %", 2),
-    "nll": ("Negative log-likelihood", 3),
-    "calibration": ("Calibration error, %", 2),
-    "train_loss": ("Training loss", 4),
-    "seconds": ("Training time, s", 0),
-}
-"""Headings and digits of the further metrics."""
+UNSHOWN = ("asked", "figures", "curves", "of_method", "baselines")
+"""What of config.json is no setting."""
 
 
 def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
-    """Each method's error over seeds and its paired difference to the baseline."""
+    """Each method's figure over seeds and its paired difference to the baseline."""
     paired = any(method.difference for method in comparison.methods)
-    head = [_column("Method"), _column(f"{subject(comparison).capitalize()}, %", numeric=True)]
+    figure = comparison.figure
+    unit = f", {figure.difference_unit}" if figure.difference_unit else ""
+    head = [_column("Method"), _column(_capitalised(figure.heading), numeric=True)]
     if paired:
-        head.append(_column("Difference, points", numeric=True))
+        head.append(_column(f"Difference{unit}", numeric=True))
     if comparison.tells_isda_apart:
-        head.append(_column("From ISDA, points", numeric=True))
+        head.append(_column(f"From ISDA{unit}", numeric=True))
     head.append(_column("Seeds", numeric=True))
     rows, told = [], caption(comparison)
     for method in comparison.methods:
         cells = [
             _method(method.label, styles),
-            _number(plus_minus(*method.error) if method.error else "unfinished"),
+            _number(plus_minus(*method.value, figure.digits) if method.value else "unfinished"),
         ]
         if paired:
             cells.append(_difference(method.difference))
@@ -71,20 +66,28 @@ def _difference(difference: Interval | None) -> Markup:
 def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:
     """What else finished runs measured, if anything."""
     measured = [run.result for run in comparison.runs if run.result is not None]
-    keys = [key for key in METRICS if any(is_number(result.get(key)) for result in measured)]
+    keys = {
+        key: shape
+        for key, shape in _further(comparison).items()
+        if any(is_number(result.get(key)) for result in measured)
+    }
     if not keys:
         return None
-    head = [_column("Method"), *(_column(METRICS[key][0], numeric=True) for key in keys)]
+    head = [_column("Method"), *(_column(_capitalised(heading), numeric=True) for heading, _ in keys.values())]
     rows = [
-        [_method(method.label, styles), *(_number(_metric(method, key, METRICS[key][1])) for key in keys)]
+        [_method(method.label, styles), *(_number(_metric(method, key, digits)) for key, (_, digits) in keys.items())]
         for method in comparison.methods
-        if method.errors
+        if method.values
     ]
-    told = (
-        f"Further metrics of finished runs, on {comparison.evaluated_on} images unless they say training: "
-        f"mean ± standard deviation over seeds. Scale {comparison.scale}."
-    )
+    told = f"Further figures of finished runs: mean ± standard deviation over seeds. Scale {comparison.scale}."
     return _table(f"Further metrics on {comparison.title}", told, head, rows)
+
+
+def _further(comparison: Comparison) -> dict[str, tuple[str, int]]:
+    """Headings and digits of what runs measured beside the figure that they are compared by."""
+    first, *others = comparison.runs[0].config.figures
+    last = {f"{first.name}_last": (f"last epoch's {first.heading}", first.digits)}
+    return last | {figure.name: (figure.heading, figure.digits) for figure in others} | {"seconds": ("time, s", 0)}
 
 
 def _metric(method: MethodSummary, key: str, digits: int) -> str:
@@ -123,7 +126,7 @@ def shared_settings(comparison: Comparison) -> Markup:
 
 def _settings(run: RunRecord) -> dict[str, Any]:
     """The resolved settings; what the user asked for word by word would only repeat some of them."""
-    return flatten({key: value for key, value in run.config.items() if key != "asked"})
+    return flatten({key: value for key, value in run.stored.items() if key not in UNSHOWN})
 
 
 def environment(comparison: Comparison) -> Markup:
@@ -147,19 +150,19 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
         _column("Method"),
         _column("Seed", numeric=True),
         _column("State"),
-        _column("Error, %", numeric=True),
+        _column(_capitalised(comparison.figure.heading), numeric=True),
     ]
     rows = []
     for method in comparison.methods:
         for run in method.runs:
-            state = "finished" if run.result else f"epoch {run.epoch} of {run.epochs}"
+            state = "finished" if run.result else f"epoch {run.epoch} of {run.config.epochs}"
             rows.append(
                 [
                     _name(Path(os.path.relpath(run.folder, folder)).as_posix()),
                     tag("td", method.label),
                     _number(str(run.seed)),
                     tag("td", tag("span", state, class_=None if run.result else "unfinished")),
-                    _number(number(run.result["error"]) if run.result else "–"),
+                    _number("–" if run.value is None else number(run.value, comparison.figure.digits)),
                 ]
             )
     told = f"Every run, its folder relative to this page's. Scale {comparison.scale}."
@@ -191,6 +194,10 @@ def _method(label: str, styles: Mapping[str, int]) -> Markup:
 
 def _name(text: str) -> Markup:
     return tag("th", tag("code", text), scope="row")
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _number(text: str, *, clear: bool = False) -> Markup:

@@ -1,29 +1,41 @@
-"""One method in a comparison: its errors over seeds, its difference to the baseline, and ISDA's part in it."""
+"""One method in a comparison: its figures over seeds, its difference to the baseline, and ISDA's part in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isda.report.runs import RunRecord
+from isda.engine.folder.reading import RunRecord
 from isda.report.statistics import Interval, MeanStd, paired_difference
 
-__all__ = ["LEVEL", "MethodSummary", "isda_part"]
+__all__ = ["LEVEL", "MethodSummary", "isda_part", "level_of_each"]
 
 LEVEL = 0.95
-"""Of every interval in tables and figures."""
+"""Of all intervals of a comparison together."""
 
 SUFFIX = "+isda"
 
 
+def level_of_each(intervals: int) -> float:
+    """The level of one of several intervals such that all of them hold together with probability LEVEL or more.
+
+    1 - (1 - LEVEL) / m for m intervals (Bonferroni).
+
+    Example:
+        >>> level_of_each(1), round(level_of_each(5), 3)
+        (0.95, 0.99)
+    """
+    return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
+
+
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method in a comparison; `errors` (in percent) and `differences` to the baseline (in points) by seed."""
+    """One method in a comparison; `values` of the headline figure and `differences` to the baseline by seed."""
 
     label: str
     runs: tuple[RunRecord, ...]
-    errors: dict[int, float]
-    error: MeanStd | None
+    values: dict[int, float]
+    value: MeanStd | None
     differences: dict[int, float]
     difference: Interval | None
     from_isda: Interval | None = None
@@ -35,8 +47,8 @@ class MethodSummary:
         return tuple(run for run in self.runs if run.result is None)
 
 
-def isda_part(method: MethodSummary, methods: Sequence[MethodSummary]) -> Interval | None:
-    """Error with "+isda" - error without it, in points, over the seeds that both have finished.
+def isda_part(method: MethodSummary, methods: Sequence[MethodSummary], level: float) -> Interval | None:
+    """The figure with "+isda" - the figure without it, over the seeds that both have finished.
 
     None where ``methods`` do not hold exactly one like ``method`` without ISDA, with the same options of its own.
     """
@@ -51,6 +63,6 @@ def isda_part(method: MethodSummary, methods: Sequence[MethodSummary]) -> Interv
     ]
     if len(alone) != 1:
         return None
-    ours, theirs = method.errors, alone[0].errors
+    ours, theirs = method.values, alone[0].values
     common = [seed for seed in ours if seed in theirs]
-    return paired_difference([ours[s] for s in common], [theirs[s] for s in common], LEVEL) if common else None
+    return paired_difference([ours[s] for s in common], [theirs[s] for s in common], level) if common else None

@@ -9,10 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from isda import __version__
+from isda.engine.folder.reading import RunRecord
+from isda.files import write_text
 from isda.report.markup import Markup, join, tag
-from isda.report.runs import RunRecord
 from isda.report.sections import section
-from isda.report.summary import BASELINES, Comparison, summarise
+from isda.report.summary import Comparison, summarise
 from isda.report.wording import scale_text
 
 __all__ = ["render_report", "write_report"]
@@ -29,21 +30,15 @@ def write_report(runs: Sequence[RunRecord], path: Path, title: str | None = None
     """
     path = Path(path)
     text = render_report(runs, path.parent, title, command or _command(runs, path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_text(path, text)
 
 
 def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, command: str) -> str:
     """The page as text; `folder` is where it will be, from which it names the run folders."""
     comparisons = summarise(runs)
     methods = [method for comparison in comparisons for method in comparison.methods]
-    # The sort is stable: it gives cross-entropy the first style, wherever it appears.
-    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: method.runs[0].method not in BASELINES))
+    # The sort is stable: it gives the baseline the first style, wherever it appears.
+    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: not method.runs[0].is_baseline))
     styles = {label: index for index, label in enumerate(labels)}
     heading = title or _title(comparisons, len(labels))
     # A method that is switched off in a section's key disappears from that section's charts.
@@ -79,7 +74,7 @@ def _command(runs: Sequence[RunRecord], path: Path) -> str:
 
 
 def _title(comparisons: Sequence[Comparison], methods: int) -> str:
-    sets = list(dict.fromkeys(str(comparison.runs[0].config["data"]) for comparison in comparisons))
+    sets = list(dict.fromkeys(comparison.runs[0].config.data for comparison in comparisons))
     counted = f"{methods} methods compared" if methods > 1 else comparisons[0].baseline.label
     return f"{counted} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from isda.engine.folder.reading import is_number
 from isda.report import html_tables
 from isda.report.figures import curve_figures, difference_figure
 from isda.report.markup import Markup, tag
-from isda.report.runs import is_number
 from isda.report.summary import Comparison
 from isda.report.wording import findings, scale_text, seeds_text
 
@@ -49,12 +49,12 @@ def section(comparison: Comparison, index: int, styles: Mapping[str, int], folde
 
 
 def _subline(comparison: Comparison) -> Markup:
-    config = comparison.runs[0].config
-    train, test = (config.get(f"{part}_images") for part in ("train", "test"))
+    stored = comparison.runs[0].stored
+    train, test = (stored.get(f"{part}_images") for part in ("train", "test"))
     words = [
         f"{comparison.epochs} epochs",
         *([f"{train:,} training images"] if is_number(train) else []),
-        f"errors on {f'{test:,} ' if is_number(test) else ''}{comparison.evaluated_on} images",
+        *([f"measured on {test:,} {comparison.evaluated_on} images"] if is_number(test) else []),
         seeds_text(sorted({run.seed for run in comparison.runs})),
     ]
     scale = tag("strong", scale_text(comparison.scale))
@@ -63,7 +63,7 @@ def _subline(comparison: Comparison) -> Markup:
 
 def _unfinished(comparison: Comparison) -> Markup:
     runs = [
-        f"{method.label} seed {run.seed} (epoch {run.epoch} of {run.epochs})"
+        f"{method.label} seed {run.seed} (epoch {run.epoch} of {run.config.epochs})"
         for method in comparison.methods
         for run in method.unfinished
     ]

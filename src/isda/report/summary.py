@@ -1,4 +1,4 @@
-"""From runs to comparisons: which runs belong together, each method's error over seeds, and paired differences.
+"""From runs to comparisons: which runs belong together, each method's figure over seeds, and paired differences.
 
 Runs are compared where everything but method and seed is the same. Unfinished runs are listed, never averaged.
 """
@@ -10,40 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isda.report.method_summary import LEVEL, MethodSummary, isda_part
-from isda.report.runs import RunRecord
+from isda.engine.folder.figures import Figure
+from isda.engine.folder.reading import RunRecord
+from isda.report.method_summary import MethodSummary, isda_part, level_of_each
 from isda.report.statistics import mean_std, paired_difference
 
-__all__ = ["BASELINES", "Comparison", "labels", "summarise"]
+__all__ = ["Comparison", "labels", "summarise"]
 
-BASELINES = ("cross-entropy", "supervised")
-"""Methods that the others are compared to, wherever one of them is there."""
-
-RECIPE = (
-    "data",
-    "network",
-    "scale",
-    "epochs",
-    "labels",
-    "unlabelled",
-    "held_out",
-    "evaluated_on",
-    "train_images",
-    "network_options",
-    "augment",
-    "normalisation",
-    "batch_size",
-    "lr",
-    "schedule",
-    "milestones",
-    "lr_factor",
-    "momentum",
-    "weight_decay",
-    "average_last",
-    "ema",
-    "precision",
-)
-"""The settings that must agree for runs to be compared; only data, network, scale and epochs are always there."""
+APART = ("method", "method_options", "seed", "asked", "version", "format", "of_method", "baselines")
+"""Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +41,32 @@ class Comparison:
     @property
     def scale(self) -> str:
         """How much of the paper's recipe was run."""
-        return str(self.runs[0].config["scale"])
+        return self.runs[0].config.scale
 
     @property
     def epochs(self) -> int:
         """Epochs of each run."""
-        return self.runs[0].epochs
+        return self.runs[0].config.epochs
 
     @property
     def average_last(self) -> int:
-        """How many last epochs a run's error is averaged over."""
-        return int(self.runs[0].config.get("average_last") or 1)
+        """How many last epochs a run's figures are averaged over."""
+        return self.runs[0].config.average_last
+
+    @property
+    def figure(self) -> Figure:
+        """What the methods are compared by."""
+        return self.runs[0].headline
 
     @property
     def evaluated_on(self) -> str:
-        """What the errors were measured on: test or held-out."""
-        return str(self.runs[0].config.get("evaluated_on") or "test")
+        """What the figures were measured on: test or held-out."""
+        return self.runs[0].config.evaluated_on
+
+    @property
+    def level(self) -> float:
+        """Of each interval: all of them together hold with probability LEVEL."""
+        return level_of_each(len(self.methods) - 1)
 
     @property
     def tells_isda_apart(self) -> bool:
@@ -91,35 +76,34 @@ class Comparison:
     @property
     def seeds(self) -> list[int]:
         """The seeds of finished runs."""
-        return sorted({seed for method in self.methods for seed in method.errors})
+        return sorted({seed for method in self.methods for seed in method.values})
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as plain values: errors in percent, differences (method - baseline) in points."""
+        """The comparison as plain values; differences are method - baseline."""
+        first = self.runs[0].stored
         return {
             "title": self.title,
-            **{key: self.runs[0].config.get(key) for key in RECIPE},
-            "average_last": self.average_last,
-            "evaluated_on": self.evaluated_on,
+            **{key: first[key] for key in _recipe(self.runs[0])},
             "baseline": self.baseline.label,
-            "methods": [_method_json(method) for method in self.methods],
+            "methods": [_method_json(method, self.figure.name, self.level) for method in self.methods],
         }
 
 
-def _method_json(method: MethodSummary) -> dict[str, Any]:
-    error, difference, from_isda = method.error, method.difference, method.from_isda
+def _method_json(method: MethodSummary, figure: str, level: float) -> dict[str, Any]:
+    value, difference, from_isda = method.value, method.difference, method.from_isda
     return {
         "label": method.label,
         "method": method.runs[0].method,
         "method_options": method.runs[0].method_options,
-        "seeds": len(method.errors),
-        "error_mean": error.mean if error else None,
-        "error_std": error.std if error else None,
-        "errors": {str(seed): value for seed, value in method.errors.items()},
+        "seeds": len(method.values),
+        f"{figure}_mean": value.mean if value else None,
+        f"{figure}_std": value.std if value else None,
+        f"{figure}s": {str(seed): one for seed, one in method.values.items()},
         "paired_seeds": len(method.differences),
         "difference_mean": difference.mean if difference else None,
         "difference_half_width": difference.half_width if difference else None,
-        "difference_level": LEVEL,
-        "differences": {str(seed): value for seed, value in method.differences.items()},
+        "difference_level": level,
+        "differences": {str(seed): one for seed, one in method.differences.items()},
         "from_isda_mean": from_isda.mean if from_isda else None,
         "from_isda_half_width": from_isda.half_width if from_isda else None,
         "folders": [run.folder.as_posix() for run in method.runs],
@@ -132,8 +116,8 @@ def _method_json(method: MethodSummary) -> dict[str, Any]:
 def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
     """Sort runs into comparisons, in the order in which each first appears.
 
-    In each, cross-entropy or the supervised floor comes first if it is there, then the methods in order of appearance;
-    the difference of a method is taken over the seeds that it and the first have finished.
+    In each, the task's baseline comes first if it is there, then the methods in order of appearance; the
+    difference of a method is taken over the seeds that it and the first have finished.
 
     Raises:
         ValueError: no runs, or two finished runs of the same method, settings and seed.
@@ -142,23 +126,27 @@ def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
         raise ValueError("runs must hold at least one run, got none")
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
-        groups.setdefault(_recipe(run), []).append(run)
+        alike = json.dumps({key: run.stored[key] for key in _recipe(run)}, sort_keys=True)
+        groups.setdefault(alike, []).append(run)
     titles = _titles([members[0] for members in groups.values()])
     return [Comparison(title, _methods(members)) for title, members in zip(titles, groups.values(), strict=True)]
 
 
-def _recipe(run: RunRecord) -> str:
-    return json.dumps([run.config.get(key) for key in RECIPE], sort_keys=True)
+def _recipe(run: RunRecord) -> list[str]:
+    """The settings that must agree for runs to be compared: all but the method's own, and the seed."""
+    own = run.stored.get("of_method") or []
+    return [key for key in run.stored if key not in APART and key not in own]
 
 
 def _titles(firsts: Sequence[RunRecord]) -> list[str]:
     """Data set and network, and in which settings they differ where several comparisons share both."""
     titles = []
     for run in firsts:
-        names = (run.config["data"], run.config["network"])
-        alike = [other.config for other in firsts if (other.config["data"], other.config["network"]) == names]
-        distinct = [key for key in RECIPE if any(other.get(key) != run.config.get(key) for other in alike)]
-        words = [f"{key}={_plain(run.config.get(key))}" for key in distinct]
+        names = (run.config.data, run.config.network)
+        alike = [other for other in firsts if (other.config.data, other.config.network) == names]
+        keys = dict.fromkeys(key for other in alike for key in _recipe(other) if key not in ("figures", "curves"))
+        distinct = [key for key in keys if any(other.stored.get(key) != run.stored.get(key) for other in alike)]
+        words = [f"{key}={_plain(run.stored.get(key))}" for key in distinct]
         titles.append(", ".join([f"{names[0]} with {names[1]}", *words]))
     return titles
 
@@ -168,28 +156,29 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
     for label, run in zip(labels(runs), runs, strict=True):
         by_label.setdefault(label, []).append(run)
     # The sort is stable: it only moves the baseline to the front.
-    ordered = sorted(by_label, key=lambda label: by_label[label][0].method not in BASELINES)
-    base = _errors(ordered[0], by_label[ordered[0]])
+    ordered = sorted(by_label, key=lambda label: not by_label[label][0].is_baseline)
+    level = level_of_each(len(ordered) - 1)
+    base = _values(ordered[0], by_label[ordered[0]])
     summaries = []
     for label in ordered:
-        errors = _errors(label, by_label[label])
-        common = [seed for seed in errors if seed in base] if label != ordered[0] else []
+        values = _values(label, by_label[label])
+        common = [seed for seed in values if seed in base] if label != ordered[0] else []
         summaries.append(
             MethodSummary(
                 label=label,
                 runs=tuple(sorted(by_label[label], key=lambda run: run.seed)),
-                errors=errors,
-                error=mean_std(list(errors.values())) if errors else None,
-                differences={seed: errors[seed] - base[seed] for seed in common},
-                difference=paired_difference([errors[s] for s in common], [base[s] for s in common], LEVEL)
+                values=values,
+                value=mean_std(list(values.values())) if values else None,
+                differences={seed: values[seed] - base[seed] for seed in common},
+                difference=paired_difference([values[s] for s in common], [base[s] for s in common], level)
                 if common
                 else None,
             )
         )
-    return tuple(replace(method, from_isda=isda_part(method, summaries)) for method in summaries)
+    return tuple(replace(method, from_isda=isda_part(method, summaries, level)) for method in summaries)
 
 
-def _errors(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
+def _values(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
     finished: dict[int, RunRecord] = {}
     for run in runs:
         if run.result is None:
@@ -200,7 +189,7 @@ def _errors(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
                 f"{finished[run.seed].folder} and {run.folder}"
             )
         finished[run.seed] = run
-    return {seed: float(run.result["error"]) for seed, run in sorted(finished.items()) if run.result is not None}
+    return {seed: run.value for seed, run in sorted(finished.items()) if run.value is not None}
 
 
 def labels(runs: Sequence[RunRecord]) -> list[str]:

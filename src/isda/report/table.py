@@ -7,19 +7,21 @@ from rich.table import Table
 from rich.text import Text
 
 from isda.report.summary import Comparison
-from isda.report.wording import caption, count_text, difference_text, plus_minus, subject
+from isda.report.wording import caption, count_text, difference_text, plus_minus
 
 __all__ = ["table"]
 
 
 def table(comparison: Comparison) -> Table:
-    """Per method the error over seeds and the paired difference; the caption says what they are."""
-    headings = ["method", "seeds", f"{subject(comparison)}, %"]
+    """Per method the figure over seeds and the paired difference; the caption says what they are."""
+    figure = comparison.figure
+    unit = f", {figure.difference_unit}" if figure.difference_unit else ""
+    headings = ["method", "seeds", figure.heading]
     paired = any(method.difference for method in comparison.methods)
     if paired:
-        headings.append("difference, points")
+        headings.append(f"difference{unit}")
     if comparison.tells_isda_apart:
-        headings.append("from ISDA, points")
+        headings.append(f"from ISDA{unit}")
     unfinished = any(method.unfinished for method in comparison.methods)
     if unfinished:
         headings.append("unfinished")
@@ -33,8 +35,8 @@ def table(comparison: Comparison) -> Table:
     for heading in headings:
         drawn.add_column(Text(heading), justify="left" if heading in ("method", "unfinished") else "right")
     for method in comparison.methods:
-        error = plus_minus(*method.error) if method.error else ""
-        cells = [method.label, count_text(method), error]
+        value = plus_minus(*method.value, figure.digits) if method.value else ""
+        cells = [method.label, count_text(method), value]
         if paired:
             cells.append(difference_text(method.difference))
         if comparison.tells_isda_apart:

@@ -13,11 +13,11 @@ __all__ = [
     "count_text",
     "difference_text",
     "findings",
+    "interval_text",
     "number",
     "plus_minus",
     "scale_text",
     "seeds_text",
-    "subject",
 ]
 
 SCALES = {
@@ -51,7 +51,7 @@ def plus_minus(mean: float, spread: float | None, digits: int = 2, *, sign: bool
 
 def count_text(method: MethodSummary) -> str:
     """How many seeds a method has finished, and how many of them are paired where that is fewer."""
-    seeds, paired = len(method.errors), len(method.differences)
+    seeds, paired = len(method.values), len(method.differences)
     return f"{seeds} ({paired} paired)" if 0 < paired < seeds else str(seeds)
 
 
@@ -79,58 +79,70 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return f"seeds {', '.join(map(str, seeds))}"
 
 
-def subject(comparison: Comparison) -> str:
-    """What is measured: test error, or held-out error where training images were held out."""
-    return f"{comparison.evaluated_on} error"
-
-
 def caption(comparison: Comparison) -> str:
     """What a reader must know to read the table: data, epochs, seeds, scale and what each ± means."""
     last = comparison.average_last
     epochs = f"at epoch {comparison.epochs}" if last == 1 else f"mean of the last {last} of {comparison.epochs} epochs"
     over = f"mean ± standard deviation over {seeds_text(comparison.seeds)}"
-    words = [
-        f"{subject(comparison).capitalize()} in percent, {epochs}; "
-        f"{over if len(comparison.seeds) > 1 else seeds_text(comparison.seeds)}."
-    ]
+    figure = comparison.figure
+    what = figure.title[:1].upper() + figure.title[1:] + (" in percent" if figure.unit == "%" else "")
+    words = [f"{what}, {epochs}; {over if len(comparison.seeds) > 1 else seeds_text(comparison.seeds)}."]
     if any(method.difference for method in comparison.methods):
+        points = ", in percentage points" if figure.unit == "%" else ""
         words.append(
-            f"Difference: method − {comparison.baseline.label} on the same seeds, in percentage points, "
-            f"mean ± half of Student's {LEVEL:.0%} interval; negative is better."
+            f"Difference: method − {comparison.baseline.label} on the same seeds{points}, "
+            f"mean ± half of Student's interval ({interval_text(comparison)}); "
+            f"{'negative' if figure.lower_is_better else 'positive'} is better."
         )
     if comparison.tells_isda_apart:
         words.append("From ISDA: likewise, the method − the same one without +isda.")
-    if sum(method.difference is not None for method in comparison.methods) > 1:
-        words.append("The intervals are not corrected for the number of methods.")
     words.append(f"Scale {scale_text(comparison.scale)}.")
     return " ".join(words)
 
 
+def interval_text(comparison: Comparison) -> str:
+    """What the intervals promise, corrected for how many there are."""
+    count = len(comparison.methods) - 1
+    return (
+        f"{LEVEL:.0%}"
+        if count < 2
+        else f"{LEVEL:.0%} for all {count} methods together, {_percent(comparison.level)} each"
+    )
+
+
 def findings(comparison: Comparison) -> list[str]:
-    """One sentence for each method that can be compared; with more than three of them, for the lowest error only."""
+    """One sentence for each method that can be compared; with more than three of them, for the best only."""
     paired = [(method, method.difference) for method in comparison.methods if method.difference is not None]
     if len(paired) > 3:
-        lowest = min(paired, key=lambda pair: pair[1].mean)
-        return [f"Of {len(paired)} methods, {lowest[0].label} comes out lowest. {_finding(*lowest, comparison)}"]
+        lower = comparison.figure.lower_is_better
+        best = (min if lower else max)(paired, key=lambda pair: pair[1].mean)
+        place = "lowest" if lower else "highest"
+        return [f"Of {len(paired)} methods, {best[0].label} comes out {place}. {_finding(*best, comparison)}"]
     return [_finding(method, difference, comparison) for method, difference in paired]
 
 
 def _finding(method: MethodSummary, difference: Interval, comparison: Comparison) -> str:
     mean, half_width = difference
-    base, what = comparison.baseline.label, subject(comparison)
+    base, figure = comparison.baseline.label, comparison.figure
+    what = f"{figure.difference_unit} of {figure.title}" if figure.difference_unit else figure.title
     if half_width is None:
         return (
-            f"On one seed, {method.label} differs from {base} by {number(mean, sign=True)} points of {what}; "
+            f"On one seed, {method.label} differs from {base} by {number(mean, sign=True)} {what}; "
             "an interval needs at least 2 seeds."
         )
     paired = f"{len(method.differences)} paired seeds"
     if not difference.excludes_zero:
         return (
-            f"{method.label} and {base} cannot be told apart: {plus_minus(mean, half_width, sign=True)} points "
-            f"of {what} ({LEVEL:.0%} interval, {paired})."
+            f"{method.label} and {base} cannot be told apart: {plus_minus(mean, half_width, sign=True)} {what} "
+            f"({_percent(comparison.level)} interval, {paired})."
         )
     low, high = abs(mean) - half_width, abs(mean) + half_width
+    by = f"{number(abs(mean))} {figure.difference_unit}".strip()
     return (
-        f"{method.label} has {number(abs(mean))} points {'lower' if mean < 0 else 'higher'} {what} than {base} "
-        f"({LEVEL:.0%} interval {number(low)} to {number(high)}, {paired})."
+        f"{method.label} has {by} {'lower' if mean < 0 else 'higher'} {figure.title} than {base} "
+        f"({_percent(comparison.level)} interval {number(low)} to {number(high)}, {paired})."
     )
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.4g}%"

@@ -5,11 +5,11 @@
 
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.batch_norm import frozen_batch_norm
-from isda.semi.by_name import NAMES, create
 from isda.semi.defaults import defaults_for, inputs_for
 from isda.semi.distance import entropy, kl_divergence, mean_squared_error
 from isda.semi.fixmatch import FixMatch
-from isda.semi.mean_teacher import MeanTeacher, teacher_decay
+from isda.semi.mean_teacher import MeanTeacher, averaging_decay
+from isda.semi.methods import NAMES, create
 from isda.semi.objective import Losses, SemiSupervised
 from isda.semi.pi_model import PiModel
 from isda.semi.ramps import RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
@@ -29,6 +29,7 @@ __all__ = [
     "SemiSupervised",
     "TemporalEnsembling",
     "UnlabelledBatch",
+    "averaging_decay",
     "create",
     "defaults_for",
     "entropy",
@@ -39,5 +40,4 @@ __all__ = [
     "kl_divergence",
     "linear_ramp_up",
     "mean_squared_error",
-    "teacher_decay",
 ]

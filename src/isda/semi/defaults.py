@@ -125,7 +125,9 @@ _ENSEMBLE = replace(_PI, weight=30.0, second_view=False, options={"alpha": 0.6})
 
 # [TV] CIFAR-10: 100 M / N, 40,000 of 150,000 steps, decay 0.999 from the start, consistency for labelled samples too;
 # student and teacher each augment for themselves (code).
-_TEACHER = replace(_PI, ramp_up=40 / 150, shared_flip=False, options={"decay": 0.999, "ramp_up_decay": 0.999})
+_TEACHER = replace(
+    _PI, ramp_up=40 / 150, shared_flip=False, options={"teacher_decay": 0.999, "ramp_up_teacher_decay": 0.999}
+)
 # [TV] SVHN: weight 1 with 1 labelled sample in a batch of 100, 40,000 of 180,000 steps, decay 0.99 in the ramp-up.
 _TEACHER_SVHN = MethodSettings(
     weight=1.0,
@@ -136,7 +138,7 @@ _TEACHER_SVHN = MethodSettings(
     unlabelled_per_batch=99,
     labelled_too=False,
     second_view=True,
-    options={"decay": 0.999, "ramp_up_decay": 0.99},
+    options={"teacher_decay": 0.999, "ramp_up_teacher_decay": 0.99},
 )
 
 # [M] weight 1, no ramp, one power iteration, 32 labelled and 128 unlabelled images in passes of their own. epsilon with

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,6 +12,14 @@ from isda.semi.batch import UnlabelledBatch
 from isda.semi.regulariser import Regulariser
 
 __all__ = ["FixMatch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixMatchOptions:
+    """What may follow ``fixmatch:``."""
+
+    threshold: float = 0.95
+    """Confidence that a pseudo label needs."""
 
 
 class FixMatch(Regulariser):
@@ -22,6 +32,9 @@ class FixMatch(Regulariser):
     Args:
         threshold: confidence that a pseudo label needs; 0.95 in the publication.
     """
+
+    name = "fixmatch"
+    Options = FixMatchOptions
 
     def __init__(self, threshold: float = 0.95) -> None:
         super().__init__()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,12 +14,12 @@ from isda import distributed
 from isda.choices import check_choice
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import DISTANCES
-from isda.semi.regulariser import Regulariser
+from isda.semi.regulariser import Regulariser, Surroundings
 
-__all__ = ["MeanTeacher", "teacher_decay"]
+__all__ = ["MeanTeacher", "averaging_decay"]
 
 
-def teacher_decay(step: int, decay: float, ramp_up_decay: float | None = None, ramp_up_steps: int = 0) -> float:
+def averaging_decay(step: int, decay: float, ramp_up_decay: float | None = None, ramp_up_steps: int = 0) -> float:
     """min(1 - 1 / (t + 1), alpha) of step t = 0, 1, ...: a true mean at first, an exponential one later.
 
     Args:
@@ -27,11 +29,20 @@ def teacher_decay(step: int, decay: float, ramp_up_decay: float | None = None, r
         ramp_up_steps: how long that is.
 
     Example:
-        >>> [teacher_decay(step, 0.999, 0.99, 40_000) for step in (0, 1, 1000, 40_000)]
+        >>> [averaging_decay(step, 0.999, 0.99, 40_000) for step in (0, 1, 1000, 40_000)]
         [0.0, 0.5, 0.99, 0.999]
     """
     alpha = decay if ramp_up_decay is None or step >= ramp_up_steps else ramp_up_decay
     return min(1 - 1 / (step + 1), alpha)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTeacherOptions:
+    """What may follow ``mean-teacher:``; see MeanTeacher."""
+
+    teacher_decay: float = 0.999
+    ramp_up_teacher_decay: float | None = None
+    distance: str = "mse"
 
 
 class MeanTeacher(Regulariser):
@@ -43,27 +54,36 @@ class MeanTeacher(Regulariser):
 
     Args:
         network: the student, from which the teacher starts.
-        decay: alpha of `teacher_decay`; 0.999 in the publication, where it is 0.99 during the ramp-up on SVHN.
-        ramp_up_decay: alpha during the ramp-up.
+        teacher_decay: alpha of `averaging_decay`; 0.999 in the publication, where the ramp-up on SVHN has 0.99.
+        ramp_up_teacher_decay: alpha during the ramp-up.
         ramp_up_steps: length of the ramp-up.
         distance: "mse", the authors' choice, or "kl".
     """
 
+    name = "mean-teacher"
+    Options = MeanTeacherOptions
+
     def __init__(
         self,
         network: nn.Module,
-        decay: float = 0.999,
-        ramp_up_decay: float | None = None,
+        teacher_decay: float = 0.999,
+        ramp_up_teacher_decay: float | None = None,
         ramp_up_steps: int = 0,
         distance: str = "mse",
     ) -> None:
         super().__init__()
-        for name, alpha in (("decay", decay), ("ramp_up_decay", ramp_up_decay)):
+        for name, alpha in (("teacher_decay", teacher_decay), ("ramp_up_teacher_decay", ramp_up_teacher_decay)):
             if alpha is not None and not 0 <= alpha < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {alpha!r}")
-        self.decay, self.ramp_up_decay, self.ramp_up_steps = decay, ramp_up_decay, ramp_up_steps
+        self.teacher_decay, self.ramp_up_teacher_decay = teacher_decay, ramp_up_teacher_decay
+        self.ramp_up_steps = ramp_up_steps
         self.distance = check_choice("distance", distance, tuple(DISTANCES))
         self.teacher = copy.deepcopy(network).requires_grad_(False)
+
+    @classmethod
+    def create(cls, surroundings: Surroundings, **options: Any) -> MeanTeacher:
+        """A teacher that starts from the student."""
+        return cls(surroundings.network, ramp_up_steps=surroundings.ramp_up_steps, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the teacher on the second view."""
@@ -74,7 +94,7 @@ class MeanTeacher(Regulariser):
     @torch.no_grad()
     def after_step(self, network: nn.Module, step: int) -> None:
         """Move the teacher towards the student."""
-        decay = teacher_decay(step, self.decay, self.ramp_up_decay, self.ramp_up_steps)
+        decay = averaging_decay(step, self.teacher_decay, self.ramp_up_teacher_decay, self.ramp_up_steps)
         for mean, parameter in zip(self.teacher.parameters(), network.parameters(), strict=True):
             mean.lerp_(parameter, 1 - decay)
         if distributed.world_size() > 1:

@@ -18,6 +18,8 @@ class PiModel(Regulariser):
     expectation twice that of one pass alone.
     """
 
+    name = "pi-model"
+
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the student on the second view."""
         second = view.passed(network, view.needed("second"))

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from isda.semi.batch import UnlabelledBatch
 
-__all__ = ["Regulariser"]
+__all__ = ["Regulariser", "Surroundings"]
+
+
+class Surroundings(NamedTuple):
+    """What a regulariser is made for."""
+
+    network: nn.Module
+    """The student, before it is wrapped or compiled."""
+    samples: int
+    """Size of the training set that indices of unlabelled batches refer to."""
+    num_classes: int
+    device: torch.device
+    dtype: torch.dtype
+    ramp_up_steps: int
+    """Over which the weight of the regulariser grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """For methods without any."""
 
 
 class Regulariser(nn.Module, ABC):
@@ -16,6 +38,16 @@ class Regulariser(nn.Module, ABC):
 
     Whatever must survive a resume (teacher, ensemble) is in the state_dict.
     """
+
+    name: ClassVar[str]
+    """As users write it."""
+    Options: ClassVar[type] = NoOptions
+    """A dataclass: what a user may set."""
+
+    @classmethod
+    def create(cls, surroundings: Surroundings, **options: Any) -> Regulariser:
+        """The regulariser of a run; ``options`` as in Options."""
+        return cls(**options)
 
     @abstractmethod
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:

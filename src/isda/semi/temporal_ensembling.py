@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,9 +12,17 @@ from isda import distributed
 from isda.checks import label_error, shape_of
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import mean_squared_error
-from isda.semi.regulariser import Regulariser
+from isda.semi.regulariser import Regulariser, Surroundings
 
 __all__ = ["TemporalEnsembling"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporalEnsemblingOptions:
+    """What may follow ``temporal-ensembling:``."""
+
+    alpha: float = 0.6
+    """Share of the past."""
 
 
 class TemporalEnsembling(Regulariser):
@@ -31,6 +42,9 @@ class TemporalEnsembling(Regulariser):
         device: where the ensemble lives.
         dtype: its type.
     """
+
+    name = "temporal-ensembling"
+    Options = TemporalEnsemblingOptions
 
     ensemble: Tensor
     epochs: Tensor
@@ -57,6 +71,12 @@ class TemporalEnsembling(Regulariser):
         # Sums and counts of the epoch that is under way.
         self.register_buffer("predictions", torch.zeros(samples, num_classes, device=device, dtype=dtype))
         self.register_buffer("seen", torch.zeros(samples, device=device, dtype=torch.int64))
+
+    @classmethod
+    def create(cls, surroundings: Surroundings, **options: Any) -> TemporalEnsembling:
+        """An ensemble of all training samples."""
+        placed: dict[str, Any] = {"device": surroundings.device, "dtype": surroundings.dtype}
+        return cls(surroundings.samples, surroundings.num_classes, **placed, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; in training mode it also notes the predictions for the next epoch's targets."""

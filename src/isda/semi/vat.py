@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,16 @@ from isda.semi.random_state import RandomState
 from isda.semi.regulariser import Regulariser
 
 __all__ = ["VAT"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VATOptions:
+    """What may follow ``vat:``; see VAT."""
+
+    epsilon: float = 8.0
+    xi: float = 1e-3
+    power_iterations: int = 1
+    entropy_minimisation: bool = False
 
 
 class VAT(Regulariser):
@@ -33,6 +45,9 @@ class VAT(Regulariser):
         power_iterations: 1 in the authors' code.
         entropy_minimisation: add the mean entropy of the prediction, the publication's VAT + EntMin.
     """
+
+    name = "vat"
+    Options = VATOptions
 
     def __init__(
         self, epsilon: float = 8.0, xi: float = 1e-3, power_iterations: int = 1, entropy_minimisation: bool = False

@@ -1,0 +1,1 @@
+"""Classification of images: the task's settings, methods, batches, step and evaluation."""

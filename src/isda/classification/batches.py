@@ -1,0 +1,143 @@
+"""Batches of augmented images, the same whatever the number of processes and wherever a run is taken up again.
+
+The order of an epoch and the augmentation of a sample are functions of (seed, epoch, sample): there is no state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from isda.data.augment import Compose, Draws
+from isda.data.dataset import Images
+from isda.data.image_files import ImageFiles
+from isda.seeds import generator
+
+__all__ = ["Batch", "Batches", "evaluation_batches", "ready"]
+
+WORKERS = 4
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one process sees of one step."""
+
+    images: Tensor
+    """(N, C, H, W) as the network takes them."""
+    targets: Tensor
+    """(N,) class indices."""
+    indices: Tensor
+    """(N,) positions in the data set, on the CPU."""
+
+    def to(self, dtype: torch.dtype, channels_last: bool) -> Batch:
+        """The batch with images of another type and, if asked for, another order in memory."""
+        return replace(self, images=ready(self.images, dtype, channels_last))
+
+
+def ready(images: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
+    """Images as a network of that type takes them."""
+    images = images.to(dtype)
+    return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The training batches of any epoch, from any step on.
+
+    Args:
+        images: of the whole data set, on the training device or on disk.
+        labels: int64 (len(images),), on the training device.
+        indices: which of them to train on.
+        batch_size: over all processes together; only full batches are used.
+        pipeline: augmentation.
+        seed: of the run.
+        rank: this process.
+        world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
+        device: where batches go.
+        workers: threads that decode and augment ahead, for images on disk.
+    """
+
+    images: Images
+    labels: Tensor
+    indices: Tensor
+    batch_size: int
+    pipeline: Compose
+    seed: int
+    rank: int = 0
+    world: int = 1
+    device: torch.device | str = "cpu"
+    workers: int = WORKERS
+
+    def __post_init__(self) -> None:
+        if self.batch_size < self.world:
+            raise ValueError(
+                f"batch_size must be at least {self.world}, the number of processes, got {self.batch_size}"
+            )
+
+    def order(self, epoch: int) -> Tensor:
+        """The sample indices of an epoch as full batches (steps, batch_size)."""
+        steps = len(self.indices) // self.batch_size
+        shuffled = self.indices[torch.randperm(len(self.indices), generator=generator(self.seed, epoch))]
+        return shuffled[: steps * self.batch_size].view(steps, self.batch_size)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """This process's part of each batch of an epoch, from step ``start`` on."""
+        parts = [indices.tensor_split(self.world)[self.rank] for indices in self.order(epoch)[start:]]
+        if not isinstance(self.images, ImageFiles):
+            yield from (self._prepare(part, epoch) for part in parts)
+            return
+        yield from _ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
+
+    def _prepare(self, indices: Tensor, epoch: int) -> Batch:
+        draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
+        images = self.pipeline(_take(self.images, indices), draws).to(self.device, non_blocking=True)
+        return Batch(images, self.labels[indices.to(self.labels.device)], indices)
+
+
+def evaluation_batches(
+    images: Images,
+    labels: Tensor,
+    indices: Tensor,
+    pipeline: Compose,
+    device: torch.device,
+    *,
+    size: int = 500,
+    workers: int = WORKERS,
+) -> Iterator[Batch]:
+    """The given samples in order, without randomness."""
+
+    def prepare(part: Tensor) -> Batch:
+        return Batch(pipeline(_take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
+
+    if isinstance(images, ImageFiles):
+        # Decoded images are large, and many: fewer at a time, and several batches at once.
+        return _ahead(prepare, indices.split(min(size, 100)), workers)
+    return map(prepare, indices.split(size))
+
+
+def _ahead(prepare: Callable[[Tensor], Batch], parts: Sequence[Tensor], workers: int) -> Iterator[Batch]:
+    """Prepare batches in threads, a few before they are needed, and give them out in order."""
+    with ThreadPoolExecutor(workers) as pool:
+        ahead = deque(pool.submit(prepare, part) for part in parts[:workers])
+        try:
+            for part in parts[workers:]:
+                yield ahead.popleft().result()
+                ahead.append(pool.submit(prepare, part))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
+    """The images at the indices: a tensor, or a list where they are decoded and may differ in size."""
+    if isinstance(images, ImageFiles):
+        return [images[index] for index in indices.tolist()]
+    return images[indices.to(images.device)]

@@ -1,0 +1,39 @@
+"""The configuration of a classification run: enough to rebuild its network without the training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from isda.engine.trainer import TrainingConfig
+
+__all__ = ["Config"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(TrainingConfig):
+    """The settings of a run with every default filled in, and what the run needs to know of its data set."""
+
+    augment: str
+    labels: int | None
+    held_out: int
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    channels: int
+    image_size: tuple[int, int] | None
+    train_images: int
+    test_images: int
+    network_options: dict[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """One line about the run."""
+        return (
+            f"{self.method} on {self.data}, {self.network}, {self.images_text}, {self.epochs} epochs "
+            f"({self.scale} scale), seed {self.seed}"
+        )
+
+    @property
+    def images_text(self) -> str:
+        """What it learns from, in words."""
+        return f"{self.train_images} images"

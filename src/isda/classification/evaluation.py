@@ -1,0 +1,84 @@
+"""How good a classifier is: error, negative log-likelihood and calibration on labelled images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda.classification.batches import Batch, ready
+from isda.engine.processes import Processes
+
+__all__ = ["Tally", "evaluate"]
+
+BINS = 15
+
+
+class Tally:
+    """Sums over samples, from which every measure follows; sums of several processes add up.
+
+    Args:
+        classes: C; the top-5 error is kept for more than 5 classes.
+        device: where to add up.
+    """
+
+    def __init__(self, classes: int, device: torch.device | None = None) -> None:
+        self.top = 5 if classes > 5 else 1
+        self.sums = torch.zeros(4, dtype=torch.float64, device=device)
+        # Per bin of confidence: samples, sum of confidences, sum of hits.
+        self.bins = torch.zeros(3, BINS, dtype=torch.float64, device=device)
+
+    def add(self, logits: Tensor, targets: Tensor) -> None:
+        """Count a batch of logits (N, C) and class indices (N,)."""
+        # 16-bit logits would lose the last digits of the likelihood.
+        logits = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+        log_probabilities = logits.log_softmax(1)
+        hits = logits.topk(self.top, 1).indices == targets.unsqueeze(1)
+        nll = F.nll_loss(log_probabilities, targets, reduction="sum").double()
+        best = hits[:, 0].double()
+        self.sums += torch.stack([torch.ones_like(best).sum(), best.sum(), hits.any(1).double().sum(), nll])
+        confidence = log_probabilities.amax(1).exp().double()
+        bin_of = (confidence * BINS).long().clamp(0, BINS - 1)
+        self.bins.index_add_(1, bin_of, torch.stack([torch.ones_like(best), confidence, best]))
+
+    def measures(self) -> dict[str, float]:
+        """Top-1 and top-5 error and expected calibration error in percent, mean negative log-likelihood.
+
+        The calibration error is sum_b n_b / n |accuracy_b - confidence_b| over 15 equal bins of confidence (Guo et
+        al., 2017).
+        """
+        count, best, among_top, nll = self.sums.tolist()
+        _, confidence, hits = self.bins
+        result = {"error": 100 * (1 - best / count)}
+        if self.top > 1:
+            result["error_top5"] = 100 * (1 - among_top / count)
+        result["nll"] = nll / count
+        result["calibration"] = 100 * float((hits - confidence).abs().sum()) / count
+        return result
+
+
+@torch.no_grad()
+def evaluate(
+    network: nn.Module, batches: Iterable[Batch], classes: int, processes: Processes, channels_last: bool = False
+) -> dict[str, float]:
+    """Measures of a network over the batches of all processes together; the network's mode is as before afterwards.
+
+    Args:
+        network: maps images to logits.
+        batches: of this process.
+        classes: C.
+        processes: who else evaluates.
+        channels_last: memory format of the images.
+    """
+    was_training = network.training
+    network.eval()
+    tally = Tally(classes, processes.device)
+    dtype = next(network.parameters()).dtype
+    for batch in batches:
+        tally.add(network(ready(batch.images, dtype, channels_last)), batch.targets)
+    network.train(was_training)
+    processes.add_up(tally.sums)
+    processes.add_up(tally.bins)
+    return tally.measures()

@@ -1,0 +1,66 @@
+"""ISDA's options on the command line: those of ISDALoss, under the same names, wherever ISDA is part of a method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from isda.choices import check_choice
+from isda.covariance import CovarianceModel
+from isda.engine.registry import load_named
+from isda.networks import Network
+
+__all__ = ["ISDAOptions"]
+
+_SCHEDULES = ("linear", "constant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ISDAOptions:
+    """What may follow ``isda:``; see ISDALoss and the covariance models."""
+
+    lambda_0: float = 0.5
+    """Strength at the end of training."""
+    covariance: str = "full"
+    """full, diagonal, low_rank, shared, identity, learned, or package.module.Class of your own."""
+    bound: str = "jensen"
+    """jensen, as published, or tilted."""
+    decay: float | None = None
+    """Forget old features: what is known of a class is multiplied by this when it occurs."""
+    rank: int | None = None
+    """Of low_rank and learned covariances."""
+    label_smoothing: float | None = None
+    """Share of the target that is spread over all classes."""
+    tilt_steps: int | None = None
+    """Steps of the search for the tilted bound."""
+    schedule: str = "linear"
+    """linear, from 0 to lambda_0, or constant."""
+    uncertainty_weight: float | None = None
+    """Of learned covariances: weight of the loss that keeps them from vanishing."""
+    uncertainty_margin: float | None = None
+    """Of learned covariances: the entropy that it asks for."""
+
+    def criterion_settings(self, network: Network, total_steps: int) -> dict[str, Any]:
+        """The arguments of ISDALoss for a network and a run of so many steps."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        schedule = check_choice("schedule", given.pop("schedule"), _SCHEDULES)
+        if self.rank is not None and self.covariance not in ("low_rank", "learned") and "." not in self.covariance:
+            raise ValueError(f"rank is for covariance=low_rank or learned, got covariance={self.covariance}")
+        if "." in self.covariance:
+            given["covariance"] = self._model(network, given)
+        return given | {"total_steps": total_steps if schedule == "linear" else None}
+
+    def _model(self, network: Network, given: dict[str, Any]) -> CovarianceModel:
+        """A covariance model of the user's own, made with those options that are not the criterion's."""
+        kind: Any = load_named(self.covariance, CovarianceModel, "covariance")
+        own = {name: given.pop(name) for name in ("decay", "rank") if name in given}
+        head = network.classifier
+        dtype = torch.promote_types(head.weight.dtype, torch.float32)
+        try:
+            model = kind(head.out_features, head.in_features, device=head.weight.device, dtype=dtype, **own)
+        except TypeError as error:
+            raise ValueError(f"covariance {self.covariance} could not be made: {error}") from error
+        assert isinstance(model, CovarianceModel)
+        return model

@@ -1,0 +1,131 @@
+"""From what a user asks to a complete configuration: the network's recipe, the data set, then the user's word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from isda import __version__, networks
+from isda.choices import check_choice
+from isda.classification.config import Config
+from isda.classification.figures import BASELINES, CURVES, figures_for
+from isda.classification.methods import find_method
+from isda.classification.pipelines import AUGMENTATIONS, default_augmentation
+from isda.classification.recipes import recipe_for
+from isda.classification.settings import Settings
+from isda.classification.split import split_data
+from isda.data import DataSet
+from isda.engine.grammar import split_method
+from isda.engine.recipe import Recipe
+from isda.networks import Network
+from isda.networks.registry import IMAGENET, TIMM_PREFIX
+
+__all__ = ["check_held_out", "choose_network", "image_fields", "network_without_memory", "resolve"]
+
+
+def resolve(settings: Settings, data: DataSet) -> Config:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained.
+
+    Raises:
+        ValueError: a setting that does not exist, is out of range, or does not fit the data set.
+    """
+    network, recipe = choose_network(settings, data)
+    name, words = split_method(settings.method or "isda")
+    method = find_method(name)
+    augment = settings.augment or default_augmentation(data, large=network in IMAGENET)
+    shared = image_fields(settings, data, network, recipe)
+    images, size = _training_images(settings, data), shared["batch_size"]
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    config = Config(
+        task="classification",
+        method=name,
+        method_options=method.resolve(words, recipe, settings.lambda_0),
+        augment=check_choice("augment", augment, AUGMENTATIONS),
+        train_images=images,
+        steps_per_epoch=images // size,
+        **shared,
+    )
+    try:
+        split_data(config, data)
+    except ValueError as error:
+        raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
+    made = network_without_memory(config)
+    if made is not None:
+        with torch.device("meta"):
+            method.create(made, config)
+    return config
+
+
+def choose_network(settings: Settings, data: DataSet) -> tuple[str, Recipe]:
+    """The network's name, and its recipe at the scale that is asked for."""
+    network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
+    if not network.startswith(TIMM_PREFIX):
+        check_choice("network", network, networks.names())
+    return network, settings.shortened(recipe_for(network))
+
+
+def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe) -> dict[str, Any]:
+    """The fields of a configuration that all classifiers of images resolve alike."""
+    held_out = settings.held_out or 0
+    evaluated_on = "held-out" if held_out else "test"
+    return settings.resolved(recipe) | {
+        "data": settings.data or "digits",
+        "network": network,
+        "network_options": _network_options(settings, data),
+        "labels": settings.labels,
+        "held_out": held_out,
+        "evaluated_on": evaluated_on,
+        "figures": figures_for(evaluated_on, data.num_classes),
+        "curves": CURVES,
+        "baselines": BASELINES,
+        "classes": data.classes,
+        "mean": data.mean,
+        "std": data.std,
+        "channels": data.channels,
+        "image_size": data.image_size,
+        "test_images": held_out or len(data.y_test),
+        "version": __version__,
+    }
+
+
+def check_held_out(held_out: int | None, total: int) -> int:
+    """How many training images are left."""
+    if not 0 <= (held_out or 0) < total:
+        raise ValueError(f"held_out must be from 0 to {total - 1} for {total} training images, got {held_out}")
+    return total - (held_out or 0)
+
+
+def _training_images(settings: Settings, data: DataSet) -> int:
+    left = check_held_out(settings.held_out, len(data.y_train))
+    if settings.labels is None:
+        return left
+    if not 0 < settings.labels <= left:
+        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
+    return settings.labels
+
+
+def _network_options(settings: Settings, data: DataSet) -> dict[str, Any]:
+    chosen = {"width": settings.width, "dropout": settings.dropout}
+    options = {name: value for name, value in chosen.items() if value is not None}
+    further = {key: _value(text) for key, text in settings.network_options.items()}
+    return {"in_channels": data.channels} | further | options
+
+
+def _value(text: str) -> Any:
+    """A number or truth value where the text is one."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def network_without_memory(config: Config) -> Network | None:
+    """The network on the device "meta", to check what is made for it; None where that cannot be had."""
+    if config.network.startswith(TIMM_PREFIX):
+        # Not every model of timm can be made without memory.
+        return None
+    with torch.device("meta"):
+        return networks.create(config.network, num_classes=len(config.classes), **config.network_options)

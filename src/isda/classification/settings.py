@@ -1,0 +1,38 @@
+"""What a user can ask of a classification run. The text below each setting is its help on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from isda.engine.settings import RunSettings
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
+    """Settings of a run; what is left out comes from the paper's recipe for the network, or is what the help says."""
+
+    data: str | None = None
+    """digits (if left out), cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
+    network: str | None = None
+    """Network, see `isda networks`; by default fast-cnn, or resnet-50 on imagenet."""
+    method: str | None = None
+    """cross-entropy, isda (if left out) or isda-tilted; options follow a colon: isda:lambda_0=1,covariance=diagonal.
+    Semi-supervised: supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also
+    with +isda: mean-teacher+isda:eta_1=1,bound=tilted; `isda train --method vat --help` has their settings. A class of
+    your own: package.module.Class:key=value (docs/extend.md)."""
+    labels: int | None = None
+    """Train on this many images, equally many of each class, drawn with the seed; all of them by default."""
+    held_out: int | None = None
+    """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
+    lambda_0: float | None = None
+    """ISDA's strength at the end of training."""
+    augment: str | None = None
+    """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment or imagenet."""
+    width: float | None = None
+    """Factor on the network's channel counts, where the family has it."""
+    dropout: float | None = None
+    """Dropout rate, where the family has it."""
+    network_options: dict[str, str] = field(default_factory=dict)
+    """Further options of the network as KEY VALUE pairs."""

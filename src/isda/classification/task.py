@@ -1,0 +1,82 @@
+"""Classification as a task of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from isda import networks
+from isda.classification.config import Config
+from isda.classification.job import ClassificationJob
+from isda.classification.methods import METHODS, find_method
+from isda.classification.pipelines import evaluation_pipeline
+from isda.classification.resolving import resolve
+from isda.classification.settings import Settings
+from isda.classification.split import Evaluation, split_data
+from isda.data import DataSet, load
+from isda.data.augment import Compose
+from isda.engine.folder.config import RunConfig
+from isda.engine.settings import RunSettings
+from isda.engine.task import Job, Place, Task
+from isda.networks import Network
+
+__all__ = ["Classification"]
+
+
+class Classification(Task):
+    """Images with labels.
+
+    Args:
+        network: to train instead of the one that the configuration names, e.g. one with pretrained weights.
+    """
+
+    name = "classification"
+    settings_type: ClassVar[type[RunSettings]] = Settings
+    config_type: ClassVar[type[RunConfig]] = Config
+
+    def __init__(self, network: Network | None = None) -> None:
+        self._network = network
+
+    def methods(self) -> Sequence[str]:
+        """Supervised ones."""
+        return tuple(METHODS)
+
+    def load(self, data: str | None, root: Path | None = None) -> DataSet:
+        """The data set of a name, a folder or a file; scikit-learn's digits by default."""
+        return load(data or "digits", root)
+
+    def resolve(self, settings: Settings, data: DataSet) -> Config:
+        """See `isda.classification.resolving`."""
+        return resolve(settings, data)
+
+    def start(self, config: Config, data: DataSet, place: Place) -> Job:
+        """The run, before its first step."""
+        network = self.network_for(config, place)
+        method = find_method(config.method).create(network, config)
+        method.to(place.processes.device)
+        return ClassificationJob(config, data, network, method, place, self.evaluation_pipeline(config, place.folder))
+
+    def network_for(self, config: Config, place: Place) -> Network:
+        """The network of a configuration with its initial weights, on its device."""
+        torch.manual_seed(config.seed)
+        network = self._network or create_network(config)
+        network.to(device=place.processes.device, dtype=config.dtype)
+        if config.channels_last:
+            network.to(memory_format=torch.channels_last)
+        return network
+
+    def evaluation(self, config: Config, data: DataSet) -> Evaluation:
+        """What a run is judged by."""
+        return split_data(config, data)[1]
+
+    def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
+        """From the images that a run is judged by, or new ones, to what its network sees."""
+        return evaluation_pipeline(config.augment, config.mean, config.std)
+
+
+def create_network(config: Any) -> Network:
+    """The network that a configuration names, with random weights."""
+    return networks.create(config.network, num_classes=len(config.classes), **config.network_options)

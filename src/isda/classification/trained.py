@@ -1,0 +1,103 @@
+"""A trained network from its run folder, and what it says about images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from isda.classification.batches import evaluation_batches
+from isda.classification.config import Config
+from isda.classification.evaluation import evaluate
+from isda.classification.split import Evaluation
+from isda.classification.task import Classification, create_network
+from isda.data import DataSet
+from isda.data.augment import Compose
+from isda.data.image_files import read_image
+from isda.engine.folder.config import read_json_object
+from isda.engine.folder.run_folder import RunFolder
+from isda.engine.processes import Processes
+from isda.engine.registry import find_task
+from isda.networks import Network
+
+__all__ = ["Trained", "load_trained"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with its final weights, in eval mode, and the configuration it was trained with."""
+
+    config: Config
+    network: Network
+    pipeline: Compose
+    """From images to what the network sees."""
+    task: Classification
+
+    def measure(self, data: DataSet, device: torch.device, *, own: bool = True) -> dict[str, float]:
+        """Error, likelihood and calibration.
+
+        Args:
+            data: the run's data set, or another one with the same classes.
+            device: where to compute.
+            own: measure on the images that the run was judged by, such as those it held out; else on the test images.
+        """
+        config = self.config
+        if data.num_classes != len(config.classes):
+            raise ValueError(f"data must have {len(config.classes)} classes, got {data.num_classes} in {data.name}")
+        test = Evaluation(data.x_test, data.y_test, torch.arange(len(data.y_test)))
+        images, labels, indices = self.task.evaluation(config, data) if own else test
+        batches = evaluation_batches(images, labels.to(device), indices, self.pipeline, device)
+        network = self.network.to(device)
+        return evaluate(network, batches, data.num_classes, Processes(0, 1, device), config.channels_last)
+
+    @torch.no_grad()
+    def probabilities(self, paths: Sequence[Path]) -> Tensor:
+        """(N, C) class probabilities of image files, each resized to the size that the network was trained on."""
+        rows = []
+        for path in paths:
+            image = read_image(path, self.config.channels)
+            if self.config.image_size is not None:
+                image = _fit(image, self.config.image_size)
+            pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
+            rows.append(self.network(pixels).float().softmax(1))
+        return torch.cat(rows)
+
+
+def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """The whole image at another size, as the images of small data sets were made."""
+    from torchvision.transforms.v2.functional import resize
+
+    resized: Tensor = image if image.shape[1:] == size else resize(image, list(size), antialias=True)
+    return resized
+
+
+def load_trained(folder: Path) -> Trained:
+    """The network of a finished run.
+
+    Raises:
+        ValueError: no run, one that is not finished, one of another task, or damaged weights.
+    """
+    run = RunFolder(folder)
+    if not run.started:
+        raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
+    if not run.finished:
+        raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
+    stored = read_json_object(run.config_file)
+    name = stored.get("task")
+    task = find_task(name) if isinstance(name, str) and ":" not in name else None
+    if not isinstance(task, Classification):
+        raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
+    config = task.config_type.from_stored(stored, run.config_file)
+    assert isinstance(config, Config)
+    network = create_network(config)
+    try:
+        weights = load_file(run.weights_file)
+        network.to(config.dtype).load_state_dict(weights)
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {error}") from error
+    return Trained(config, network.eval(), task.evaluation_pipeline(config, run.path), task)

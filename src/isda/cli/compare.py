@@ -1,0 +1,88 @@
+"""The command ``isda compare``."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tyro
+
+from isda.cli.machine import Machine
+from isda.cli.options import JsonFile
+from isda.cli.report import report as write_report
+from isda.cli.tasks import asked_task
+from isda.engine.comparing import compare as run_all
+from isda.engine.comparing import run_folder_name
+from isda.engine.interruptions import Stopped
+from isda.engine.watching.comparison_progress import watcher_for
+
+__all__ = ["command_for"]
+
+
+def command_for(words: Sequence[str]) -> Callable[..., None]:
+    """The command with the settings of the task that the words ask for."""
+    asked = asked_task(words)
+    known = asked.task.methods()
+    default_methods = tuple(name for name in ("cross-entropy", "isda", "isda-tilted") if name in known) or tuple(known)
+
+    def compare(
+        settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
+        machine: tyro.conf.OmitArgPrefixes[Machine],
+        *,
+        task: str | None = None,
+        methods: tuple[str, ...] = default_methods,
+        seeds: int = 5,
+        jobs: int = 1,
+        out: Path | None = None,
+        report: Path | None = None,
+        json: JsonFile = None,
+    ) -> None:
+        """Train several methods with several seeds on one data set, and compare their errors.
+
+        ``isda compare --data cifar10 --labels 4000 --scale small --methods cross-entropy isda:lambda_0=1 --seeds 5``
+
+        For one seed all methods see the same images, initial weights, batches and augmentation, and differences are
+        taken seed by seed. Runs that are there already are not repeated, those that were interrupted go on.
+
+        Args:
+            settings: what all runs share.
+            machine: where.
+            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+            methods: what to compare, each as in --method; differences are to cross-entropy, or else to the first.
+            seeds: number of paired runs of each method; their seeds count up from --seed.
+            jobs: runs at the same time; they share the threads.
+            out: the folder for all runs; by default runs/compare-DATA.
+            report: the HTML page; by default report.html in that folder.
+            json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+        """
+        machine.use_threads()
+        if settings.method is not None:
+            raise ValueError("compare takes --methods, not --method")
+        if seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {seeds}")
+        first = settings.seed or 0
+        folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
+        with watcher_for(sys.stderr.isatty()) as watcher:
+            try:
+                run_all(
+                    settings,
+                    methods,
+                    range(first, first + seeds),
+                    folder,
+                    task_of=asked.task_of,
+                    jobs=jobs,
+                    data_root=machine.data_root,
+                    device=machine.device,
+                    saving=machine.saving(),
+                    workers=machine.workers,
+                    watcher=watcher,
+                )
+            except Stopped as stopped:
+                print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
+                sys.exit(stopped.status)
+        write_report(
+            tuple(folder / run_folder_name(method, first).parent for method in methods),
+            out=report or folder / "report.html",
+            json=json,
+        )
+
+    return compare

@@ -1,0 +1,145 @@
+"""The command ``isda train``."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from isda.cli.machine import Machine
+from isda.cli.tasks import asked_task
+from isda.engine.folder.config import RunConfig, read_json_object
+from isda.engine.folder.run_folder import RunFolder
+from isda.engine.interruptions import Stopped
+from isda.engine.loop import train as run_training
+from isda.engine.processes import join_processes
+from isda.engine.settings import RunSettings
+from isda.engine.task import Task
+from isda.engine.watching.hooks import load_hook
+from isda.engine.watching.progress import progress_for
+from isda.engine.watching.tensorboard import TensorBoard
+
+__all__ = ["command_for"]
+
+
+def command_for(words: Sequence[str]) -> Callable[..., None]:
+    """The command with the settings of the task that the words ask for."""
+    chosen = asked_task(words).task
+
+    def train(
+        settings: tyro.conf.OmitArgPrefixes[chosen.settings_type],  # type: ignore[name-defined]
+        machine: tyro.conf.OmitArgPrefixes[Machine],
+        *,
+        task: str | None = None,
+        out: Path | None = None,
+        resume: bool = False,
+        hook: tuple[str, ...] = (),
+    ) -> None:
+        """Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.
+
+        ``isda train --data cifar10 --network resnet-20 --scale small`` trains for a tenth of the paper's epochs.
+        ``isda train --out runs/mine --resume`` goes on with a run that was interrupted, with its own settings.
+        ``torchrun --nproc-per-node 4 -m isda train ...`` trains with four processes.
+
+        Args:
+            settings: what to learn.
+            machine: where.
+            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+            out: the run folder; by default runs/DATA-NETWORK-METHOD-seedN.
+            resume: go on with the run in the folder, or start it if there is none.
+            hook: package.module:Class of further loggers, see isda.engine.Hook.
+        """
+        _train(chosen, settings, machine, out, resume, hook)
+
+    return train
+
+
+def _train(
+    task: Task, settings: RunSettings, machine: Machine, out: Path | None, resume: bool, hook: tuple[str, ...]
+) -> None:
+    machine.use_threads()
+    if resume and out is not None:
+        settings = _taken_up(settings, RunFolder(out))
+    data = task.load(settings.data, machine.data_root)
+    config = task.resolve(settings, data)
+    run = RunFolder(out or _default_folder(config), machine.keep)
+    _check_folder(run, config, resume)
+    if run.finished:
+        print(f"{run.path} is finished already")
+        return
+    hooks = [progress_for(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
+    with join_processes(machine.device) as processes:
+        try:
+            result = run_training(
+                config,
+                data,
+                run.path,
+                task=task,
+                processes=processes,
+                saving=machine.saving(),
+                hooks=hooks,
+                data_root=machine.data_root,
+                workers=machine.workers,
+            )
+        except Stopped as stopped:
+            if processes.first:
+                print(f"isda: {stopped}; go on with `isda train --out {run.path} --resume`", file=sys.stderr)
+            status = stopped.status
+        else:
+            status = 0
+            if processes.first:
+                print(_summary(config, result, run.path))
+    if status:
+        sys.exit(status)
+
+
+def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
+    figure = config.figures[0]
+    value = f"{result[figure.name]:.{figure.digits}f}{'%' if figure.unit == '%' else ''}"
+    return (
+        f"{figure.title} {value} (mean of the last {config.average_last} of {config.epochs} epochs, "
+        f"{config.scale} scale); {folder}"
+    )
+
+
+def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
+    """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
+    if not run.started:
+        return settings
+    stored = read_json_object(run.config_file).get("asked")
+    if not isinstance(stored, dict):
+        raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
+    known = {f.name for f in fields(settings)}
+    if not known >= set(stored):
+        raise ValueError(
+            f"{run.config_file} asks for {', '.join(sorted(set(stored) - known))}, which {type(settings).__module__} "
+            "does not know"
+        )
+    asked = settings.asked()
+    _check_named_again(run, stored | asked, asked)
+    return replace(type(settings)(**stored), **asked)
+
+
+def _check_named_again(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Code is imported because a user names it, not because a file does."""
+    method = str(stored.get("method", ""))
+    own = "." in method.partition(":")[0] or ("covariance=" in method and "." in method.partition("covariance=")[2])
+    if own and asked.get("method") != method:
+        raise ValueError(
+            f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
+        )
+
+
+def _default_folder(config: RunConfig) -> Path:
+    name = f"{Path(config.data).stem}-{config.network}-{config.method}-seed{config.seed}"
+    return Path("runs") / name.replace(":", "-")
+
+
+def _check_folder(run: RunFolder, config: RunConfig, resume: bool) -> None:
+    if not run.started:
+        return
+    if not resume:
+        raise ValueError(f"{run.path} holds a run already; add --resume to go on with it, or choose another --out")
+    run.check_resumable(config)

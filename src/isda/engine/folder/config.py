@@ -1,0 +1,120 @@
+"""What a run does, all of it: the resolved settings as they stand in the run folder's config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from isda.engine.folder.figures import Curve, Figure
+
+__all__ = ["FORMAT", "RunConfig", "read_json_object"]
+
+FORMAT = 2
+
+_Config = TypeVar("_Config", bound="RunConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What the engine, tables and pages need to know of any run. The configuration of a task adds its own fields."""
+
+    task: str
+    """The task's name, see `isda.engine.find_task`."""
+    data: str
+    network: str
+    method: str
+    method_options: dict[str, Any] = field(default_factory=dict)
+    seed: int
+    scale: str
+    epochs: int
+    steps_per_epoch: int
+    """Optimiser steps per epoch."""
+    evaluate_every: int = 1
+    average_last: int = 1
+    """Figures are means over this many last epochs."""
+    evaluated_on: str = "test"
+    """What figures are measured on: "test", or "held-out" images."""
+    figures: tuple[Figure, ...]
+    """What is measured; methods are compared by the first."""
+    curves: tuple[Curve, ...] = ()
+    """What pages show over the epochs, beside the first figure."""
+    baselines: tuple[str, ...] = ()
+    """Methods that the others are compared to, wherever one of them is there."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """What the user asked for, of which all the rest follows."""
+    version: str = ""
+    format: int = FORMAT
+
+    of_method: ClassVar[tuple[str, ...]] = ()
+    """Further fields that may differ between the methods of one comparison."""
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether figures are measured after an epoch (from 1): every few, and all that the result averages."""
+        return epoch % self.evaluate_every == 0 or epoch > self.epochs - self.average_last
+
+    def describe(self) -> str:
+        """One line about the run."""
+        return (
+            f"{self.method} on {self.data}, {self.network}, {self.epochs} epochs ({self.scale} scale), seed {self.seed}"
+        )
+
+    def as_json(self) -> str:
+        """The text of config.json."""
+        return json.dumps(asdict(self) | {"of_method": list(self.of_method)}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls: type[_Config], path: Path) -> _Config:
+        """Read config.json; a ValueError names what is wrong with it."""
+        return cls.from_stored(read_json_object(path), path)
+
+    @classmethod
+    def from_stored(cls: type[_Config], stored: Mapping[str, Any], path: Path) -> _Config:
+        """A configuration from the content of config.json at ``path``, which messages name."""
+        if stored.get("format") != FORMAT:
+            raise ValueError(f"{path} must be a run's configuration of format {FORMAT}, got {stored.get('format')!r}")
+        known = {f.name: f for f in fields(cls)}
+        missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
+        if missing:
+            raise ValueError(f"{path} lacks {', '.join(missing)}")
+        values = {name: _tuples(stored[name]) for name in known if name in stored}
+        try:
+            values["figures"] = tuple(Figure(**one) for one in stored["figures"])
+            values["curves"] = tuple(Curve(**one) for one in stored.get("curves", ()))
+        except TypeError as error:
+            raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
+        return cls(**values)
+
+    def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
+        """Settings in which two configurations differ: name -> (mine, the other's)."""
+        mine, theirs = asdict(self), asdict(other)
+        names = [name for name in mine | theirs if name not in ("version", "asked")]
+        pairs = {name: (mine.get(name), theirs.get(name)) for name in names}
+        return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a ValueError names the file and what is wrong with it."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _has_default(f: Field[Any]) -> bool:
+    return f.default is not MISSING or f.default_factory is not MISSING
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where we have tuples."""
+    return tuple(value) if isinstance(value, list) else value

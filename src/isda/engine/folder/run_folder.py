@@ -1,0 +1,148 @@
+"""The files of a run: configuration, environment, metrics, checkpoints, result and final weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import warnings
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isda import __version__
+from isda.engine.folder.checkpoint import Checkpoints, write_tensors
+from isda.engine.folder.config import RunConfig, read_json_object
+from isda.engine.processes import Processes
+from isda.files import replacing, write_text
+
+__all__ = ["CONFIG_FILE", "RunFolder"]
+
+CONFIG_FILE = "config.json"
+
+
+class RunFolder:
+    """The paths of a run's files, and how each is written and read.
+
+    Args:
+        path: the folder.
+        keep: how many checkpoints to keep.
+    """
+
+    def __init__(self, path: Path, keep: int = 2) -> None:
+        self.path = path
+        self.config_file = path / CONFIG_FILE
+        self.environment_file = path / "environment.json"
+        self.metrics_file = path / "metrics.jsonl"
+        self.result_file = path / "result.json"
+        self.weights_file = path / "model.safetensors"
+        self.tensorboard = path / "tensorboard"
+        self.checkpoints = Checkpoints(path / "checkpoints", keep)
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a run to resume."""
+        return self.config_file.is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.result_file.is_file()
+
+    def begin(self, config: RunConfig, processes: Processes) -> None:
+        """Make the folder and say in it what the run does and where.
+
+        Raises:
+            ValueError: the folder holds a run with other settings.
+            OSError: it cannot be made or written to.
+        """
+        if self.started:
+            self.check_resumable(config)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"the run folder {self.path} could not be made: {error}") from error
+        environment = _environment(processes)
+        if self.started and self.environment_file.is_file():
+            first = read_json_object(self.environment_file)
+            environment = environment | {"started": first.get("started"), "resumed": environment["started"]}
+        write_text(self.environment_file, json.dumps(environment, indent=1) + "\n")
+        if not self.started:
+            write_text(self.config_file, config.as_json())
+
+    def check_resumable(self, config: RunConfig) -> None:
+        """Raise a ValueError unless the run in the folder was started with the same configuration."""
+        differences = type(config).read(self.config_file).differences(config)
+        if differences:
+            listed = ", ".join(f"{name}={stored!r}, not {asked!r}" for name, (stored, asked) in differences.items())
+            raise ValueError(f"{self.path} holds a run with {listed}; choose another folder for this one")
+
+    def complain(self, sentence: str) -> None:
+        """Say that something is amiss, where the user looks and in the run folder."""
+        warnings.warn(sentence, stacklevel=2)
+        with (self.path / "complaints.txt").open("a", encoding="utf-8") as file:
+            file.write(sentence + "\n")
+
+    def append_metrics(self, metrics: dict[str, Any]) -> None:
+        """Add one line."""
+        try:
+            with self.metrics_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(metrics) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(f"{self.metrics_file} could not be written: {error}") from error
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines, without a last one that was cut short by a kill.
+
+        Raises:
+            ValueError: names the line that is broken.
+        """
+        lines = self.metrics_file.read_bytes().splitlines() if self.metrics_file.is_file() else []
+        records = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                if number == len(lines):
+                    break
+                raise ValueError(f"{self.metrics_file}, line {number}, is not JSON: {error}") from error
+            if not isinstance(record, dict) or not all(isinstance(record.get(key), int) for key in ("epoch", "step")):
+                raise ValueError(
+                    f"{self.metrics_file}, line {number}, must be a JSON object with epoch and step, got {line[:60]!r}"
+                )
+            records.append(record)
+        return records
+
+    def read_result(self) -> dict[str, Any]:
+        """The content of result.json."""
+        return read_json_object(self.result_file)
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget epochs after ``step``, from where the run continues and will write them again."""
+        if self.metrics_file.exists():
+            kept = [metrics for metrics in self.read_metrics() if metrics["step"] <= step]
+            write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in kept))
+
+    def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """Write the final weights and then the result, which marks the run as finished."""
+        with replacing(self.weights_file) as unfinished:
+            write_tensors(weights, unfinished)
+        write_text(self.result_file, json.dumps(result, indent=1) + "\n")
+
+
+def _environment(processes: Processes) -> dict[str, Any]:
+    return {
+        "isda": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": processes.device_name,
+        "processes": processes.world,
+        "threads": torch.get_num_threads(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }

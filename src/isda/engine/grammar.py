@@ -1,0 +1,94 @@
+"""How methods are written: ``name`` or ``name:key=value,key=value``, with the options that a dataclass declares.
+
+Every method states its options as typed fields of a dataclass; nothing else knows how to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from isda.choices import check_choice
+
+__all__ = ["option_types", "read_options", "split_method", "write_method"]
+
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
+
+
+def split_method(text: str) -> tuple[str, str]:
+    """The name of a method and its options, as they are written.
+
+    Example:
+        >>> split_method("isda:lambda_0=2,decay=0.99")
+        ('isda', 'lambda_0=2,decay=0.99')
+    """
+    name, _, words = text.partition(":")
+    return name, words
+
+
+def option_types(declared: type) -> dict[str, type]:
+    """The options of a method and the type of each, from its dataclass; ``float | None`` is read as float."""
+    if not is_dataclass(declared):
+        raise TypeError(f"the options of a method must be a dataclass, got {declared!r}")
+    hints = get_type_hints(declared)
+    return {f.name: _plain(hints[f.name]) for f in fields(declared)}
+
+
+def _plain(hint: Any) -> type:
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    if hint not in _KINDS:
+        raise TypeError(f"an option of a method must be an int, float, bool or str, got {hint!r}")
+    return hint
+
+
+def read_options(name: str, words: str, *declared: type) -> dict[str, Any]:
+    """The options in ``key=value,key=value`` that a method's dataclasses declare, each once.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass
+        ... class Options:
+        ...     gamma: float = 2.0
+        >>> read_options("focal", "gamma=1", Options)
+        {'gamma': 1.0}
+    """
+    known, given = dict[str, type](), dict[str, Any]()
+    for one in declared:
+        known |= option_types(one)
+    for word in filter(None, words.split(",")):
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"method options are written key=value, got {word!r} in {name}:{words}")
+        if not known:
+            raise ValueError(f"method {name} has no options, got {key!r}")
+        check_choice(f"option of method {name}", key, known)
+        if key in given:
+            raise ValueError(f"option {key} of method {name} must be given once, got it twice in {name}:{words}")
+        given[key] = _read(name, key, text, known[key])
+    return given
+
+
+def _read(name: str, key: str, text: str, kind: type) -> Any:
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"option {key} of method {name} must be {_KINDS[kind]}, got {text!r}") from error
+
+
+def write_method(name: str, options: Mapping[str, Any]) -> str:
+    """The method in one way of writing, whatever way the user chose: ``lambda_0=1`` and ``lambda_0=1.0`` are one.
+
+    Example:
+        >>> write_method("isda", {"lambda_0": 1.0, "decay": 0.99})
+        'isda:lambda_0=1,decay=0.99'
+    """
+    return ":".join(filter(None, [name, ",".join(f"{key}={_text(value)}" for key, value in options.items())]))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,152 @@
+"""The training loop: one run from its configuration to its result, through any number of interruptions.
+
+All randomness of step t is a function of (seed, t, process): nothing random has to be saved, and a resumed run makes
+the very numbers of one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isda.engine.folder.checkpoint import Checkpoint
+from isda.engine.folder.config import RunConfig
+from isda.engine.folder.figures import results
+from isda.engine.folder.run_folder import RunFolder
+from isda.engine.interruptions import NonFiniteLoss, stop_on_signals
+from isda.engine.processes import Processes
+from isda.engine.registry import find_task
+from isda.engine.saving import Saver, Saving
+from isda.engine.task import Job, Place, Task
+from isda.engine.watching.hooks import Hook
+
+__all__ = ["train"]
+
+
+def train(
+    config: RunConfig,
+    data: Any,
+    folder: Path,
+    *,
+    task: Task | None = None,
+    processes: Processes | None = None,
+    saving: Saving | None = None,
+    hooks: Sequence[Hook] = (),
+    data_root: Path | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Make a run, or go on with one that was interrupted; returns the content of result.json.
+
+    Args:
+        config: what to do, from the task's `resolve`.
+        data: from the task's `load`.
+        folder: the run folder; a run that is in it already is continued.
+        task: what the configuration is of; by default found by the name that it gives.
+        processes: who trains together; this process alone on the CPU by default.
+        saving: when to write checkpoints.
+        hooks: called as the run goes on, in the first process.
+        data_root: the folder of data sets.
+        workers: threads that prepare batches ahead.
+
+    Raises:
+        Stopped: SIGTERM or Ctrl-C came; a checkpoint was saved.
+        NonFiniteLoss: names the step; the last checkpoint is from before it.
+        OSError: something could not be written; what was there before still is.
+    """
+    processes = processes or Processes(0, 1, torch.device("cpu"))
+    saving = saving or Saving()
+    run = RunFolder(folder, saving.keep)
+    if run.finished:
+        run.check_resumable(config)
+        return run.read_result()
+    place = Place(processes, folder, data_root)
+    job = (task or find_task(config.task)).start(
+        config, data, place if workers is None else replace(place, workers=workers)
+    )
+    return _run(job, run, saving, hooks if processes.first else ())
+
+
+def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dict[str, Any]:
+    config, processes = job.config, job.processes
+    step = _begin(run, job)
+    saver = Saver(run, job, saving)
+    try:
+        for hook in hooks:
+            hook.start(config, run.path, step)
+        with stop_on_signals() as stop:
+            started = time.monotonic()
+            while step < config.total_steps:
+                for batch in job.batches(step // config.steps_per_epoch, step % config.steps_per_epoch):
+                    job.step(batch, step)
+                    step += 1
+                    for hook in hooks:
+                        hook.step(step)
+                    if step % config.steps_per_epoch == 0:
+                        metrics = job.finish_epoch(step // config.steps_per_epoch, step)
+                        metrics["seconds"] = round(time.monotonic() - started, 3)
+                        started = time.monotonic()
+                        if processes.first:
+                            run.append_metrics(metrics)
+                        for hook in hooks:
+                            hook.epoch(metrics)
+                    saver.after_step(step, stop.requested)
+        result = _result(config, run)
+        if processes.first:
+            run.finish(result, job.weights())
+        processes.wait()
+        for hook in hooks:
+            hook.finish(result)
+        return result
+    except NonFiniteLoss as error:
+        raise NonFiniteLoss(f"{error}; {saver.last_good()}") from error
+    finally:
+        for hook in hooks:
+            hook.close()
+
+
+def _begin(run: RunFolder, job: Job) -> int:
+    """Open the run folder, restore the newest intact checkpoint, and return how many steps are done."""
+    processes = job.processes
+    if processes.first:
+        run.begin(job.config, processes)
+        run.checkpoints.tidy()
+        job.keep(run.path)
+    processes.wait()
+    checkpoint, complaints = run.checkpoints.load_latest()
+    step = 0
+    if checkpoint is not None:
+        step = _restore(job, checkpoint)
+    processes.wait()
+    if processes.first:
+        for complaint in complaints:
+            run.complain(complaint)
+        run.checkpoints.discard_after(step)
+        run.rewind_metrics(step)
+    return step
+
+
+def _restore(job: Job, checkpoint: Checkpoint) -> int:
+    try:
+        job.restore(checkpoint.state)
+    except ValueError as error:
+        raise ValueError(f"the checkpoint of step {checkpoint.step} cannot be used: {error}") from error
+    return checkpoint.step
+
+
+def _result(config: RunConfig, run: RunFolder) -> dict[str, Any]:
+    """The figures that tables report, and what they are of."""
+    metrics = run.read_metrics()
+    if len(metrics) != config.epochs:
+        raise ValueError(f"{run.metrics_file} holds {len(metrics)} of {config.epochs} epochs; it was changed meanwhile")
+    return results(config.figures, metrics, config.average_last) | {
+        "epochs": config.epochs,
+        "average_last": config.average_last,
+        "scale": config.scale,
+        "evaluated_on": config.evaluated_on,
+        "seconds": sum(line["seconds"] for line in metrics),
+    }

@@ -1,0 +1,146 @@
+"""The processes of a run: one, or those that torchrun started, each on its own device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["Processes", "join_processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Who this process is among those that train together."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    @property
+    def device_name(self) -> str:
+        """The device as its maker calls it, where torch knows."""
+        maker = getattr(torch.get_device_module(self.device), "get_device_name", None)
+        return self.device.type if maker is None or self.device.type == "cpu" else str(maker(self.device))
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network with gradients averaged over processes; itself where there is one."""
+        if self.world == 1:
+            return network
+        devices = None if self.device.type == "cpu" else [self.device]
+        # Batch norm keeps its running figures per process, and those of the first count: see `share_buffers`.
+        return DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
+
+    def share_buffers(self, network: nn.Module) -> None:
+        """Give every process the first one's running figures of batch norm, before they evaluate together."""
+        if self.world > 1:
+            for buffer in network.buffers():
+                dist.broadcast(buffer, 0)
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Average the gradients of parameters outside the wrapped network, such as a learned covariance."""
+        if self.world > 1:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= self.world
+
+    def add_up(self, sums: Tensor) -> None:
+        """Replace a tensor by its sum over processes."""
+        if self.world > 1:
+            dist.all_reduce(sums)
+
+    def collect(self, tensor: Tensor) -> Tensor:
+        """(world, ...) the tensor of each process, in the order of their ranks."""
+        if self.world == 1:
+            return tensor.unsqueeze(0)
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor)
+        return torch.stack(parts)
+
+    def own(self, collected: Tensor) -> Tensor:
+        """This process's part of what `collect` gave; where there were other processes, the first takes the sum."""
+        if len(collected) == self.world:
+            return collected[self.rank].to(self.device)
+        total = collected.sum(0).to(self.device)
+        return total if self.first else torch.zeros_like(total)
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Whether each flag is up in any process: all processes then agree. Waits for the others."""
+        if self.world == 1:
+            return list(flags)
+        raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in raised.tolist()]
+
+    def wait(self) -> None:
+        """Return once every process has come here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def join_processes(device: str = "auto") -> Iterator[Processes]:
+    """Join the processes of torchrun, if it started this one, and leave them at the end.
+
+    Args:
+        device: "auto" for this process's accelerator if there is one, else the CPU; or a torch device.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    dist.init_process_group(_backend(chosen))
+    try:
+        yield Processes(dist.get_rank(), world, chosen)
+        # Without it a process that leaves early can take the others down after all work is done.
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    try:
+        device = torch.device(_accelerator() if name == "auto" else name)
+        if device.type != "cpu":
+            device = torch.device(device.type, local_rank if device.index is None else device.index)
+            torch.get_device_module(device).set_device(device)
+            _repeat_exactly()
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError, AttributeError) as error:
+        raise ValueError(f"device must be auto, cpu or one that torch finds here, got {name!r}") from error
+    return device
+
+
+def _accelerator() -> str:
+    """The kind of accelerator that torch finds here, or the CPU."""
+    if hasattr(torch, "accelerator"):
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return "cpu" if found is None else found.type
+    return "cuda" if torch.cuda.is_available() else "cpu"  # torch before 2.6
+
+
+def _backend(device: torch.device) -> str:
+    """What processes talk through: nccl between CUDA devices, gloo between CPUs."""
+    if hasattr(dist, "get_default_backend_for_device"):
+        return dist.get_default_backend_for_device(device)
+    return "nccl" if device.type == "cuda" else "gloo"  # torch before 2.6
+
+
+def _repeat_exactly() -> None:
+    """Have the accelerator give the same bits for the same run; it warns of operations that cannot."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)

@@ -1,0 +1,99 @@
+"""The contract between the engine and a task: what a kind of training brings, and what it gets for it.
+
+A task brings typed settings, their resolution into a configuration, and a job that makes steps and measures. The engine
+gives it run folders, checkpoints that survive anything, resuming to the bit, signals, many processes, hooks, progress,
+comparisons of methods over seeds, and the report. docs/extend.md shows a whole task.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from isda.engine.folder.checkpoint import State
+from isda.engine.folder.config import RunConfig
+from isda.engine.processes import Processes
+from isda.engine.settings import RunSettings
+
+__all__ = ["Job", "Place", "Task"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and by whom a run is made: nothing of it decides what is learnt."""
+
+    processes: Processes
+    folder: Path
+    data_root: Path | None = None
+    """The folder of data sets."""
+    workers: int = 4
+    """Threads that prepare batches ahead, where images are decoded from files."""
+
+
+class Job(ABC):
+    """One run while it goes on. `isda.engine.Trainer` is one for a network, a method and an optimiser."""
+
+    config: RunConfig
+    processes: Processes
+
+    @abstractmethod
+    def batches(self, epoch: int, start: int) -> Iterator[Any]:
+        """This process's part of each batch of an epoch (from 0), from step ``start`` of the epoch on."""
+
+    @abstractmethod
+    def step(self, batch: Any, step: int) -> None:
+        """One optimiser step; ``step`` is how many came before. All its randomness follows from (seed, step, rank)."""
+
+    @abstractmethod
+    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
+        """The figures of an epoch (from 1) that has come to its end, after ``step`` steps; in all processes alike."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that must survive an interruption. Called in all processes; the first one's is written."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Take up where `state` was made; a ValueError if it does not fit."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """The named tensors of the finished network, for model.safetensors."""
+
+    def check(self) -> None:  # noqa: B027, a job may have nothing to check
+        """Raise an error, in all processes together, if the state is not worth saving."""
+
+    def keep(self, folder: Path) -> None:  # noqa: B027, most have nothing to keep
+        """Write what the finished network needs beside its weights into the run folder, before the first step."""
+
+
+class Task(ABC):
+    """A kind of training."""
+
+    name: ClassVar[str]
+    """As it stands in config.json."""
+    settings_type: ClassVar[type[RunSettings]]
+    """What a user can ask for."""
+    config_type: ClassVar[type[RunConfig]]
+    """The settings with every default filled in."""
+
+    @abstractmethod
+    def methods(self) -> Sequence[str]:
+        """The names of the methods it knows."""
+
+    @abstractmethod
+    def load(self, data: str | None, root: Path | None = None) -> Any:
+        """The data that the name stands for, loaded once for any number of runs; the default set for None."""
+
+    @abstractmethod
+    def resolve(self, settings: Any, data: Any) -> RunConfig:
+        """Fill in everything that the settings leave open, and check all of it; a ValueError names what is wrong."""
+
+    @abstractmethod
+    def start(self, config: Any, data: Any, place: Place) -> Job:
+        """The run, before its first step."""

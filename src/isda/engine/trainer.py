@@ -1,0 +1,190 @@
+"""The job of most tasks: one network, one method and one optimiser, and what a step does to them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from isda.checks import NonFiniteFeatures
+from isda.engine.folder.checkpoint import State
+from isda.engine.folder.config import RunConfig
+from isda.engine.interruptions import FiniteLoss, NonFiniteLoss
+from isda.engine.method import Method
+from isda.engine.processes import Processes
+from isda.engine.recipe import learning_rate
+from isda.engine.task import Job
+from isda.seeds import mix
+
+__all__ = ["Trainer", "TrainingConfig"]
+
+AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(RunConfig):
+    """Stochastic gradient descent with Nesterov momentum; see `isda.engine.Recipe` and `isda.engine.RunSettings`."""
+
+    batch_size: int
+    lr: float
+    schedule: str
+    milestones: tuple[int, ...]
+    lr_factor: float
+    momentum: float
+    weight_decay: float
+    precision: str = "float32"
+    ema: float | None = None
+    channels_last: bool = False
+    compile: bool = False
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that the loss of a step is a mean over, in all processes together."""
+        return self.batch_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+
+class Trainer(Job):
+    """Network, method, optimiser and the sums of the current epoch. A task adds batches and what is measured.
+
+    Args:
+        config: of the run.
+        network: not yet wrapped or compiled; is moved to the device.
+        method: makes the loss; made for the network on its device.
+        processes: who trains together.
+    """
+
+    config: TrainingConfig
+
+    def __init__(self, config: TrainingConfig, network: nn.Module, method: Method, processes: Processes) -> None:
+        self.config, self.processes = config, processes
+        self.network, self.method = network.train(), method.train()
+        average = None if config.ema is None else get_ema_multi_avg_fn(config.ema)
+        self.average = None if average is None else AveragedModel(network, multi_avg_fn=average, use_buffers=True)
+        self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
+        # A mean teacher is part of the method, and is not trained.
+        parameters = [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)]
+        self.optimiser = torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
+        )
+        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
+        self.finite = FiniteLoss(processes)
+        self.sums: dict[str, Tensor] = {}
+
+    # -- what a task brings ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """This process's part of each batch of an epoch, from step ``start`` on."""
+
+    @abstractmethod
+    def samples(self, batch: Any) -> int:
+        """How many samples the loss of this process's batch is a mean over."""
+
+    @abstractmethod
+    def measured(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
+        """Scalars to be averaged over the training samples of an epoch: their sums over this batch."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, float]:
+        """What is measured on the images that the run is judged by; called in all processes."""
+
+    # -- what it does with it ----------------------------------------------------------------------------------------
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The network that is judged: the averaged one where there is one, else the method's choice."""
+        return self.method.evaluated(self.network) if self.average is None else self.average.module
+
+    def step(self, batch: Any, step: int) -> None:
+        """One optimiser step on this process's part of a batch; ``step`` is how many came before."""
+        config = self.config
+        torch.manual_seed(mix(config.seed, step, self.processes.rank))
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(config, step)
+        with self._autocast():
+            try:
+                terms, outputs = self.method(self.forward, batch)
+            except NonFiniteFeatures as error:
+                raise NonFiniteLoss(f"step {step + 1} failed: {error}") from error
+            loss = torch.stack([*terms.values()]).sum()
+        self.finite.look(loss, step + 1)
+        # Processes average their gradients; their parts of a batch may differ by one sample.
+        samples = self.samples(batch)
+        share = samples * self.processes.world / config.samples_per_step
+        self.scaler.scale(loss * share).backward()
+        self.processes.average_gradients(self.method.parameters())
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad()
+        if self.average is not None:
+            self.average.update_parameters(self.network)
+        self.method.after_step(self.network)
+        with torch.no_grad():
+            sums = {name: term.double() * samples for name, term in {"loss": loss, **terms}.items()}
+            sums |= self.measured(outputs, batch) | {"samples": torch.full_like(sums["loss"], samples)}
+            self.sums = {name: self.sums[name] + total if name in self.sums else total for name, total in sums.items()}
+
+    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
+        """The line of metrics for an epoch (counted from 1) that has come to its end."""
+        self.check()
+        self.method.after_epoch()
+        metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": learning_rate(self.config, step - 1)}
+        metrics |= self.method.measures()
+        for total in self.sums.values():
+            self.processes.add_up(total)
+        samples = float(self.sums.pop("samples"))
+        metrics |= {f"train/{name}": float(total) / samples for name, total in self.sums.items()}
+        self.sums = {}
+        if self.config.evaluates(epoch):
+            self.processes.share_buffers(self.evaluated)
+            metrics |= {f"{self.config.evaluated_on}/{name}": value for name, value in self.evaluate().items()}
+        return metrics
+
+    def check(self) -> None:
+        """Raise NonFiniteLoss if there was one."""
+        self.finite.check()
+
+    def state(self) -> State:
+        """The network's, the method's and the averaged network's tensors, and the optimiser's state."""
+        tensors = {"model": self.network.state_dict(), "method": self.method.state_dict()}
+        if self.average is not None:
+            tensors["average"] = self.average.state_dict()
+        rest = {
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "sums": {name: self.processes.collect(total) for name, total in self.sums.items()},
+        }
+        return State(tensors, rest)
+
+    def restore(self, state: State) -> None:
+        """Take up where a checkpoint was made; a ValueError if it is of another network or method."""
+        modules = {"model": self.network, "method": self.method, "average": self.average}
+        try:
+            for group, tensors in state.tensors.items():
+                module = modules[group]
+                assert module is not None
+                module.load_state_dict(tensors)
+        except (RuntimeError, KeyError, AssertionError) as error:
+            raise ValueError(f"the checkpoint does not fit this run: {error}") from error
+        self.optimiser.load_state_dict(state.rest["optimiser"])
+        self.scaler.load_state_dict(state.rest["scaler"])
+        self.sums = {name: self.processes.own(totals) for name, totals in state.rest["sums"].items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """Those of the network that is judged."""
+        return self.evaluated.state_dict()
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = AUTOCAST.get(self.config.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.processes.device.type, dtype)

@@ -1,0 +1,1 @@
+"""Who watches a run: hooks, progress on the terminal, TensorBoard."""

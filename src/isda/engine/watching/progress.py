@@ -1,0 +1,74 @@
+"""What a run shows while it goes on: a bar with the time left on a terminal, one line per epoch elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from isda.engine.folder.config import RunConfig
+from isda.engine.watching.hooks import Hook
+
+__all__ = ["EpochLines", "ProgressBar", "describe_epoch", "progress_for"]
+
+
+def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
+    """One line about an epoch: the training loss, ISDA's strength, the figure that counts, and the time."""
+    figure = config.figures[0]
+    parts = [f"epoch {metrics['epoch']}/{config.epochs}"]
+    for metric, title, digits, unit in (
+        ("train/loss", "train loss", 4, ""),
+        ("strength", "strength", 3, ""),
+        (figure.metric, figure.title, figure.digits, figure.unit),
+    ):
+        if metric in metrics:
+            parts.append(f"{title} {metrics[metric]:.{digits}f}{unit if unit == '%' else ''}")
+    return ", ".join([*parts, f"{metrics['seconds']:.1f} s"])
+
+
+class EpochLines(Hook):
+    """For logs and pipes."""
+
+    def start(self, config: RunConfig, folder: Path, step: int) -> None:
+        """Say what is trained."""
+        self.config = config
+        print(f"{config.describe()} in {folder}", flush=True)
+        if step:
+            print(f"resumed after step {step} of {config.total_steps}", flush=True)
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Print the line."""
+        print(describe_epoch(metrics, self.config), flush=True)
+
+
+class ProgressBar(Hook):
+    """For a terminal."""
+
+    def start(self, config: RunConfig, folder: Path, step: int) -> None:
+        """Show the bar."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.config = config
+        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.bar.console.print(f"{config.describe()} in {folder}", highlight=False, markup=False)
+        self.task: TaskID = self.bar.add_task("epoch 1", total=config.total_steps, completed=step)
+        self.bar.start()
+
+    def step(self, step: int) -> None:
+        """Move the bar."""
+        self.bar.update(self.task, completed=step)
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """Show the last epoch beside the bar."""
+        self.bar.update(self.task, description=describe_epoch(metrics, self.config))
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if hasattr(self, "bar"):
+            self.bar.stop()
+
+
+def progress_for(terminal: bool) -> Hook:
+    """What suits the place where standard error goes."""
+    return ProgressBar() if terminal else EpochLines()

@@ -1,0 +1,103 @@
+"""What may follow the colon of a semi-supervised method, and how it is filled in: its publication, then the user."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from isda.choices import check_choice
+from isda.classification.methods import ISDAOptions
+from isda.engine.grammar import option_types, read_options, split_method
+from isda.engine.recipe import Recipe
+from isda.semi.defaults import MethodSettings
+from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
+
+__all__ = ["isda_options", "resolve_options"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Of every semi-supervised method; see isda.semi.SemiSupervised."""
+
+    passes: str = "joint"
+    mean_over: str = "labelled"
+    input_noise: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegulariserOptions:
+    """Of every method with a regulariser."""
+
+    eta_2: float = 1.0
+    """The regulariser's weight in the paper's overall objective."""
+    ramp_up: float = 0.0
+    """Share of training over which it grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyOptions:
+    """Of every method with +isda, beside ISDA's own."""
+
+    eta_1: float = 1.0
+    """The consistency bound's weight in the paper's overall objective."""
+
+
+def resolve_options(
+    text: str, defaults: MethodSettings, labels: int, samples: int, recipe: Recipe, lambda_0: float | None = None
+) -> dict[str, Any]:
+    """All options of a method written as ``name`` or ``name:key=value,key=value``.
+
+    Args:
+        text: as a user writes it.
+        defaults: of the method's publication.
+        labels: number of labelled images.
+        samples: number of all images, labelled or not.
+        recipe: gives lambda_0 and the covariance where nobody else does.
+        lambda_0: ISDA's strength where the text does not say.
+
+    Example:
+        >>> from isda.classification.recipes import recipe_for
+        >>> from isda.semi import defaults_for
+        >>> defaults = defaults_for("vat", "cifar10")
+        >>> options = resolve_options("vat+isda:eta_1=2,decay=0.9", defaults, 4000, 50_000, recipe_for("cnn-13"))
+        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
+        (2.0, 1.0, 8.0, 0.9)
+    """
+    name, words = split_method(text)
+    check_choice("method", name, NAMES)
+    method, with_isda = name.removesuffix(ISDA_SUFFIX), name.endswith(ISDA_SUFFIX)
+    declared: list[type] = [SharedOptions]
+    options: dict[str, Any] = {}
+    if with_isda:
+        declared += [ISDAOptions, ConsistencyOptions]
+        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
+        options |= {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
+        options["eta_1"] = 0.0 if method == SUPERVISED else 1.0
+    if method in REGULARISERS:
+        declared += [RegulariserOptions, REGULARISERS[method].Options]
+        options["ramp_up"] = defaults.ramp_up
+    options |= {"passes": defaults.passes, "mean_over": "labelled", "input_noise": defaults.input_noise}
+    options |= defaults.options
+    if "epsilon" in options:
+        # Whatever the normalisation, images have unit variance here.
+        options["epsilon"] /= defaults.image_deviation
+    given = read_options(name, words, *declared)
+    if "teacher_decay" in given:
+        # One number is meant for the whole run.
+        given.setdefault("ramp_up_teacher_decay", given["teacher_decay"])
+    options |= given
+    if method in REGULARISERS:
+        options.setdefault("eta_2", defaults.weight_for(labels, samples, 0, options["mean_over"]).final)
+    for weight in ("eta_1", "eta_2"):
+        if not 0 <= options.get(weight, 0) < math.inf:
+            raise ValueError(f"{weight} must be a finite number >= 0, got {options[weight]}")
+    if not 0 <= options.get("ramp_up", 0) <= 1:
+        raise ValueError(f"ramp_up must lie in 0..1, a share of training, got {options['ramp_up']}")
+    return options
+
+
+def isda_options(options: dict[str, Any]) -> tuple[ISDAOptions, dict[str, Any]]:
+    """ISDA's own options of a method, and the others."""
+    own = {name: value for name, value in options.items() if name in option_types(ISDAOptions)}
+    return ISDAOptions(**own), {name: value for name, value in options.items() if name not in own}

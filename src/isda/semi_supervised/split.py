@@ -1,0 +1,41 @@
+"""Which images of a semi-supervised run have labels, which are used without, and which it is judged by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isda.classification.split import Evaluation, available
+from isda.data import DataSet, semi_supervised_split
+from isda.seeds import generator
+from isda.semi_supervised.config import SemiConfig
+
+__all__ = ["SemiSplit", "split_data"]
+
+# Keeps the draw of unlabelled images apart from that of labelled ones.
+UNLABELLED = 1
+
+
+class SemiSplit(NamedTuple):
+    """Positions among the training images, and what measures the error."""
+
+    labelled: Tensor
+    unlabelled: Tensor
+    """Images whose labels are not to be used."""
+    evaluation: Evaluation
+
+
+def split_data(config: SemiConfig, data: DataSet) -> SemiSplit:
+    """Hold out what the configuration says, draw the labelled images, then those used without labels, with its seed.
+
+    Of the labelled images a share can be held out as well: the paper chooses its settings on 25% of them.
+    """
+    left, evaluation = available(data, config.held_out)
+    drawn = semi_supervised_split(data.y_train[left], config.labels, config.seed, config.held_out_labels)
+    if len(drawn.held_out):
+        evaluation = Evaluation(data.x_train, data.y_train, left[drawn.held_out])
+    rest = left[drawn.unlabelled]
+    order = torch.randperm(len(rest), generator=generator(config.seed, UNLABELLED))
+    return SemiSplit(left[drawn.training], rest[order[: config.unlabelled]].sort().values, evaluation)

@@ -1,0 +1,65 @@
+"""Training classifiers from Python: the engine and its image tasks in one place.
+
+>>> from isda.train import Settings, load_data, resolve
+>>> settings = Settings(data="digits", network="fast-cnn", method="isda", scale="smoke")
+>>> config = resolve(settings, load_data(settings))
+>>> config.epochs, config.method_options["lambda_0"]
+(1, 0.5)
+
+``train(config, data, folder)`` then trains and returns the result; with ``SemiSettings`` it is semi-supervised.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isda.classification.config import Config
+from isda.classification.settings import Settings
+from isda.classification.task import Classification
+from isda.classification.trained import Trained, load_trained
+from isda.data import DataSet
+from isda.engine import Hook, NonFiniteLoss, Processes, Saving, Stopped, Task, find_task, join_processes, train
+from isda.engine.registry import task_for_method
+from isda.semi_supervised.settings import Settings as SemiSettings
+from isda.semi_supervised.task import SemiSupervisedClassification
+
+__all__ = [
+    "IMAGE_TASKS",
+    "Classification",
+    "Config",
+    "Hook",
+    "NonFiniteLoss",
+    "Processes",
+    "Saving",
+    "SemiSettings",
+    "SemiSupervisedClassification",
+    "Settings",
+    "Stopped",
+    "Trained",
+    "image_task",
+    "join_processes",
+    "load_data",
+    "load_trained",
+    "resolve",
+    "train",
+]
+
+IMAGE_TASKS = ("classification", "semi-supervised")
+"""The tasks of `isda train`; the method decides which."""
+
+
+def image_task(method: str | None) -> Task:
+    """The task that a method, as a user writes it, belongs to."""
+    return task_for_method(method or "isda", [find_task(name) for name in IMAGE_TASKS])
+
+
+def load_data(settings: Settings, data_root: Path | None = None) -> DataSet:
+    """The data set that the settings name."""
+    return Classification().load(settings.data, data_root)
+
+
+def resolve(settings: Settings, data: DataSet) -> Config:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained."""
+    config = image_task(settings.method).resolve(settings, data)
+    assert isinstance(config, Config)
+    return config

@@ -1,0 +1,142 @@
+"""Reading run folders: finished, killed, broken."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from isda.engine.folder.reading import find_runs, read_run
+
+
+def test_a_finished_run_is_read_whole(make_run, tmp_path):
+    run = read_run(make_run(tmp_path / "a", "isda", seed=3))
+    assert (run.method, run.seed, run.epochs, run.epoch) == ("isda", 3, 20, 20)
+    assert run.environment["torch"] == "2.15.0"
+    assert run.result["seconds"] == 213.0
+    assert [epoch for epoch, _ in run.curve("test/error")] == list(range(1, 21))
+    assert run.curve("nobody/recorded/this") == []
+
+
+def test_an_unfinished_run_has_no_result_and_says_how_far_it_came(make_run, tmp_path):
+    run = read_run(make_run(tmp_path / "a", stop=7))
+    assert run.result is None
+    assert run.epoch == 7
+
+
+def test_a_run_that_has_just_started_is_a_run(make_run, tmp_path):
+    folder = make_run(tmp_path / "a", stop=0)
+    (folder / "metrics.jsonl").unlink()
+    (folder / "environment.json").unlink()
+    run = read_run(folder)
+    assert (run.epoch, run.metrics, run.environment) == (0, (), {})
+
+
+def test_a_last_line_cut_by_a_kill_is_ignored(make_run, tmp_path):
+    folder = make_run(tmp_path / "a", stop=5)
+    whole = (folder / "metrics.jsonl").read_bytes()
+    line = whole.splitlines()[-1]
+    for length in range(1, len(line)):
+        (folder / "metrics.jsonl").write_bytes(whole + line[:length])
+        assert read_run(folder).epoch == 5
+    # Also in the middle of a character.
+    (folder / "metrics.jsonl").write_bytes(whole + '{"λ'.encode()[:-1])
+    assert read_run(folder).epoch == 5
+
+
+def test_a_broken_line_before_the_last_is_named(make_run, tmp_path):
+    folder = make_run(tmp_path / "a", stop=3)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    lines[1] = lines[1][:20]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"a/metrics\.jsonl, line 2, is not JSON"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", '{"step": 3}', '{"epoch": true}'])
+def test_a_line_without_an_epoch_is_named(make_run, tmp_path, line):
+    folder = make_run(tmp_path / "a", stop=0)
+    (folder / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1, must be a JSON object with an epoch"):
+        read_run(folder)
+
+
+def test_an_epoch_repeated_after_a_resume_counts_once_and_as_the_later(make_run, tmp_path):
+    folder = make_run(tmp_path / "a", stop=5)
+    with (folder / "metrics.jsonl").open("a") as file:
+        for epoch in (4, 5, 6):
+            file.write(json.dumps({"epoch": epoch, "test/error": 50.0 + epoch}) + "\n")
+    run = read_run(folder)
+    assert [epoch for epoch, _ in run.curve("test/error")] == [1, 2, 3, 4, 5, 6]
+    assert dict(run.curve("test/error"))[4] == 54.0
+
+
+def test_values_that_are_not_finite_leave_gaps_in_a_curve(make_run, tmp_path):
+    folder = make_run(tmp_path / "a", stop=0)
+    (folder / "metrics.jsonl").write_text('{"epoch": 1, "x": NaN}\n{"epoch": 2, "x": 1}\n{"epoch": 3, "x": "high"}\n')
+    assert read_run(folder).curve("x") == [(2, 1.0)]
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "result.json"])
+@pytest.mark.parametrize(("text", "message"), [('{"a": ', "is not JSON"), ("[]", "must hold a JSON object, got list")])
+def test_a_broken_file_is_named(make_run, tmp_path, name, text, message):
+    folder = make_run(tmp_path / "a")
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=f"a/{re.escape(name)} {message}"):
+        read_run(folder)
+
+
+def test_a_config_without_what_every_run_has_is_refused(make_run, tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "config.json").write_text(json.dumps({"format": 1, "data": "x", "network": "y", "scale": "small"}))
+    with pytest.raises(ValueError, match=r"config\.json must name .*, got no method, seed, epochs"):
+        read_run(folder)
+
+
+def test_a_format_of_another_time_is_refused(make_run, tmp_path):
+    with pytest.raises(ValueError, match=r"config\.json must have format 1, got 2"):
+        read_run(make_run(tmp_path / "a", format=2))
+
+
+@pytest.mark.parametrize("error", ["high", None, True, float("nan")])
+def test_a_result_without_a_number_as_error_is_refused(make_run, tmp_path, error):
+    folder = make_run(tmp_path / "a")
+    (folder / "result.json").write_text(json.dumps({"error": error}))
+    with pytest.raises(ValueError, match=r"result\.json must have a number as error, got"):
+        read_run(folder)
+
+
+def test_runs_are_found_at_any_depth_once_and_in_the_order_of_numbers(make_run, tmp_path):
+    for seed in (10, 2, 1):
+        make_run(tmp_path / "deep" / "er" / f"seed-{seed}", seed=seed % 9)
+    make_run(tmp_path / "other")
+    found = find_runs([tmp_path / "other", tmp_path])
+    names = [run.folder.relative_to(tmp_path).as_posix() for run in found]
+    assert names == ["other", "deep/er/seed-1", "deep/er/seed-2", "deep/er/seed-10"]
+
+
+def test_what_a_run_keeps_below_itself_is_not_a_run(make_run, tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "config.json").write_text("{}")
+    assert [run.folder for run in find_runs([tmp_path])] == [folder]
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(ValueError, match=rf"no run in {re.escape(str(tmp_path))}: a run folder holds config\.json"):
+        find_runs([tmp_path])
+    with pytest.raises(ValueError, match=r"a run folder holds config\.json"):
+        read_run(tmp_path)
+
+
+def test_a_path_that_is_no_folder_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"runs must be folders, got .*file, which is a file"):
+        find_runs([tmp_path / "file"])
+    with pytest.raises(ValueError, match="runs must be folders, got nowhere, which is not there"):
+        find_runs([Path("nowhere")])
+
+
+def test_no_paths_are_refused():
+    with pytest.raises(ValueError, match="runs must name at least one folder, got none"):
+        find_runs([])
