@@ -68,18 +68,18 @@ def table(comparison: Comparison) -> list[str]:
     ]
     for method in comparison.methods:
         run = method.runs[0]
-        assert method.error is not None
+        assert method.value is not None
         difference = plus_minus(*method.difference) if method.difference else ""
         others = (mean_of(method, key) for key in ("nll", "calibration", "train_loss"))
         strength = run.method_options.get("lambda_0", "")
-        cells = (variant_of(run), strength, plus_minus(*method.error), difference, *others)
+        cells = (variant_of(run), strength, plus_minus(*method.value), difference, *others)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 
 
 def answers(comparison: Comparison) -> list[str]:
     """The paired difference behind each question."""
-    errors = {variant_of(method.runs[0]): [*method.errors.values()] for method in comparison.methods}
+    errors = {variant_of(method.runs[0]): [*method.values.values()] for method in comparison.methods}
     lines = ["| question | difference | points (95%) |", "|---|---|---|"]
     for question, pairs in QUESTIONS.items():
         for ours, base in pairs:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from isda.classification.settings import Settings
 from isda.engine.comparing import Watcher, compare
-from isda.engine.folder.reading import RunRecord
+from isda.engine.folder.reading import RunRecord, read_run
 from isda.report.method_summary import MethodSummary
+from isda.train import image_task
 
 __all__ = ["COLUMNS", "RESULTS", "Study", "keep", "mean_of", "result_row", "write_rows"]
 
@@ -49,7 +50,16 @@ class Study:
 
     def errors(self, settings: Settings, methods: Sequence[str], seeds: Sequence[int], out: str) -> dict[str, float]:
         """Mean error of each method, after training what is not yet there."""
-        made = compare(settings, methods, seeds, self.runs / out, jobs=self.jobs, data_root=self.root, watcher=_Lines())
+        made = compare(
+            settings,
+            methods,
+            seeds,
+            self.runs / out,
+            task_of=image_task,
+            jobs=self.jobs,
+            data_root=self.root,
+            watcher=_Lines(),
+        )
         by_method: dict[str, list[float]] = {method: [] for method in methods}
         for run, method in zip(made, [*methods] * len(seeds), strict=True):
             by_method[method].append(_error_of(run))
@@ -57,7 +67,9 @@ class Study:
 
 
 def _error_of(folder: Path) -> float:
-    return float(json.loads((folder / "result.json").read_text(encoding="utf-8"))["error"])
+    value = read_run(folder).value
+    assert value is not None
+    return value
 
 
 def mean_of(method: MethodSummary, key: str) -> str:

@@ -20,12 +20,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from isda.train.trainer import Trainer
 from torch import Tensor
 
 from isda import ISDALoss
 from isda.classification.batches import Batch
-from isda.train import Processes, Settings, load_data, resolve
+from isda.classification.job import ClassificationJob
+from isda.engine import Place
+from isda.train import Classification, Processes, Settings, load_data, resolve
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = "resnet-20"
@@ -69,17 +70,19 @@ def measure(data: str, root: Path | None, steps: int | None) -> dict[str, object
     settings = Settings(data=data, network=NETWORK, method="isda", channels_last=True)
     loaded = load_data(settings, root)
     config = resolve(settings, loaded)
-    trainer = Trainer(config, loaded, Processes(0, 1, torch.device("cpu")))
-    classifier = trainer.network.classifier
+    place = Place(Processes(0, 1, torch.device("cpu")), Path("unused"))
+    job = Classification().start(config, loaded, place)
+    assert isinstance(job, ClassificationJob)
+    classifier = job.network.classifier
     seen: list[Tensor] = []
     classifier.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
     size = (len(config.classes), classifier.in_features)
     criteria = {"jensen": ISDALoss(*size), "tilted": ISDALoss(*size, bound="tilted"), "cross-entropy": None}
     times: dict[str, list[float]] = {name: [] for name in ("data", "step", *CRITERIA)}
-    batches = timed_batches(trainer.batches.epoch(0), times["data"])
+    batches = timed_batches(job.batches(0), times["data"])
     for step, batch in enumerate(itertools.islice(batches, steps)):
         seen.clear()
-        times["step"].append(timed(partial(trainer.step, batch, step)))
+        times["step"].append(timed(partial(job.step, batch, step)))
         for name, criterion in criteria.items():
             times[name].append(criterion_alone(criterion, seen[0], classifier.weight.detach(), batch.targets))
     median = {name: statistics.median(values[3:]) for name, values in times.items()}

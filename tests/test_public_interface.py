@@ -79,7 +79,7 @@ PUBLIC = {
         "kl_divergence",
         "linear_ramp_up",
         "mean_squared_error",
-        "teacher_decay",
+        "averaging_decay",
     ],
 }
 

@@ -3,7 +3,8 @@
 import pytest
 
 from isda import networks
-from isda.classification.recipes import CIFAR_RECIPES, SCALES, Recipe, recipe_for
+from isda.classification.recipes import CIFAR_RECIPES, recipe_for
+from isda.engine import SCALES, Recipe
 
 # network: epochs, batch size, weight decay, momentum, initial learning rate, factor, epochs at which it falls.
 PAPER = {
@@ -46,6 +47,11 @@ def test_the_papers_cifar_results_average_ten_epochs_with_full_covariance(networ
         ("densenet-265", 1),
         ("resnext-50-32x4d", 7.5),
         ("resnext-101-32x8d", 7.5),
+        ("timm:densenet121", 1),
+        ("timm:resnet101", 5),
+        ("timm:resnet101.a1_in1k", 5),
+        ("timm:resnet50", 7.5),
+        ("timm:resnetv2_101", 7.5),
     ],
 )
 def test_imagenet_networks_follow_the_paragraph_below_the_table(network, strength):

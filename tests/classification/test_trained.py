@@ -119,5 +119,5 @@ def test_damaged_weights_are_named(finished_run, tmp_path, damage):
 def test_missing_weights_are_named(finished_run, tmp_path):
     weights = copy_of(finished_run, tmp_path) / "model.safetensors"
     weights.unlink()
-    with pytest.raises(OSError, match=r"model\.safetensors"):
+    with pytest.raises(ValueError, match=r"model\.safetensors does not hold the weights of fast-cnn: No such file"):
         load_trained(weights.parent)

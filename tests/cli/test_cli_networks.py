@@ -28,9 +28,16 @@ def test_networks_writes_nothing_but_json_to_a_dash(capsys):
     assert records["wide-resnet-28-10"]["additional_cifar100_absolute_paper"] == 42.46e6
 
 
+def test_the_folder_of_a_file_is_made(tmp_path, capsys):
+    main(["networks", "--json", str(tmp_path / "missing" / "networks.json")])
+    assert json.loads((tmp_path / "missing" / "networks.json").read_text())
+    assert "resnet-110" in capsys.readouterr().out
+
+
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(SystemExit, match=r"^isda: .*No such file or directory"):
-        main(["networks", "--json", str(tmp_path / "missing" / "networks.json")])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"^isda: .*networks\.json could not be written"):
+        main(["networks", "--json", str(tmp_path / "file" / "networks.json")])
 
 
 def test_a_misspelt_command_suggests_the_right_one():

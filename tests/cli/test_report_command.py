@@ -1,10 +1,20 @@
 """`isda report`: the table in the terminal, the page, and the JSON."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import tyro
-from isda.report.command import report
+
+from isda.cli.report import report
+from run_folders import write_comparison, write_run, write_strangers_run
+
+
+@pytest.fixture(scope="module")
+def runs_folder(tmp_path_factory):
+    """Three methods on four seeds, one run unfinished."""
+    return write_comparison(tmp_path_factory.mktemp("report") / "runs")
 
 
 def run(*arguments):
@@ -14,7 +24,7 @@ def run(*arguments):
 def test_it_prints_the_table_and_writes_the_page(runs_folder, tmp_path, capsys):
     run(runs_folder, "--out", tmp_path / "new" / "page.html", "--title", "A <title>")
     printed = capsys.readouterr().out
-    assert "−0.73 ± 0.25" in printed
+    assert "−0.73 ± 0.33" in printed
     assert str(tmp_path / "new" / "page.html") in printed
     assert "<h1>A &lt;title&gt;</h1>" in (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
 
@@ -51,3 +61,25 @@ def test_a_folder_without_runs_is_one_clear_sentence(tmp_path):
     with pytest.raises(ValueError, match=r"no run in .*: a run folder holds config"):
         run(tmp_path, "--out", tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+def test_runs_of_a_task_that_is_nowhere_installed_are_reported_and_no_task_is_imported(tmp_path):
+    # The name could be imported, and would end the process.
+    (tmp_path / "strangers_task.py").write_text("raise SystemExit('imported')")
+    for method, miou in {"pixel-cross-entropy": 0.71, "soft": 0.73}.items():
+        write_strangers_run(tmp_path / "runs" / method, method, 0, miou, task="strangers_task:Segmentation")
+    write_run(tmp_path / "runs" / "known")
+    told = "import sys; from isda.cli import main; main(sys.argv[1:]); print('\\n'.join(sys.modules), file=sys.stderr)"
+    words = ["report", "runs", "--json", "-"]
+    ended = subprocess.run(
+        [sys.executable, "-c", told, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    known, strangers = json.loads(ended.stdout)
+    assert (known["task"], strangers["task"]) == ("classification", "strangers_task:Segmentation")
+    assert strangers["methods"][1]["difference_mean"] == pytest.approx(0.02)
+    assert "Mean IoU" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    tasks = ("strangers_task", "isda.classification", "isda.semi_supervised", "isda.networks", "isda.data")
+    imported = ended.stderr.split()
+    assert "isda.report.page" in imported
+    assert not [name for name in imported if name.startswith(tasks)]

@@ -44,7 +44,9 @@ def test_every_method_trains_with_all_its_terms(name, tmp_path):
 
 def test_the_weights_of_the_run_are_those_of_the_teacher(tmp_path):
     """They are loaded by `isda evaluate`, which must measure what the run reported."""
-    isda("train", "--method", "mean-teacher:decay=0.9", *SEMI_WORDS, "--checkpoint-steps", 18, "--out", tmp_path)
+    isda(
+        "train", "--method", "mean-teacher:teacher_decay=0.9", *SEMI_WORDS, "--checkpoint-steps", 18, "--out", tmp_path
+    )
     out, _, code = isda("evaluate", tmp_path, "--json", "-")
     assert code is None
     measured, last = json.loads(out), metrics_of(tmp_path)[-1]
@@ -66,12 +68,27 @@ def test_a_run_is_taken_up_with_its_own_settings(tmp_path):
 
 
 def test_methods_are_compared_over_equally_many_steps_and_seeds(tmp_path):
-    methods = ["supervised", "vat", "vat+isda:bound=tilted"]
+    methods = ["supervised", "vat+isda:bound=tilted"]
     _, _, code = isda("compare", "--methods", *methods, "--seeds", 2, *SEMI_WORDS, "--epochs", 2, "--out", tmp_path)
     assert code is None
     folders = [tmp_path / run_folder_name(method, seed) for method in methods for seed in (0, 1)]
-    assert [metrics_of(folder)[-1]["step"] for folder in folders] == [12] * 6
+    assert [metrics_of(folder)[-1]["step"] for folder in folders] == [12] * 4
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("option", ["--unlabelled", "--labelled-per-batch", "--held-out-labels"])
+def test_supervised_methods_have_no_options_for_unlabelled_images(option, tmp_path):
+    _, complaint, code = isda("train", "--method", "isda", "--labels", 50, option, 5, "--out", tmp_path / "run")
+    assert code == 2
+    assert f"Unrecognized options: {option}, 5" in complaint
+    assert not (tmp_path / "run").exists()
+
+
+def test_methods_that_would_be_judged_by_different_images_are_not_compared(tmp_path):
+    words = ["--methods", "cross-entropy", "vat", "--seeds", 1, "--labels", 40, "--held-out-labels", 0.25]
+    _, _, code = isda("compare", *words, "--out", tmp_path / "runs")
+    assert code == "isda: held_out_labels is not a setting of method cross-entropy"
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -85,8 +102,14 @@ def test_methods_are_compared_over_equally_many_steps_and_seeds(tmp_path):
         (["--method", "vat", "--labels", 1200, "--held-out", 97], "labels must be from 1 to 1199 for method vat"),
         (["--method", "vat", "--labels", 97, "--unlabelled", 1201], "unlabelled must be from 1 to 1200"),
         (["--method", "vat", "--labels", 97, "--unlabelled", 0], "unlabelled must be from 1 to 1200"),
-        (["--method", "isda", "--labels", 50, "--unlabelled", 100], "unlabelled is for the semi-supervised methods"),
-        (["--method", "isda", "--labelled-per-batch", 10], "labelled_per_batch is for the semi-supervised methods"),
+        (
+            ["--method", "vat", "--labels", 50, "--held-out-labels", 1],
+            "held_out_labels must be a share from 0 to below",
+        ),
+        (
+            ["--method", "vat", "--labels", 50, "--held-out-labels", 0.99],
+            "held_out_labels must hold out some of labels",
+        ),
     ],
 )
 def test_mistakes_end_in_one_sentence_before_anything_is_written(words, message, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from isda.networks import Network
-from isda.train import Processes, Saving, Settings, join_processes, load_data, resolve, train
+from isda.train import Classification, Processes, Saving, Settings, join_processes, load_data, resolve, train
 
 STEPS = 20
 
@@ -37,7 +37,9 @@ def run(folder: Path, processes: Processes, method: str = "isda-tilted:lambda_0=
     )
     data = load_data(settings)
     config = replace(resolve(settings, data), average_last=1)
-    return train(config, data, folder, processes=processes, saving=Saving(steps=5), network=plain_network())
+    return train(
+        config, data, folder, processes=processes, saving=Saving(steps=5), task=Classification(plain_network())
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """config.json: what is written is what is read, and a damaged file is named with what is wrong with it."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -38,9 +38,9 @@ def test_what_is_written_is_read_back_equal(case, tmp_path):
 
 def test_the_file_is_a_flat_object_with_the_number_of_steps(tmp_path):
     stored = json.loads(written(tmp_path, {}).read_text())
-    assert stored["format"] == 1
+    assert stored["format"] == 2
     assert stored["steps_per_epoch"] == 5
-    assert {field.name for field in fields(Config)} | {"steps_per_epoch"} == set(stored)
+    assert {field.name for field in fields(Config)} | {"of_method"} == set(stored)
 
 
 def test_a_setting_of_a_later_version_is_passed_over(tmp_path):
@@ -57,7 +57,7 @@ def test_steps_are_counted_in_full_batches():
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4, 5, 6, 7, 8]), (3, [3, 6, 7, 8]), (100, [7, 8])])
 def test_the_error_is_measured_every_so_often_and_in_all_epochs_that_are_averaged(every, expected):
     # A window of 2 of 8 epochs.
-    config = Config(**asdict(small_config(epochs=8, evaluate_every=every)) | {"average_last": 2})
+    config = replace(small_config(epochs=8, evaluate_every=every), average_last=2)
     assert [epoch for epoch in range(1, 9) if config.evaluates(epoch)] == expected
 
 
@@ -71,10 +71,11 @@ def test_differences_name_the_setting_and_both_values():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: len(text) // 2], "config.json is not valid JSON"),
-        (lambda text: "", "config.json is not valid JSON"),
-        (lambda text: "[]", "config.json must be a run's configuration of format 1"),
-        (lambda text: text.replace('"format": 1', '"format": 2'), "must be a run's configuration of format 1"),
+        (lambda text: text[: len(text) // 2], "config.json is not JSON"),
+        (lambda text: "", "config.json is not JSON"),
+        (lambda text: "[]", "config.json must hold a JSON object, got list"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "must be a run's configuration of format 2"),
+        (lambda text: text.replace('"unit"', '"unti"'), "describes its figures in a way that is not known here"),
         (lambda text: text.replace('"seed"', '"sead"').replace('"lr":', '"rl":'), "config.json lacks seed, lr"),
     ],
 )
@@ -88,5 +89,5 @@ def test_a_damaged_file_is_named_with_its_damage(damage, message, tmp_path):
 def test_bytes_that_are_no_text_are_damage_too(tmp_path):
     path = tmp_path / "config.json"
     path.write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
         Config.read(path)

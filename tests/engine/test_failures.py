@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from isda import networks
 from isda.cli import main
 from isda.engine.watching.hooks import Hook
-from isda.train import NonFiniteLoss, Saving, Settings, Stopped, load_data, resolve, train
+from isda.train import Classification, NonFiniteLoss, Saving, Settings, Stopped, load_data, resolve, train
 
 SETTINGS = Settings(labels=60, batch_size=20, width=0.25, epochs=4, method="isda")
 
@@ -117,6 +117,8 @@ class TestDamagedCheckpoints:
         (checkpoint / "rest.pt").write_bytes(content := pickle.dumps(Evil(), protocol=2))
         manifest = json.loads((checkpoint / "manifest.json").read_text())
         manifest["files"]["rest.pt"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        del manifest["sha256"]
+        manifest["sha256"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
         (checkpoint / "manifest.json").write_text(json.dumps(manifest))
         with pytest.warns(UserWarning, match="damaged"):
             train(*run, tmp_path)
@@ -135,7 +137,7 @@ class TestNonFiniteLoss:
 
         network = networks.create(config.network, num_classes=10, **config.network_options)
         with pytest.raises(NonFiniteLoss, match=r"in step 8; .*the checkpoint of step 6 is kept"):
-            train(config, data, tmp_path, saving=Saving(steps=3), hooks=[Poison()], network=network)
+            train(config, data, tmp_path, saving=Saving(steps=3), hooks=[Poison()], task=Classification(network))
         assert newest(tmp_path).name == "step-000000006"
         assert all(t.isfinite().all() for t in load_file(newest(tmp_path) / "model.safetensors").values())
         assert not (tmp_path / "result.json").exists()
@@ -184,7 +186,7 @@ class TestNoSpaceLeft:
         assert not (folder / "result.json").exists()
 
     def test_what_was_there_before_still_is_and_the_run_goes_on_later(self, run, whole, tmp_path, monkeypatch):
-        from isda.train import checkpoint
+        from isda.engine.folder import checkpoint
 
         interrupted(run, tmp_path, step=5)
         before = newest(tmp_path)
@@ -246,4 +248,4 @@ class TestWhoseFolder:
         interrupted(run, tmp_path, step=3)
         other = networks.create(config.network, num_classes=10, in_channels=1, width=0.5)
         with pytest.raises(ValueError, match="does not fit this run"):
-            train(config, data, tmp_path, network=other)
+            train(config, data, tmp_path, task=Classification(other))

@@ -138,7 +138,7 @@ def test_a_hook_is_found_by_its_name(modules):
         ("diaries", "hook must be written package.module:Class, got 'diaries'"),
         ("diarees:Diary", "hook 'diarees:Diary' could not be loaded: No module named 'diarees'"),
         ("diaries:Dairy", "hook 'diaries:Dairy' could not be loaded: module 'diaries' has no attribute 'Dairy'"),
-        ("diaries:Pen", "hook 'diaries:Pen' must be a subclass of isda.train.Hook, got Pen"),
+        ("diaries:Pen", "hook 'diaries:Pen' must be a subclass of isda.engine.Hook, got Pen"),
     ],
 )
 def test_what_is_no_hook_is_refused(name, message, modules):

@@ -37,14 +37,14 @@ def plain(stream):
 @pytest.mark.parametrize(
     ("without", "line"),
     [
-        ((), "epoch 3/8, train loss 1.2346, strength 0.250, error 12.35%, 6.5 s"),
-        (("strength",), "epoch 3/8, train loss 1.2346, error 12.35%, 6.5 s"),
+        ((), "epoch 3/8, train loss 1.2346, strength 0.250, test error 12.35%, 6.5 s"),
+        (("strength",), "epoch 3/8, train loss 1.2346, test error 12.35%, 6.5 s"),
         (("strength", "test/error"), "epoch 3/8, train loss 1.2346, 6.5 s"),
     ],
 )
 def test_an_epoch_is_one_line_of_what_there_is(without, line):
     metrics = {name: value for name, value in METRICS.items() if name not in without}
-    assert describe_epoch(metrics, 8) == line
+    assert describe_epoch(metrics, small_config(epochs=8)) == line
 
 
 def test_the_bar_is_for_terminals():
@@ -57,7 +57,9 @@ def test_lines_name_the_run_its_scale_and_each_epoch(tmp_path, capsys):
     first, *epochs = capsys.readouterr().out.splitlines()
     assert first == f"isda on digits, fast-cnn, 100 images, 2 epochs (custom scale), seed 4 in {tmp_path}"
     assert [line.split(",")[0] for line in epochs] == ["epoch 1/2", "epoch 2/2"]
-    assert all(re.search(r"train loss \d+\.\d{4}, strength 0\.\d{3}, error \d+\.\d\d%, \d+\.\d s$", e) for e in epochs)
+    assert all(
+        re.search(r"train loss \d+\.\d{4}, strength 0\.\d{3}, test error \d+\.\d\d%, \d+\.\d s$", e) for e in epochs
+    )
 
 
 def test_lines_say_where_a_run_is_taken_up(tmp_path, capsys):
@@ -120,7 +122,7 @@ def test_a_comparison_tells_a_pipe_about_each_run(finished_run, capsys):
         watcher.run_finished(finished_run, None)
         watcher.run_finished(finished_run, "the disk is full")
     lines = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(rf"run 1/2: {finished_run} error \d+\.\d\d%", lines[0])
+    assert re.fullmatch(rf"run 1/2: {finished_run} test error \d+\.\d\d%", lines[0])
     assert lines[1] == f"run 2/2: {finished_run} failed: the disk is full"
 
 

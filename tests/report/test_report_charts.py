@@ -104,6 +104,17 @@ def test_steep_first_epochs_leave_the_chart_and_it_knows():
     assert not _chart([(epoch, epoch / 2) for epoch in range(1, 21)]).cut
 
 
+def test_where_higher_is_better_the_first_epochs_may_leave_the_chart_at_the_bottom():
+    rising = [(epoch, 0.05 if epoch == 1 else 0.7 + epoch / 1000) for epoch in range(1, 21)]
+    assert _chart(rising, rising=True).cut
+    assert not _chart(rising).cut
+    path = re.search(r'class="mean" d="M([^"]*)"', _chart(rising, rising=True).draw("x", 360, 260))[1]
+    heights = [float(pair.split(",")[1]) for pair in path.split("L")]
+    # The first value lies below the axis at 226, and the others use what is above it.
+    assert heights[0] > 226 > heights[3]
+    assert heights[3] - heights[-1] > 0.8 * (226 - 26)
+
+
 @pytest.mark.parametrize("value", [0.0, 5.0, -3.0])
 def test_values_that_are_all_the_same_can_be_drawn(value):
     text = _chart([(1, value), (2, value)]).draw("x", 360, 260)

@@ -48,6 +48,11 @@ class Page(HTMLParser):
         return [attributes for tag, attributes in self.elements if tag == name]
 
 
+def looks(text: str) -> set[tuple[str, str]]:
+    """The colour of each label's mean curves, wherever they are drawn."""
+    return set(re.findall(r'<g class="c(\d) m\d"><path class="mean" [^>]*data-label="([\w-]+)"', text))
+
+
 @pytest.fixture
 def written(tmp_path):
     """Write the page of a folder of runs and return its text."""
@@ -104,15 +109,17 @@ def test_every_part_is_there(written, runs_folder):
     for words in (
         "3 methods compared on cifar10",
         "12 runs, 11 of them finished",
-        "isda has 0.73 points lower test error than cross-entropy (95% interval 0.47 to 0.98, 4 paired seeds).",
-        "−0.73 ± 0.25",
+        "isda has 0.73 points lower test error than cross-entropy (97.5% interval 0.39 to 1.06, 4 paired seeds).",
+        "−0.73 ± 0.33",
+        "Differences in test error to cross-entropy on the same seed, in percentage points.",
+        "(95% for all 2 intervals together, 97.5% each)",
         "Unfinished , and in no mean or difference: isda-tilted seed 3 (epoch 12 of 20).",
         "Test error over the epochs",
         "Training loss over the epochs",
         "Strength λ of ISDA over the epochs",
-        "Negative log-likelihood",
-        "Calibration error, %",
-        "Top-5 error, %",
+        "Test negative log-likelihood",
+        "Test calibration error, %",
+        "Test top-5 error, %",
         "method_options.bound",
         "What all runs share",
         "airplane, automobile, bird, cat, … (10 in all)",
@@ -153,11 +160,11 @@ def test_the_markup_says_what_things_are(written, runs_folder):
 
 def test_every_seed_has_a_thin_line_and_every_method_a_bold_one(written, runs_folder):
     text = written(runs_folder)
-    error = re.search(r'<svg [^>]*id="c1-error".*?</svg>', text, re.DOTALL)[0]
+    error = re.search(r'<svg [^>]*id="c1-headline".*?</svg>', text, re.DOTALL)[0]
     assert error.count('class="seed"') == 12
     assert error.count('class="mean"') == 3
     assert error.count('class="stopped"') == 1
-    strength = re.search(r'<svg [^>]*id="c1-strength".*?</svg>', text, re.DOTALL)[0]
+    strength = re.search(r'<svg [^>]*id="c1-curve2".*?</svg>', text, re.DOTALL)[0]
     assert strength.count('class="seed"') == 8
     forest = re.search(r'<svg [^>]*id="c1-forest".*?</svg>', text, re.DOTALL)[0]
     assert forest.count('class="dot"') == 7
@@ -175,9 +182,27 @@ def test_data_sets_and_networks_have_sections_of_their_own(written, make_run, tm
 def test_cross_entropy_has_the_same_look_in_every_section(written, make_run, tmp_path):
     make_run(tmp_path / "runs" / "a", "isda", data="cifar10")
     make_run(tmp_path / "runs" / "b", "cross-entropy", data="svhn")
-    text = written(tmp_path / "runs")
-    drawn = re.findall(r'<g class="c(\d) m\d"><path class="mean" [^>]*data-label="([\w-]+)"', text)
-    assert set(drawn) == {("0", "cross-entropy"), ("1", "isda")}
+    assert looks(written(tmp_path / "runs")) == {("0", "cross-entropy"), ("1", "isda")}
+
+
+def test_baselines_of_different_tasks_have_the_same_look(written, make_run, tmp_path):
+    for method in ("isda", "cross-entropy"):
+        make_run(tmp_path / "runs" / method, method)
+    for method in ("isda", "supervised", "vat"):
+        make_run(tmp_path / "runs" / "semi" / method, method, unlabelled=100)
+    assert looks(written(tmp_path / "runs")) == {
+        ("0", "cross-entropy"),
+        ("0", "supervised"),
+        ("1", "isda"),
+        ("2", "vat"),
+    }
+
+
+def test_a_baseline_that_meets_another_one_does_not_share_its_look(written, make_run, tmp_path):
+    for data, methods in {"cifar10": ("cross-entropy", "supervised"), "svhn": ("supervised", "isda")}.items():
+        for method in methods:
+            make_run(tmp_path / "runs" / data / method, method, data=data)
+    assert looks(written(tmp_path / "runs")) == {("0", "cross-entropy"), ("1", "supervised"), ("2", "isda")}
 
 
 def test_run_folders_and_the_command_are_named_from_where_the_page_is(written, make_run, tmp_path):
@@ -211,7 +236,7 @@ def test_a_page_is_replaced_as_a_whole_or_not_at_all(written, runs_folder, tmp_p
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("isda.report.page.os.replace", fail)
+    monkeypatch.setattr("isda.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         written(runs_folder, title="new")
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8") == before

@@ -6,11 +6,14 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from isda.engine import Figure
 from isda.engine.folder.reading import find_runs
 from isda.report.html_tables import results
 from isda.report.summary import labels, summarise
 from isda.report.table import table
 from isda.report.wording import caption, findings
+from semi_runs import WRITTEN, semi_config
+from small_runs import small_config
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def test_errors_are_averaged_over_seeds_and_differences_over_common_seeds(runs):
     (comparison,) = summarise(found)
     assert [method.label for method in comparison.methods] == ["cross-entropy", "isda"]
     ours = comparison.methods[1]
-    assert ours.error.mean == pytest.approx(28.875)
+    assert ours.value.mean == pytest.approx(28.875)
     assert ours.differences == {0: -1.0, 1: -0.5, 2: -1.5}
     low, high = stats.ttest_rel([30.0, 32.0, 33.5], [31.0, 32.5, 35.0]).confidence_interval(0.95)
     assert ours.difference.mean - ours.difference.half_width == pytest.approx(low)
@@ -43,14 +46,14 @@ def test_errors_are_averaged_over_seeds_and_differences_over_common_seeds(runs):
 def test_unfinished_runs_are_listed_and_not_averaged(runs):
     (comparison,) = summarise(runs({"cross-entropy": {0: 10.0, 1: 20.0}, "isda": {0: 9.0, 1: None}}))
     ours = comparison.methods[1]
-    assert ours.errors == {0: 9.0}
+    assert ours.values == {0: 9.0}
     assert [(run.seed, run.epoch) for run in ours.unfinished] == [(1, 5)]
     assert ours.difference == (-1.0, None)
 
 
 def test_a_method_without_a_finished_run_has_neither_mean_nor_difference(runs):
     (comparison,) = summarise(runs({"cross-entropy": {0: 10.0}, "isda": {0: None}}))
-    assert comparison.methods[1].error is None
+    assert comparison.methods[1].value is None
     assert comparison.methods[1].difference is None
     assert findings(comparison) == []
 
@@ -68,6 +71,8 @@ def test_without_cross_entropy_the_first_method_is_the_baseline(runs):
         {"scale": "paper"},
         {"lr": 0.2},
         {"network_options": {"width": 1}},
+        {"evaluated_on": "held-out"},
+        {"a_setting_of_another_version": 1},
     ],
 )
 def test_runs_that_were_trained_differently_are_not_compared(make_run, tmp_path, change):
@@ -78,17 +83,55 @@ def test_runs_that_were_trained_differently_are_not_compared(make_run, tmp_path,
     assert comparisons[0].title != comparisons[1].title
 
 
-def test_unknown_settings_and_missing_ones_do_not_part_runs(make_run, tmp_path):
-    make_run(tmp_path / "a", "cross-entropy", machine="a")
-    make_run(tmp_path / "b", "isda", machine="b")
-    assert len(summarise(find_runs([tmp_path]))) == 1
+def test_runs_with_no_more_settings_than_every_run_has_are_compared(make_run, tmp_path):
     for name, method in (("c", "cross-entropy"), ("d", "isda")):
-        folder = make_run(tmp_path / "bare" / name, method)
+        folder = make_run(tmp_path / name, method)
         config = json.loads((folder / "config.json").read_text())
-        kept = ("format", "data", "network", "method", "seed", "scale", "epochs")
-        (folder / "config.json").write_text(json.dumps({key: config[key] for key in kept}))
-    (comparison,) = summarise(find_runs([tmp_path / "bare"]))
+        required = ("task", "data", "network", "method", "seed", "scale", "epochs", "steps_per_epoch", "figures")
+        (folder / "config.json").write_text(json.dumps({key: config[key] for key in ("format", *required)}))
+    (comparison,) = summarise(find_runs([tmp_path]))
     assert (comparison.average_last, comparison.evaluated_on) == (1, "test")
+    assert comparison.baseline.label == "cross-entropy"
+
+
+@pytest.mark.parametrize(
+    ("resolved", "methods"),
+    [
+        (small_config, ["cross-entropy", "isda", "isda-tilted", "isda:covariance=diagonal,decay=0.9"]),
+        (semi_config, [*WRITTEN.values()]),
+    ],
+)
+def test_all_methods_of_a_task_are_compared_when_asked_for_alike(tmp_path, resolved, methods):
+    # By default each semi-supervised method has its own share of labelled images.
+    own = {"labelled_per_batch": None} if resolved is semi_config else {}
+    for index, method in enumerate(methods):
+        (tmp_path / str(index)).mkdir()
+        (tmp_path / str(index) / "config.json").write_text(resolved(method=method, seed=index, **own).as_json())
+    (comparison,) = summarise(find_runs([tmp_path]))
+    assert [run.seed for run in comparison.runs] == [*range(len(methods))]
+    assert len(comparison.methods) == len(methods)
+
+
+def test_settings_that_are_the_method_s_own_name_it_where_they_differ(make_run, tmp_path):
+    for index, (method, per_batch) in enumerate([("supervised", 64), ("vat", 32), ("vat", 8), ("vat+isda", 8)]):
+        for seed in (0, 1):
+            folder = tmp_path / f"{index}-{seed}"
+            make_run(folder, method, seed, error=30.0 - index + seed, unlabelled=100, labelled_per_batch=per_batch)
+    (comparison,) = summarise(find_runs([tmp_path]))
+    names = ["supervised", "vat labelled_per_batch=32", "vat labelled_per_batch=8", "vat+isda"]
+    assert [method.label for method in comparison.methods] == names
+    # ISDA's part is taken to vat with the same settings.
+    assert [one.from_isda and one.from_isda.mean for one in comparison.methods] == [None, None, None, -1.0]
+
+
+@pytest.mark.parametrize("named", [None, 3, [["lr"]], ["no_such_setting"]])
+def test_settings_of_the_method_that_are_not_named_are_none(make_run, tmp_path, named):
+    for method in ("cross-entropy", "isda"):
+        folder = make_run(tmp_path / method, method)
+        config = json.loads((folder / "config.json").read_text()) | {"of_method": named}
+        (folder / "config.json").write_text(json.dumps(config))
+    (comparison,) = summarise(find_runs([tmp_path]))
+    assert [method.label for method in comparison.methods] == ["cross-entropy", "isda"]
 
 
 def test_titles_name_what_tells_comparisons_of_the_same_network_apart(make_run, tmp_path):
@@ -97,6 +140,14 @@ def test_titles_name_what_tells_comparisons_of_the_same_network_apart(make_run, 
     make_run(tmp_path / "c", data="svhn")
     titles = [comparison.title for comparison in summarise(find_runs([tmp_path]))]
     assert titles == ["cifar10 with resnet-20, lr=0.1", "cifar10 with resnet-20, lr=0.2", "svhn with resnet-20"]
+
+
+def test_titles_leave_out_what_a_run_s_task_does_not_have(make_run, tmp_path):
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", unlabelled=100)
+    one, other = (comparison.title for comparison in summarise(find_runs([tmp_path])))
+    assert one == "cifar10 with resnet-20, task=classification"
+    assert other.startswith("cifar10 with resnet-20, task=semi-supervised, unlabelled=100, ")
 
 
 def test_two_finished_runs_of_one_seed_are_refused(make_run, tmp_path):
@@ -110,7 +161,7 @@ def test_a_killed_run_may_have_been_started_again_elsewhere(make_run, tmp_path):
     make_run(tmp_path / "a", "isda", 4, stop=3)
     make_run(tmp_path / "b", "isda", 4)
     (comparison,) = summarise(find_runs([tmp_path]))
-    assert list(comparison.methods[0].errors) == [4]
+    assert list(comparison.methods[0].values) == [4]
 
 
 def test_no_runs_are_refused():
@@ -141,7 +192,7 @@ def test_the_caption_says_everything_a_reader_needs(runs):
         "mean of the last 2 of 20 epochs",
         "mean ± standard deviation over seeds 0 to 2",
         "method − cross-entropy on the same seeds",
-        "Student's 95% interval",
+        "in percentage points, mean ± half of Student's interval (95%); negative is better",
         "Scale small: a shortened recipe",
     ):
         assert words in text
@@ -152,6 +203,13 @@ def test_held_out_errors_and_a_single_epoch_are_called_so(runs):
     assert caption(comparison) == (
         "Held-out error in percent, at epoch 20; seed 3. Scale custom: not the paper's number of epochs."
     )
+
+
+def test_a_figure_of_the_last_epoch_is_not_called_a_mean_over_epochs(runs):
+    loss = Figure(name="error", metric="train/loss", title="training loss", unit="nats", averaged=False)
+    (comparison,) = summarise(runs({"cross-entropy": {0: 1.0}, "isda": {0: 0.5}}, figures=(loss,)))
+    assert caption(comparison).startswith("Training loss in nats, at epoch 20; seed 0. Difference: ")
+    assert "on the same seeds, in nats, mean" in caption(comparison)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +232,32 @@ def test_one_seed_is_a_finding_without_an_interval(runs):
     (comparison,) = summarise(runs({"cross-entropy": {0: 10.0}, "isda": {0: 9.0}}))
     (sentence,) = findings(comparison)
     assert "by −1.00 points of test error; an interval needs at least 2 seeds" in sentence
+
+
+def test_with_more_methods_each_interval_is_wider_so_that_all_hold_together(runs):
+    base = {0: 30.0, 1: 31.5, 2: 30.7, 3: 32.2}
+    ours = {"a": {0: 29.0, 1: 30.9, 2: 30.1, 3: 31.0}, "b": {0: 29.9, 1: 31.6, 2: 30.0, 3: 32.0}, "c": {0: 1.0}}
+    (comparison,) = summarise(runs({"cross-entropy": base} | ours))
+    # Bonferroni: three intervals with an error of 5% / 3 each, also while one method has too few seeds for its own.
+    assert comparison.level == pytest.approx(1 - 0.05 / 3)
+    for method in comparison.methods[1:3]:
+        values = list(ours[method.label].values())
+        low, high = stats.ttest_rel(values, list(base.values())).confidence_interval(1 - 0.05 / 3)
+        assert method.difference.mean - method.difference.half_width == pytest.approx(low)
+        assert method.difference.mean + method.difference.half_width == pytest.approx(high)
+    assert "half of Student's interval (95% for all 3 intervals together, 98.33% each)" in caption(comparison)
+    assert "(98.33% interval" in findings(comparison)[0]
+    assert {one["difference_level"] for one in comparison.as_json()["methods"]} == {comparison.level}
+
+
+def test_an_interval_that_only_one_comparison_would_allow_is_not_a_finding(runs):
+    # t = 5.2 on three seeds: beyond the quantile 4.30 of one interval, within the 6.21 of two.
+    base = {0: 30.0, 1: 31.0, 2: 32.0}
+    clear = {0: 29.0, 1: 30.5, 2: 31.0}
+    (alone,) = summarise(runs({"cross-entropy": base, "isda": clear}))
+    assert "isda has 0.83 points lower test error" in findings(alone)[0]
+    (both,) = summarise(runs({"isda-tilted": base}))
+    assert "isda and cross-entropy cannot be told apart" in findings(both)[0]
 
 
 def test_json_holds_what_the_table_shows(runs):
@@ -218,7 +302,11 @@ def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
     assert comparison.baseline.label == "supervised"
     assert by_label["vat+isda"].difference.mean == -12.0
     assert by_label["vat+isda"].from_isda.mean == -1.5
-    assert by_label["vat+isda"].from_isda.half_width == pytest.approx(12.7062 * 0.5, rel=1e-4)
+    # Four intervals: three methods' differences to the first, and ISDA's part in vat+isda.
+    assert comparison.intervals == 4
+    sure = stats.t.ppf(1 - 0.05 / 4 / 2, df=1)
+    assert by_label["vat"].difference == pytest.approx((-10.5, sure * 0.5))
+    assert by_label["vat+isda"].from_isda == pytest.approx((-1.5, sure * 0.5))
     assert by_label["mean-teacher+isda"].from_isda is None
     assert by_label["vat"].from_isda is None
     assert comparison.tells_isda_apart
@@ -226,7 +314,7 @@ def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
     console.print(table(comparison))
     text = " ".join(console.export_text().split())
     assert "from ISDA, points" in text
-    assert "−1.50 ± 6.35" in text
+    assert f"−1.50 ± {sure * 0.5:.2f}" in text
     assert "From ISDA: likewise, the method − the same one without +isda." in caption(comparison)
     record = next(one for one in comparison.as_json()["methods"] if one["label"] == "vat+isda")
     assert record["from_isda_mean"] == -1.5
@@ -236,15 +324,16 @@ def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
 def test_isda_s_part_has_no_column_where_the_baseline_is_the_method_without_it(runs):
     (comparison,) = summarise(runs({"vat": {0: 30.0, 1: 33.0}, "vat+isda": {0: 28.0, 1: 32.0}}))
     assert comparison.methods[1].from_isda == comparison.methods[1].difference
+    assert comparison.intervals == 1
     assert not comparison.tells_isda_apart
     assert "From ISDA" not in caption(comparison)
 
 
 def test_isda_s_part_is_not_taken_to_a_method_with_other_options(runs, tmp_path, make_run):
-    found = runs({"supervised": {0: 9.0}, "vat": {0: 8.0}, "vat+isda": {0: 7.0}})
-    alone = next(run for run in found if run.method == "vat")
-    alone.config["method_options"] = {"epsilon": 1.0}
-    (comparison,) = summarise(found)
+    runs({"supervised": {0: 9.0}, "vat+isda": {0: 7.0}})
+    make_run(tmp_path / "runs" / "vat" / "seed-0", "vat", method_options={"epsilon": 1.0}, error=8.0)
+    (comparison,) = summarise(find_runs([tmp_path / "runs"]))
+    assert [method.label for method in comparison.methods] == ["supervised", "vat", "vat+isda"]
     assert all(method.from_isda is None for method in comparison.methods)
 
 

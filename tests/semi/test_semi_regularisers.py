@@ -10,7 +10,7 @@ import torch
 from semi_helpers import CLASSES, SAMPLES, normal, student, unlabelled
 from torch import nn
 
-from isda.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch
+from isda.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch, averaging_decay
 
 
 def softmax(logits):
@@ -121,7 +121,7 @@ def test_mean_teacher_is_the_distance_to_the_teachers_prediction_of_the_second_v
 
 def test_the_teacher_is_the_average_that_the_formula_says():
     network = student()
-    regulariser = MeanTeacher(network, decay=0.9, ramp_up_decay=0.7, ramp_up_steps=6)
+    regulariser = MeanTeacher(network, teacher_decay=0.9, ramp_up_teacher_decay=0.7, ramp_up_steps=6)
     expected = [parameter.detach().clone() for parameter in network.parameters()]
     for step in range(30):
         with torch.no_grad():
@@ -251,8 +251,11 @@ def test_a_missing_view_is_named(regulariser, name):
     [
         (lambda: TemporalEnsembling(0, 3), "samples and num_classes must be positive, got 0 and 3"),
         (lambda: TemporalEnsembling(3, 3, alpha=1.0), r"alpha must lie in \[0, 1\), got 1.0"),
-        (lambda: MeanTeacher(student(), decay=1.0), r"decay must lie in \[0, 1\), got 1.0"),
-        (lambda: MeanTeacher(student(), ramp_up_decay=-0.1), r"ramp_up_decay must lie in \[0, 1\), got -0.1"),
+        (lambda: MeanTeacher(student(), teacher_decay=1.0), r"^teacher_decay must lie in \[0, 1\), got 1.0"),
+        (
+            lambda: MeanTeacher(student(), ramp_up_teacher_decay=-0.1),
+            r"ramp_up_teacher_decay must lie in \[0, 1\), got -0.1",
+        ),
         (
             lambda: MeanTeacher(student(), distance="mes"),
             "distance must be one of mse, kl, got 'mes'; did you mean 'mse'",

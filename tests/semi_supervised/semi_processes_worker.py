@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
-from many_processes_worker import plain_network
 
-from isda.train import Processes, Saving, Settings, join_processes, load_data, resolve, train
+from isda.train import (
+    Processes,
+    Saving,
+    SemiSettings,
+    SemiSupervisedClassification,
+    join_processes,
+    load_data,
+    resolve,
+    train,
+)
+from many_processes import plain_network
 
 STEPS = 10
 # Without input noise, which every process draws for itself. The parts of 33 and 9 images differ by one.
 METHODS = {
-    "mean-teacher": "mean-teacher+isda:input_noise=0,decay=0.9",
+    "mean-teacher": "mean-teacher+isda:input_noise=0,decay=0.9,teacher_decay=0.8",
     "temporal-ensembling": "temporal-ensembling+isda:input_noise=0,bound=tilted",
     "pi-model": "pi-model:input_noise=0,mean_over=batch",
 }
 
 
-def run(folder: Path, processes: Processes) -> Any:
+def run(folder: Path, processes: Processes) -> None:
     """Ten steps of every method, in two epochs."""
     for name, method in METHODS.items():
-        settings = Settings(
+        settings = SemiSettings(
             labels=60,
             unlabelled=110,
             batch_size=33,
@@ -35,7 +43,14 @@ def run(folder: Path, processes: Processes) -> Any:
         )
         data = load_data(settings)
         saving = Saving(steps=4 if name == "temporal-ensembling" else 5)
-        train(resolve(settings, data), data, folder / name, processes=processes, saving=saving, network=plain_network())
+        train(
+            resolve(settings, data),
+            data,
+            folder / name,
+            task=SemiSupervisedClassification(plain_network()),
+            processes=processes,
+            saving=saving,
+        )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,21 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from isda.train.trainer import Trainer
 from PIL import Image
 
-from isda.classification.split import split_data
 from isda.data import load, normalise_per_image
-from isda.semi_supervised.normalisation import WHITENING_FILE, Whiten, whitening_for
-from isda.train import Saving, Settings, load_data, load_trained, resolve, train
+from isda.engine import Place
+from isda.semi_supervised.normalisation import WHITENING_FILE, Whiten, normaliser_for, whitening_for
+from isda.semi_supervised.split import split_data
+from isda.train import (
+    Saving,
+    SemiSettings,
+    SemiSupervisedClassification,
+    load_data,
+    load_trained,
+    resolve,
+    train,
+)
 from small_runs import ALONE, isda
 
 WORDS = ["--method", "pi-model", "--labels", 40, "--unlabelled", 120, "--batch-size", 40, "--width", 0.1, "--epochs", 2]
@@ -86,9 +94,14 @@ def test_prediction_needs_the_run_folder_alone(run, tmp_path):
 
 def zca_run(root, **changes):
     changes = {"data": "cifar10", "method": "pi-model", "labels": 40, "unlabelled": 120, "batch_size": 40} | changes
-    settings = Settings(width=0.1, epochs=2, **changes)
+    settings = SemiSettings(width=0.1, epochs=2, **changes)
     data = load_data(settings, root)
     return resolve(settings, data), data
+
+
+def zca_job(run, root, folder):
+    """The run, before its first step."""
+    return SemiSupervisedClassification().start(*run, Place(ALONE, folder, root))
 
 
 def test_training_images_are_whitened_with_the_covariance_of_all_of_them(root, tmp_path):
@@ -97,23 +110,22 @@ def test_training_images_are_whitened_with_the_covariance_of_all_of_them(root, t
     pixels = data.x_train.flatten(1).double() / 255
     variances, directions = torch.linalg.eigh(pixels.T.cov(correction=0))
     matrix = directions / (variances + 1e-5).sqrt() @ directions.T
-    trainer = Trainer(config, data, ALONE, whiten=whiten)
-    pool = trainer.batches.pool
-    expected = ((pixels[pool] - pixels.mean(0)) @ matrix).float()
-    torch.testing.assert_close(trainer.batches.images.flatten(1), expected, rtol=1e-3, atol=1e-3)
+    job = zca_job((config, data), root, tmp_path)
+    expected = ((pixels[job.source.pool] - pixels.mean(0)) @ matrix).float()
+    torch.testing.assert_close(job.source.images.flatten(1), expected, rtol=1e-3, atol=1e-3)
     everything = whiten(data.x_train).flatten(1).T.cov(correction=0)
     torch.testing.assert_close(everything, torch.eye(192), rtol=0, atol=0.02)
-    torch.testing.assert_close(trainer.evaluation.images, whiten(data.x_test))
+    torch.testing.assert_close(job.evaluation.images, whiten(data.x_test))
 
 
 def test_held_out_images_are_judged_whitened(root, tmp_path):
     config, data = zca_run(root, held_out=60)
     whiten = whitening_for(config, data, tmp_path, ALONE, root)
-    trainer = Trainer(config, data, ALONE, whiten=whiten)
-    assert len(trainer.evaluation.images) == len(trainer.evaluation.labels) == 60
-    split = split_data(config, data)
-    torch.testing.assert_close(trainer.evaluation.images, whiten(data.x_train[split.evaluation]))
-    assert torch.equal(trainer.evaluation.labels, data.y_train[split.evaluation])
+    judged = zca_job((config, data), root, tmp_path).evaluation
+    assert len(judged.images) == len(judged.labels) == len(judged.indices) == 60
+    held = split_data(config, data).evaluation.indices
+    torch.testing.assert_close(judged.images, whiten(data.x_train[held]))
+    assert torch.equal(judged.labels, data.y_train[held])
 
 
 def test_the_whitening_is_fitted_once_and_kept_under_the_data_root(root, tmp_path, monkeypatch):
@@ -155,7 +167,7 @@ def test_a_damaged_whitening_is_named(root, tmp_path, damage):
         load_trained(folder)
 
 
-def test_a_run_that_whitens_cannot_be_made_without_its_whitening(root):
-    config, data = zca_run(root)
+def test_whitened_images_need_a_whitening(root):
+    config, _ = zca_run(root)
     with pytest.raises(ValueError, match="whiten must be given for normalisation='zca'"):
-        Trainer(config, data, ALONE)
+        normaliser_for(config)

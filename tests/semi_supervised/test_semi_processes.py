@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from semi_processes_worker import METHODS, run
-from test_many_processes import torchrun
 
 from isda.train import Processes
+from many_processes import torchrun
 
 WORKER = Path(__file__).with_name("semi_processes_worker.py")
 

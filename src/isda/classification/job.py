@@ -35,6 +35,7 @@ class ImageJob(Trainer):
     """
 
     config: Config
+    network: Network
 
     def __init__(
         self, config: Config, network: Network, method: Method, place: Place, evaluation: Evaluation, pipeline: Compose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,6 +51,10 @@ class Classification(Task):
 
     def resolve(self, settings: Settings, data: DataSet) -> Config:
         """See `isda.classification.resolving`."""
+        # Settings of a task that has further ones: ignored, they would promise what a run does not do.
+        foreign = settings.asked().keys() - {f.name for f in fields(self.settings_type)}
+        if foreign:
+            raise ValueError(f"{min(foreign)} is not a setting of method {settings.method or 'isda'}")
         return resolve(settings, data)
 
     def start(self, config: Config, data: DataSet, place: Place) -> Job:

@@ -7,14 +7,14 @@ import tyro
 __all__ = ["completion"]
 
 
-def completion(shell: tyro.conf.Positional[Literal["bash", "zsh", "tcsh"]]) -> None:
+def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
     """Print a script that makes the shell complete commands and options.
 
     ``isda completion bash > ~/.local/share/bash-completion/completions/isda``, or for zsh
     ``isda completion zsh > ~/.zfunc/_isda`` with that folder in $fpath.
 
     Args:
-        shell: bash, zsh or tcsh.
+        shell: bash or zsh.
     """
     from isda.cli.main import COMMANDS, command
     from isda.cli.options import REGISTRY

@@ -11,11 +11,9 @@ from isda.engine.folder.config import read_json_object
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.registry import find_task, task_for_method
 from isda.engine.task import Task
+from isda.train import IMAGE_TASKS
 
-__all__ = ["IMAGE_TASKS", "Asked", "asked_task"]
-
-IMAGE_TASKS = ("classification", "semi-supervised")
-"""The tasks of ``isda train``; the method decides which, unless ``--task`` names another."""
+__all__ = ["Asked", "asked_task"]
 
 
 class Asked(NamedTuple):

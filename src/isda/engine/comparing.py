@@ -23,6 +23,7 @@ import torch
 
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.run_folder import RunFolder
+from isda.engine.grammar import canonical
 from isda.engine.interruptions import Stopped, remember_signals
 from isda.engine.loop import train
 from isda.engine.processes import join_processes
@@ -71,10 +72,10 @@ def run_folder_name(method: str, seed: int) -> Path:
     """Where a comparison puts a run, relative to its own folder.
 
     Example:
-        >>> run_folder_name("isda:lambda_0=2,decay=0.99", 3).as_posix()
+        >>> run_folder_name("isda:lambda_0=2.0,decay=0.99", 3).as_posix()
         'isda-lambda_0=2-decay=0.99/seed-3'
     """
-    return Path(re.sub(r"[^\w.=+-]+", "-", method)) / f"seed-{seed}"
+    return Path(re.sub(r"[^\w.=+-]+", "-", canonical(method))) / f"seed-{seed}"
 
 
 def compare(

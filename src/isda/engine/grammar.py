@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from isda.choices import check_choice
 
-__all__ = ["option_types", "read_options", "split_method", "write_method"]
+__all__ = ["canonical", "option_types", "read_options", "split_method", "write_method"]
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
 
@@ -86,6 +86,25 @@ def write_method(name: str, options: Mapping[str, Any]) -> str:
         'isda:lambda_0=1,decay=0.99'
     """
     return ":".join(filter(None, [name, ",".join(f"{key}={_text(value)}" for key, value in options.items())]))
+
+
+def canonical(text: str) -> str:
+    """A method as a user wrote it, with its numbers in one way of writing.
+
+    Example:
+        >>> canonical("isda:lambda_0=1.0,covariance=diagonal,decay=9e-1")
+        'isda:lambda_0=1,covariance=diagonal,decay=0.9'
+    """
+    name, words = split_method(text)
+    pairs = (word.partition("=") for word in filter(None, words.split(",")))
+    return ":".join(filter(None, [name, ",".join(f"{key}{sign}{_number(value)}" for key, sign, value in pairs)]))
+
+
+def _number(text: str) -> str:
+    try:
+        return _text(float(text))
+    except ValueError:
+        return text
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,8 @@ the very numbers of one that was never interrupted.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from isda.engine.folder.checkpoint import Checkpoint
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import results
+from isda.engine.folder.lock import FolderInUse, locked
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.interruptions import NonFiniteLoss, stop_on_signals
 from isda.engine.processes import Processes
@@ -65,15 +67,34 @@ def train(
         run.check_resumable(config)
         return run.read_result()
     place = Place(processes, folder, data_root)
-    job = (task or find_task(config.task)).start(
-        config, data, place if workers is None else replace(place, workers=workers)
-    )
-    return _run(job, run, saving, hooks if processes.first else ())
+    with _alone_in(folder, processes):
+        if RunFolder(folder).finished:  # by whoever had the folder before
+            return run.read_result()
+        job = (task or find_task(config.task)).start(
+            config, data, place if workers is None else replace(place, workers=workers)
+        )
+        return _run(job, run, saving, hooks if processes.first else ())
+
+
+@contextmanager
+def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
+    """The first process holds the folder for all; if it cannot, all of them raise."""
+    with ExitStack() as held:
+        problem: Exception | None = None
+        if processes.first:
+            try:
+                held.enter_context(locked(folder))
+            except (FolderInUse, OSError) as error:
+                problem = error
+        (failed,) = processes.any(problem is not None)
+        if failed:
+            raise problem or FolderInUse(f"{folder} could not be held by the first process")
+        yield
 
 
 def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dict[str, Any]:
     config, processes = job.config, job.processes
-    step = _begin(run, job)
+    step, lines = _begin(run, job)
     saver = Saver(run, job, saving)
     try:
         for hook in hooks:
@@ -90,13 +111,15 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
                         metrics = job.finish_epoch(step // config.steps_per_epoch, step)
                         metrics["seconds"] = round(time.monotonic() - started, 3)
                         started = time.monotonic()
+                        lines.append(metrics)
                         if processes.first:
                             run.append_metrics(metrics)
                         for hook in hooks:
                             hook.epoch(metrics)
-                    saver.after_step(step, stop.requested)
-        result = _result(config, run)
+                    saver.after_step(step, lines, stop.requested)
+        result = _result(config, lines)
         if processes.first:
+            run.write_metrics(lines)
             run.finish(result, job.weights())
         processes.wait()
         for hook in hooks:
@@ -109,25 +132,26 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
             hook.close()
 
 
-def _begin(run: RunFolder, job: Job) -> int:
-    """Open the run folder, restore the newest intact checkpoint, and return how many steps are done."""
+def _begin(run: RunFolder, job: Job) -> tuple[int, list[dict[str, Any]]]:
+    """Open the folder and restore the newest intact checkpoint: how many steps are done, and the epochs' figures."""
     processes = job.processes
     if processes.first:
         run.begin(job.config, processes)
         run.checkpoints.tidy()
         job.keep(run.path)
     processes.wait()
-    checkpoint, complaints = run.checkpoints.load_latest()
-    step = 0
+    checkpoint, complaints = run.checkpoints.load_latest(job.config.identity)
+    step, lines = 0, list[dict[str, Any]]()
     if checkpoint is not None:
-        step = _restore(job, checkpoint)
+        step, lines = _restore(job, checkpoint), checkpoint.metrics
     processes.wait()
     if processes.first:
         for complaint in complaints:
             run.complain(complaint)
         run.checkpoints.discard_after(step)
-        run.rewind_metrics(step)
-    return step
+        # Whatever happened to the file meanwhile: these are the epochs that the weights have seen.
+        run.write_metrics(lines)
+    return step, lines
 
 
 def _restore(job: Job, checkpoint: Checkpoint) -> int:
@@ -138,11 +162,8 @@ def _restore(job: Job, checkpoint: Checkpoint) -> int:
     return checkpoint.step
 
 
-def _result(config: RunConfig, run: RunFolder) -> dict[str, Any]:
+def _result(config: RunConfig, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures that tables report, and what they are of."""
-    metrics = run.read_metrics()
-    if len(metrics) != config.epochs:
-        raise ValueError(f"{run.metrics_file} holds {len(metrics)} of {config.epochs} epochs; it was changed meanwhile")
     return results(config.figures, metrics, config.average_last) | {
         "epochs": config.epochs,
         "average_last": config.average_last,

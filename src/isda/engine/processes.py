@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +16,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ["Processes", "join_processes"]
+
+# Seconds between two looks whether the process that started this one is still there.
+LOOK_EVERY = 1.0
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,20 @@ def join_processes(device: str = "auto") -> Iterator[Processes]:
         yield Processes(0, 1, chosen)
         return
     dist.init_process_group(_backend(chosen))
+    threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         yield Processes(dist.get_rank(), world, chosen)
         # Without it a process that leaves early can take the others down after all work is done.
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def _stop_with_parent(parent: int) -> None:
+    """When torchrun has gone without a word, ask this process to save and stop, as a signal would."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _device(name: str, local_rank: int) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from isda.engine.folder.checkpoint import Checkpoint
 from isda.engine.folder.run_folder import RunFolder
@@ -40,25 +41,31 @@ class Saver:
         self.run, self.job, self.saving = run, job, saving
         self.last = time.monotonic()
 
-    def after_step(self, step: int, stop: str | None) -> None:
-        """Save if it is time; raise Stopped if a signal came and there are steps left."""
+    def after_step(self, step: int, metrics: list[dict[str, Any]], stop: str | None) -> None:
+        """Save if it is time; raise Stopped if a signal came and there are steps left.
+
+        Args:
+            step: how many are done.
+            metrics: the figures of the epochs until then.
+            stop: the name of the signal, if one came.
+        """
         processes, total = self.job.processes, self.job.config.total_steps
         due, stopping = self._elapsed(), stop is not None
         if processes.world > 1:
             due, stopping = processes.any(due, stopping) if step % AGREE_EVERY == 0 or step == total else (False, False)
         counted = self.saving.steps is not None and step % self.saving.steps == 0
         if due or stopping or counted:
-            self.save(step)
+            self.save(step, metrics)
         if stopping and step < total:
             name = stop or "SIGTERM"
             raise Stopped(f"stopped by {stop or 'a signal'} after step {step} of {total}, which is saved", name)
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, metrics: list[dict[str, Any]]) -> None:
         """Write a checkpoint: the first process does, and the others wait for it."""
         self.job.check()
         state = self.job.state()
         if self.job.processes.first:
-            self.run.checkpoints.save(Checkpoint(step, state))
+            self.run.checkpoints.save(Checkpoint(step, state, metrics, self.job.config.identity))
         self.job.processes.wait()
         self.last = time.monotonic()
 

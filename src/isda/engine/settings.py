@@ -50,8 +50,9 @@ class RunSettings:
 
     def asked(self) -> dict[str, Any]:
         """What the user has said, without what was left out."""
+        left_out = type(self)()
         said = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in said.items() if value is not None and value is not False and value != {}}
+        return {name: value for name, value in said.items() if value != getattr(left_out, name)}
 
     def shortened(self, recipe: Recipe) -> Recipe:
         """The recipe at the scale, or in the number of epochs, that is asked for."""

@@ -16,7 +16,7 @@ __all__ = ["Chart", "frame", "tick_text"]
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 26, 34
 EARLY = 0.15
-"""The share of epochs at the beginning that may leave the chart at the top: there the curves fall steeply."""
+"""The share of epochs at the beginning that may leave the chart: there the curves fall, or rise, steeply."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Chart:
     styles: Mapping[str, int]
     epochs: int
     logarithmic: bool = False
+    rising: bool = False
+    """Whether first epochs may leave the chart at the bottom instead of the top."""
 
     @property
     def values(self) -> list[float]:
@@ -38,8 +40,9 @@ class Chart:
 
     @property
     def cut(self) -> bool:
-        """Whether some of the first epochs lie above the chart."""
-        return max(self.values) > self._range()[1]
+        """Whether some of the first epochs lie outside the chart."""
+        low, high = self._range()
+        return min(self.values) < low or max(self.values) > high
 
     def _range(self) -> tuple[float, float]:
         values = self.values
@@ -52,7 +55,8 @@ class Chart:
             for epoch, value in line.points
             if epoch > max(1.0, EARLY * self.epochs)
         ]
-        low, high = min(values), max(later or values)
+        settled = later or values
+        low, high = (min(settled), max(values)) if self.rising else (min(values), max(settled))
         # Values that are all the same still need an axis of some length.
         margin = 0.05 * (high - low) or 0.1 * abs(high) or 0.1
         # An axis that nearly reaches zero had better show it.

@@ -12,7 +12,7 @@ from isda.report.forest import draw_forest
 from isda.report.markup import Markup, join, tag
 from isda.report.method_styles import swatch
 from isda.report.summary import Comparison
-from isda.report.wording import interval_text, number
+from isda.report.wording import capitalised, in_units, interval_text, number
 
 __all__ = ["curve_figures", "difference_figure"]
 
@@ -27,9 +27,10 @@ def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: s
     if not any(method.difference for method in comparison.methods):
         told = "No two methods have finished the same seed, so there is no paired difference to show."
         return tag("p", told, class_="note")
+    figure = comparison.figure
     told = (
-        f"Differences in {comparison.figure.heading} to {comparison.baseline.label} on the same seed. Small dots are "
-        f"seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
+        f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
+        f"Small dots are seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
         f"Scale {comparison.scale}."
     )
     return _figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
@@ -49,8 +50,8 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     """The headline figure over the whole column, below it side by side the task's other curves; above them the key."""
     parts: list[str] = [_key(comparison, styles)]
     figure = comparison.figure
-    headline = Curve(metric=figure.metric, title=figure.title[:1].upper() + figure.title[1:], unit=figure.unit)
-    main = _chart(comparison, styles, headline)
+    headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
+    main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
     if main is not None:
         parts.append(_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
     small = {
@@ -83,15 +84,23 @@ def _figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
     )
 
 
-def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve) -> Chart | None:
+def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, rising: bool = False) -> Chart | None:
     drawn = curves(comparison, curve.metric)
     if not drawn:
         return None
     last = "; ".join(f"{one.label} ends at {number(one.mean[-1][1], 3)}" for one in drawn if one.mean)
     values = [value for one in drawn for line in one.lines for _, value in line.points]
     logarithmic = curve.logarithmic and min(values) > 0 and max(values) / min(values) > DECADES
-    title = f"{curve.title} over the epochs"
-    return Chart(title, f"Means over seeds: {last}.", curve.unit, drawn, styles, comparison.epochs, logarithmic)
+    return Chart(
+        title=f"{curve.title} over the epochs",
+        description=f"Means over seeds: {last}.",
+        unit=curve.unit,
+        curves=drawn,
+        styles=styles,
+        epochs=comparison.epochs,
+        logarithmic=logarithmic,
+        rising=rising,
+    )
 
 
 def _told(chart: Chart, comparison: Comparison) -> str:
@@ -99,7 +108,7 @@ def _told(chart: Chart, comparison: Comparison) -> str:
     if chart.logarithmic:
         words.append("Logarithmic axis.")
     elif chart.cut:
-        words.append("Some of the first epochs lie above the axis.")
+        words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
     if any(not line.finished for drawn in chart.curves for line in drawn.lines):
         words.append("Open circles end unfinished runs.")
     return " ".join([*words, f"Scale {comparison.scale}."])

@@ -10,7 +10,7 @@ from isda.report.markup import Markup, tag
 from isda.report.method_styles import classes, marker
 from isda.report.method_summary import MethodSummary
 from isda.report.summary import Comparison
-from isda.report.wording import difference_text, number
+from isda.report.wording import difference_text, in_units, number
 
 __all__ = ["draw_forest"]
 
@@ -31,15 +31,16 @@ def draw_forest(comparison: Comparison, styles: Mapping[str, int], name: str, wi
         parts.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=base))
         parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
     parts.append(tag("line", class_="zero", x1=zero, x2=zero, y1=TOP, y2=base))
-    parts += [_row(method, styles[method.label], across, TOP + ROW * index) for index, method in enumerate(rows)]
-    title = comparison.figure.title
+    title, digits = comparison.figure.title, comparison.figure.digits
+    for index, method in enumerate(rows):
+        parts.append(_row(method, styles[method.label], across, TOP + ROW * index, digits))
     parts.append(tag("text", f"← lower {title}", class_="unit", x=SIDE, y=base + 40))
     parts.append(tag("text", f"higher {title} →", class_="unit end", x=width - SIDE, y=base + 40))
-    spoken = "; ".join(f"{method.label} {difference_text(method.difference)}" for method in rows)
+    spoken = "; ".join(f"{method.label} {difference_text(method.difference, digits)}" for method in rows)
     return frame(
         name,
         f"Paired differences to {comparison.baseline.label}",
-        f"Differences in {comparison.figure.heading}: {spoken}.",
+        f"Differences in {title}{in_units(comparison.figure)}: {spoken}.",
         width,
         base + BOTTOM,
         parts,
@@ -59,8 +60,8 @@ def _axis(rows: list[MethodSummary], width: int) -> Axis:
     return Axis(low - margin, high + margin, SIDE, width - SIDE)
 
 
-def _row(method: MethodSummary, style: int, across: Axis, top: float) -> Markup:
-    text = difference_text(method.difference)
+def _row(method: MethodSummary, style: int, across: Axis, top: float, digits: int) -> Markup:
+    text = difference_text(method.difference, digits)
     room = int((across.end - across.start) / CHARACTER) - len(text) - 2
     label = method.label if len(method.label) <= room else f"{method.label[: room - 1]}…"
     middle, dots = top + 33, top + 47
@@ -69,7 +70,7 @@ def _row(method: MethodSummary, style: int, across: Axis, top: float) -> Markup:
         tag("text", text, class_="value end", x=across.end, y=top + 18),
     ]
     for seed, value in method.differences.items():
-        told = tag("title", f"seed {seed}: {number(value, sign=True)}")
+        told = tag("title", f"seed {seed}: {number(value, digits, sign=True)}")
         parts.append(tag("circle", told, class_="dot", cx=f"{across(value):.1f}", cy=dots, r=3.5))
     if method.difference is not None:
         mean, half_width = method.difference

@@ -15,7 +15,7 @@ from isda.report.method_summary import MethodSummary
 from isda.report.settings import differing, flatten, shared, value_text, values_text
 from isda.report.statistics import Interval, mean_std
 from isda.report.summary import Comparison
-from isda.report.wording import caption, count_text, difference_text, number, plus_minus
+from isda.report.wording import capitalised, caption, count_text, difference_text, number, plus_minus
 
 __all__ = [
     "differing_settings",
@@ -35,7 +35,7 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     paired = any(method.difference for method in comparison.methods)
     figure = comparison.figure
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
-    head = [_column("Method"), _column(_capitalised(figure.heading), numeric=True)]
+    head = [_column("Method"), _column(capitalised(figure.heading), numeric=True)]
     if paired:
         head.append(_column(f"Difference{unit}", numeric=True))
     if comparison.tells_isda_apart:
@@ -48,9 +48,9 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
             _number(plus_minus(*method.value, figure.digits) if method.value else "unfinished"),
         ]
         if paired:
-            cells.append(_difference(method.difference))
+            cells.append(_difference(method.difference, figure.digits))
         if comparison.tells_isda_apart:
-            cells.append(_difference(method.from_isda))
+            cells.append(_difference(method.from_isda, figure.digits))
         rows.append([*cells, _number(count_text(method))])
     shown = [one for method in comparison.methods for one in (method.difference, method.from_isda)]
     if any(difference is not None and difference.excludes_zero for difference in shown):
@@ -58,9 +58,9 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     return _table(f"Results on {comparison.title}", told, head, rows)
 
 
-def _difference(difference: Interval | None) -> Markup:
+def _difference(difference: Interval | None, digits: int) -> Markup:
     clear = difference is not None and difference.excludes_zero
-    return _number(difference_text(difference) or "–", clear=clear)
+    return _number(difference_text(difference, digits) or "–", clear=clear)
 
 
 def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:
@@ -73,7 +73,7 @@ def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup
     }
     if not keys:
         return None
-    head = [_column("Method"), *(_column(_capitalised(heading), numeric=True) for heading, _ in keys.values())]
+    head = [_column("Method"), *(_column(capitalised(heading), numeric=True) for heading, _ in keys.values())]
     rows = [
         [_method(method.label, styles), *(_number(_metric(method, key, digits)) for key, (_, digits) in keys.items())]
         for method in comparison.methods
@@ -150,7 +150,7 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
         _column("Method"),
         _column("Seed", numeric=True),
         _column("State"),
-        _column(_capitalised(comparison.figure.heading), numeric=True),
+        _column(capitalised(comparison.figure.heading), numeric=True),
     ]
     rows = []
     for method in comparison.methods:
@@ -194,10 +194,6 @@ def _method(label: str, styles: Mapping[str, int]) -> Markup:
 
 def _name(text: str) -> Markup:
     return tag("th", tag("code", text), scope="row")
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _number(text: str, *, clear: bool = False) -> Markup:

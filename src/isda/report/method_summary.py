@@ -1,14 +1,15 @@
-"""One method in a comparison: its figures over seeds, its difference to the baseline, and ISDA's part in it."""
+"""One method in a comparison: its figure over seeds, its difference to the baseline, and ISDA's part in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from isda.engine.folder.reading import RunRecord
 from isda.report.statistics import Interval, MeanStd, paired_difference
 
-__all__ = ["LEVEL", "MethodSummary", "isda_part", "level_of_each"]
+__all__ = ["LEVEL", "MethodSummary", "interval_count", "isda_part", "level_of_each", "of_method", "own_settings"]
 
 LEVEL = 0.95
 """Of all intervals of a comparison together."""
@@ -28,6 +29,17 @@ def level_of_each(intervals: int) -> float:
     return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
 
 
+def of_method(run: RunRecord) -> list[str]:
+    """The settings, beside the options, that the run's task says are the method's."""
+    named = run.stored.get("of_method")
+    return [key for key in run.stored if isinstance(named, list) and key in named]
+
+
+def own_settings(run: RunRecord) -> dict[str, Any]:
+    """What a method is beside its name: its options, and the settings that are the method's."""
+    return run.method_options | {key: run.stored[key] for key in of_method(run)}
+
+
 @dataclass(frozen=True)
 class MethodSummary:
     """One method in a comparison; `values` of the headline figure and `differences` to the baseline by seed."""
@@ -36,8 +48,8 @@ class MethodSummary:
     runs: tuple[RunRecord, ...]
     values: dict[int, float]
     value: MeanStd | None
-    differences: dict[int, float]
-    difference: Interval | None
+    differences: dict[int, float] = field(default_factory=dict)
+    difference: Interval | None = None
     from_isda: Interval | None = None
     """See `isda_part`."""
 
@@ -46,23 +58,45 @@ class MethodSummary:
         """The runs without a result."""
         return tuple(run for run in self.runs if run.result is None)
 
+    def common_seeds(self, other: MethodSummary) -> list[int]:
+        """The seeds that both have finished."""
+        return [seed for seed in self.values if seed in other.values]
+
+    def difference_to(self, other: MethodSummary, level: float) -> Interval | None:
+        """This method's figure - the other's on common seeds; None without any."""
+        seeds = self.common_seeds(other)
+        if not seeds:
+            return None
+        return paired_difference([self.values[seed] for seed in seeds], [other.values[seed] for seed in seeds], level)
+
 
 def isda_part(method: MethodSummary, methods: Sequence[MethodSummary], level: float) -> Interval | None:
     """The figure with "+isda" - the figure without it, over the seeds that both have finished.
 
-    None where ``methods`` do not hold exactly one like ``method`` without ISDA, with the same options of its own.
+    None where ``methods`` do not hold exactly one like ``method`` without ISDA, with the same settings of its own.
     """
-    name, options = method.runs[0].method, method.runs[0].method_options
+    alone = _without_isda(method, methods)
+    return method.difference_to(alone, level) if alone else None
+
+
+def interval_count(methods: Sequence[MethodSummary]) -> int:
+    """How many intervals a comparison has, finished or not; the first method is the baseline.
+
+    One per further method, and one per part of ISDA that is not such a difference already.
+    """
+    pairs = [(method, _without_isda(method, methods)) for method in methods]
+    parts = [pair for pair in pairs if pair[1] is not None and not any(one is methods[0] for one in pair)]
+    return len(methods) - 1 + len(parts)
+
+
+def _without_isda(method: MethodSummary, methods: Sequence[MethodSummary]) -> MethodSummary | None:
+    name, settings = method.runs[0].method, own_settings(method.runs[0])
     if not name.endswith(SUFFIX):
         return None
     alone = [
         other
         for other in methods
         if other.runs[0].method == name.removesuffix(SUFFIX)
-        and all(options.get(key) == value for key, value in other.runs[0].method_options.items())
+        and all(settings.get(key) == value for key, value in own_settings(other.runs[0]).items())
     ]
-    if len(alone) != 1:
-        return None
-    ours, theirs = method.values, alone[0].values
-    common = [seed for seed in ours if seed in theirs]
-    return paired_difference([ours[s] for s in common], [theirs[s] for s in common], level) if common else None
+    return alone[0] if len(alone) == 1 else None

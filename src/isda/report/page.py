@@ -14,7 +14,7 @@ from isda.files import write_text
 from isda.report.markup import Markup, join, tag
 from isda.report.sections import section
 from isda.report.summary import Comparison, summarise
-from isda.report.wording import scale_text
+from isda.report.wording import counted, scale_text
 
 __all__ = ["render_report", "write_report"]
 
@@ -36,15 +36,12 @@ def write_report(runs: Sequence[RunRecord], path: Path, title: str | None = None
 def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, command: str) -> str:
     """The page as text; `folder` is where it will be, from which it names the run folders."""
     comparisons = summarise(runs)
-    methods = [method for comparison in comparisons for method in comparison.methods]
-    # The sort is stable: it gives the baseline the first style, wherever it appears.
-    labels = dict.fromkeys(m.label for m in sorted(methods, key=lambda method: not method.runs[0].is_baseline))
-    styles = {label: index for index, label in enumerate(labels)}
-    heading = title or _title(comparisons, len(labels))
+    styles = _styles(comparisons)
+    heading = title or _title(comparisons, len(styles))
     # A method that is switched off in a section's key disappears from that section's charts.
     switches = (
         f'section:has([data-method="{style}"]:not(:checked)) .chart .m{style} {{ display: none; }}'
-        for style in styles.values()
+        for style in sorted(set(styles.values()))
     )
     head = tag(
         "head",
@@ -62,6 +59,18 @@ def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, co
         tag("script", Markup(_asset("readout.js"))),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _styles(comparisons: Sequence[Comparison]) -> dict[str, int]:
+    """Each label's look, the same for the whole page; the first is for what is the baseline wherever it appears.
+
+    Several labels may have that one: none of them meets another.
+    """
+    labels = dict.fromkeys(method.label for one in comparisons for method in one.methods)
+    first = {one.baseline.label for one in comparisons if one.baseline.runs[0].is_baseline}
+    first -= {method.label for one in comparisons for method in one.methods[1:]}
+    others = [label for label in labels if label not in first]
+    return dict.fromkeys(first, 0) | {label: index for index, label in enumerate(others, start=1 if first else 0)}
 
 
 def _asset(name: str) -> str:
@@ -86,7 +95,7 @@ def _header(heading: str, comparisons: Sequence[Comparison], count: int) -> Mark
     parts: list[str] = [
         tag("p", "isda report", class_="kicker"),
         tag("h1", heading),
-        tag("p", f"{count} runs, {state}. Scale {'; '.join(scales)}.", class_="lede"),
+        tag("p", f"{counted(count, 'run')}, {state}. Scale {'; '.join(scales)}.", class_="lede"),
     ]
     if len(comparisons) > 1:
         links = (tag("li", tag("a", one.title, href=f"#c{index}")) for index, one in enumerate(comparisons, start=1))
@@ -95,5 +104,5 @@ def _header(heading: str, comparisons: Sequence[Comparison], count: int) -> Mark
 
 
 def _footer(command: str, count: int) -> Markup:
-    told = f" with isda {__version__} from {count} run folders; each section lists its own."
+    told = f" with isda {__version__} from {counted(count, 'run folder')}; each section lists its own."
     return tag("footer", tag("p", join(["Made by ", tag("code", command), told])))

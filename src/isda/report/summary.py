@@ -12,8 +12,8 @@ from typing import Any
 
 from isda.engine.folder.figures import Figure
 from isda.engine.folder.reading import RunRecord
-from isda.report.method_summary import MethodSummary, isda_part, level_of_each
-from isda.report.statistics import mean_std, paired_difference
+from isda.report.method_summary import MethodSummary, interval_count, isda_part, level_of_each, of_method, own_settings
+from isda.report.statistics import mean_std
 
 __all__ = ["Comparison", "labels", "summarise"]
 
@@ -64,9 +64,14 @@ class Comparison:
         return self.runs[0].config.evaluated_on
 
     @property
+    def intervals(self) -> int:
+        """How many intervals there are, or will be when all runs are finished."""
+        return interval_count(self.methods)
+
+    @property
     def level(self) -> float:
         """Of each interval: all of them together hold with probability LEVEL."""
-        return level_of_each(len(self.methods) - 1)
+        return level_of_each(self.intervals)
 
     @property
     def tells_isda_apart(self) -> bool:
@@ -81,9 +86,9 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """The comparison as plain values; differences are method - baseline."""
         first = self.runs[0].stored
-        return {
+        # What the report says comes last: a task's setting of the same name must not take its place.
+        return {key: first[key] for key in _recipe(self.runs[0])} | {
             "title": self.title,
-            **{key: first[key] for key in _recipe(self.runs[0])},
             "baseline": self.baseline.label,
             "methods": [_method_json(method, self.figure.name, self.level) for method in self.methods],
         }
@@ -134,7 +139,7 @@ def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
 
 def _recipe(run: RunRecord) -> list[str]:
     """The settings that must agree for runs to be compared: all but the method's own, and the seed."""
-    own = run.stored.get("of_method") or []
+    own = of_method(run)
     return [key for key in run.stored if key not in APART and key not in own]
 
 
@@ -146,7 +151,7 @@ def _titles(firsts: Sequence[RunRecord]) -> list[str]:
         alike = [other for other in firsts if (other.config.data, other.config.network) == names]
         keys = dict.fromkeys(key for other in alike for key in _recipe(other) if key not in ("figures", "curves"))
         distinct = [key for key in keys if any(other.stored.get(key) != run.stored.get(key) for other in alike)]
-        words = [f"{key}={_plain(run.stored.get(key))}" for key in distinct]
+        words = [f"{key}={_plain(run.stored[key])}" for key in distinct if key in run.stored]
         titles.append(", ".join([f"{names[0]} with {names[1]}", *words]))
     return titles
 
@@ -157,25 +162,28 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
         by_label.setdefault(label, []).append(run)
     # The sort is stable: it only moves the baseline to the front.
     ordered = sorted(by_label, key=lambda label: not by_label[label][0].is_baseline)
-    level = level_of_each(len(ordered) - 1)
-    base = _values(ordered[0], by_label[ordered[0]])
-    summaries = []
-    for label in ordered:
-        values = _values(label, by_label[label])
-        common = [seed for seed in values if seed in base] if label != ordered[0] else []
-        summaries.append(
-            MethodSummary(
-                label=label,
-                runs=tuple(sorted(by_label[label], key=lambda run: run.seed)),
-                values=values,
-                value=mean_std(list(values.values())) if values else None,
-                differences={seed: values[seed] - base[seed] for seed in common},
-                difference=paired_difference([values[s] for s in common], [base[s] for s in common], level)
-                if common
-                else None,
-            )
+    base, *others = summaries = [_alone(label, by_label[label]) for label in ordered]
+    level = level_of_each(interval_count(summaries))
+    compared = [
+        replace(
+            method,
+            differences={seed: method.values[seed] - base.values[seed] for seed in method.common_seeds(base)},
+            difference=method.difference_to(base, level),
         )
-    return tuple(replace(method, from_isda=isda_part(method, summaries, level)) for method in summaries)
+        for method in others
+    ]
+    return tuple(replace(method, from_isda=isda_part(method, summaries, level)) for method in (base, *compared))
+
+
+def _alone(label: str, runs: Sequence[RunRecord]) -> MethodSummary:
+    """A method by itself, before it is compared."""
+    values = _values(label, runs)
+    return MethodSummary(
+        label=label,
+        runs=tuple(sorted(runs, key=lambda run: run.seed)),
+        values=values,
+        value=mean_std(list(values.values())) if values else None,
+    )
 
 
 def _values(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
@@ -193,16 +201,16 @@ def _values(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
 
 
 def labels(runs: Sequence[RunRecord]) -> list[str]:
-    """A short name per run: the method, and those of its options in which runs of the same method differ.
+    """A short name per run: the method, and those of its own settings in which runs of the same method differ.
 
     For example "isda", or "isda decay=0.99" beside runs of isda without decay.
     """
     named = []
     for run in runs:
-        alike = [other.method_options for other in runs if other.method == run.method]
+        alike = [own_settings(other) for other in runs if other.method == run.method]
         keys = dict.fromkeys(key for options in alike for key in options)
         distinct = [key for key in keys if any(other.get(key) != alike[0].get(key) for other in alike)]
-        options = run.method_options
+        options = own_settings(run)
         named.append(" ".join([run.method, *(f"{key}={_plain(options[key])}" for key in distinct if key in options)]))
     return named
 

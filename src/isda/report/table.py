@@ -38,9 +38,9 @@ def table(comparison: Comparison) -> Table:
         value = plus_minus(*method.value, figure.digits) if method.value else ""
         cells = [method.label, count_text(method), value]
         if paired:
-            cells.append(difference_text(method.difference))
+            cells.append(difference_text(method.difference, figure.digits))
         if comparison.tells_isda_apart:
-            cells.append(difference_text(method.from_isda))
+            cells.append(difference_text(method.from_isda, figure.digits))
         if unfinished:
             cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
         drawn.add_row(*map(Text, cells))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isda.engine.folder.figures import Figure
 from isda.report.method_summary import LEVEL, MethodSummary
 from isda.report.statistics import Interval
 from isda.report.summary import Comparison
 
 __all__ = [
+    "capitalised",
     "caption",
     "count_text",
+    "counted",
     "difference_text",
     "findings",
+    "in_units",
     "interval_text",
     "number",
     "plus_minus",
@@ -49,15 +53,41 @@ def plus_minus(mean: float, spread: float | None, digits: int = 2, *, sign: bool
     return text if spread is None else f"{text} ± {number(spread, digits)}"
 
 
+def capitalised(text: str) -> str:
+    """A title where it begins a sentence or a cell; a name such as mIoU stays as it is.
+
+    Example:
+        >>> capitalised("test error"), capitalised("mIoU")
+        ('Test error', 'mIoU')
+    """
+    return text[:1].upper() + text[1:] if text.split(" ")[0].islower() else text
+
+
+def counted(count: int, thing: str) -> str:
+    """So many of a thing.
+
+    Example:
+        >>> counted(1, "run"), counted(3, "run")
+        ('1 run', '3 runs')
+    """
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def count_text(method: MethodSummary) -> str:
     """How many seeds a method has finished, and how many of them are paired where that is fewer."""
     seeds, paired = len(method.values), len(method.differences)
     return f"{seeds} ({paired} paired)" if 0 < paired < seeds else str(seeds)
 
 
-def difference_text(difference: Interval | None) -> str:
+def difference_text(difference: Interval | None, digits: int = 2) -> str:
     """A paired difference; empty where there is nothing to pair."""
-    return plus_minus(difference.mean, difference.half_width, sign=True) if difference else ""
+    return plus_minus(*difference, digits, sign=True) if difference else ""
+
+
+def in_units(figure: Figure) -> str:
+    """What differences are counted in, to follow a word: ", in percentage points"; empty for a bare number."""
+    unit = "percentage points" if figure.unit == "%" else figure.difference_unit
+    return f", in {unit}" if unit else ""
 
 
 def scale_text(scale: str) -> str:
@@ -81,16 +111,16 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def caption(comparison: Comparison) -> str:
     """What a reader must know to read the table: data, epochs, seeds, scale and what each ± means."""
-    last = comparison.average_last
+    figure = comparison.figure
+    last = comparison.average_last if figure.averaged else 1
     epochs = f"at epoch {comparison.epochs}" if last == 1 else f"mean of the last {last} of {comparison.epochs} epochs"
     over = f"mean ± standard deviation over {seeds_text(comparison.seeds)}"
-    figure = comparison.figure
-    what = figure.title[:1].upper() + figure.title[1:] + (" in percent" if figure.unit == "%" else "")
-    words = [f"{what}, {epochs}; {over if len(comparison.seeds) > 1 else seeds_text(comparison.seeds)}."]
+    unit = "percent" if figure.unit == "%" else figure.unit
+    what = f"{figure.title} in {unit}" if unit else figure.title
+    words = [f"{capitalised(what)}, {epochs}; {over if len(comparison.seeds) > 1 else seeds_text(comparison.seeds)}."]
     if any(method.difference for method in comparison.methods):
-        points = ", in percentage points" if figure.unit == "%" else ""
         words.append(
-            f"Difference: method − {comparison.baseline.label} on the same seeds{points}, "
+            f"Difference: method − {comparison.baseline.label} on the same seeds{in_units(figure)}, "
             f"mean ± half of Student's interval ({interval_text(comparison)}); "
             f"{'negative' if figure.lower_is_better else 'positive'} is better."
         )
@@ -102,12 +132,9 @@ def caption(comparison: Comparison) -> str:
 
 def interval_text(comparison: Comparison) -> str:
     """What the intervals promise, corrected for how many there are."""
-    count = len(comparison.methods) - 1
-    return (
-        f"{LEVEL:.0%}"
-        if count < 2
-        else f"{LEVEL:.0%} for all {count} methods together, {_percent(comparison.level)} each"
-    )
+    count = comparison.intervals
+    together = f" for all {count} intervals together, {_percent(comparison.level)} each" if count > 1 else ""
+    return f"{_percent(LEVEL)}{together}"
 
 
 def findings(comparison: Comparison) -> list[str]:
@@ -124,23 +151,24 @@ def findings(comparison: Comparison) -> list[str]:
 def _finding(method: MethodSummary, difference: Interval, comparison: Comparison) -> str:
     mean, half_width = difference
     base, figure = comparison.baseline.label, comparison.figure
+    digits = figure.digits
     what = f"{figure.difference_unit} of {figure.title}" if figure.difference_unit else figure.title
     if half_width is None:
         return (
-            f"On one seed, {method.label} differs from {base} by {number(mean, sign=True)} {what}; "
+            f"On one seed, {method.label} differs from {base} by {number(mean, digits, sign=True)} {what}; "
             "an interval needs at least 2 seeds."
         )
     paired = f"{len(method.differences)} paired seeds"
     if not difference.excludes_zero:
         return (
-            f"{method.label} and {base} cannot be told apart: {plus_minus(mean, half_width, sign=True)} {what} "
+            f"{method.label} and {base} cannot be told apart: {difference_text(difference, digits)} {what} "
             f"({_percent(comparison.level)} interval, {paired})."
         )
     low, high = abs(mean) - half_width, abs(mean) + half_width
-    by = f"{number(abs(mean))} {figure.difference_unit}".strip()
+    by = f"{number(abs(mean), digits)} {figure.difference_unit}".strip()
     return (
         f"{method.label} has {by} {'lower' if mean < 0 else 'higher'} {figure.title} than {base} "
-        f"({_percent(comparison.level)} interval {number(low)} to {number(high)}, {paired})."
+        f"({_percent(comparison.level)} interval {number(low, digits)} to {number(high, digits)}, {paired})."
     )
 
 

@@ -76,8 +76,7 @@ def create_method(config: SemiConfig, network: Network) -> SemiMethod:
         options["consistency_weight"] = options.pop("eta_1")
         options |= isda.criterion_settings(network, config.total_steps)
     total_steps = options.pop("total_steps", config.total_steps)
-    if "eta_2" in options:
-        options["regulariser_weight"] = RampedWeight(options.pop("eta_2"), steps=ramp_up_steps)
+    options["regulariser_weight"] = RampedWeight(options.pop("eta_2", 0.0), steps=ramp_up_steps)
     objective = create(
         config.method,
         network,

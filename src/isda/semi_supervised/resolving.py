@@ -104,8 +104,11 @@ def _images(settings: Settings, name: str, total: int) -> tuple[int, int, int]:
         raise ValueError(f"held_out_labels must be a share from 0 to below 1, got {share}")
     if share and settings.held_out:
         raise ValueError("held_out and held_out_labels must not be given together: a run is judged by one of them")
+    held = round(settings.labels * share)
+    if share and not 0 < held < settings.labels:
+        raise ValueError(f"held_out_labels must hold out some of labels={settings.labels} and not all, got {share}")
     rest = left - settings.labels
     unlabelled = rest if settings.unlabelled is None else settings.unlabelled
     if not 0 < unlabelled <= rest:
         raise ValueError(f"unlabelled must be from 1 to {rest}, the images left without a label, got {unlabelled}")
-    return settings.labels, unlabelled, round(settings.labels * share)
+    return settings.labels, unlabelled, held

@@ -40,7 +40,10 @@ class SemiSupervisedClassification(Classification):
 
     def resolve(self, settings: ClassificationSettings, data: DataSet) -> SemiConfig:
         """See `isda.semi_supervised.resolving`."""
-        assert isinstance(settings, Settings)
+        if not isinstance(settings, Settings):
+            raise ValueError(
+                f"settings must be isda.train.SemiSettings for method {settings.method}, got {type(settings).__name__}"
+            )
         return resolve(settings, data)
 
     def start(self, config: Config, data: DataSet, place: Place) -> Job:

@@ -7,7 +7,7 @@ from isda.classification.methods.base import ClassificationMethod
 from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA, ISDATilted
 from isda.classification.methods.isda_options import ISDAOptions
-from isda.engine.registry import load_named
+from isda.engine.naming import load_named
 
 __all__ = ["METHODS", "ClassificationMethod", "ISDAOptions", "find_method"]
 

@@ -8,13 +8,23 @@ from typing import Any
 import torch
 
 from isda.choices import check_choice
-from isda.covariance import CovarianceModel
-from isda.engine.registry import load_named
+from isda.covariance import MODELS, CovarianceModel
+from isda.engine.naming import load_named
 from isda.networks import Network
 
 __all__ = ["ISDAOptions"]
 
 _SCHEDULES = ("linear", "constant")
+
+_ESTIMATED = ("full", "diagonal", "low_rank", "shared")
+# Options that are not the criterion's but its covariance's: which of the models have them.
+_OF_COVARIANCES = {
+    "decay": _ESTIMATED,
+    "rank": ("low_rank", "learned"),
+    "scale": ("learned",),
+    "uncertainty_weight": ("learned",),
+    "uncertainty_margin": ("learned",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +47,8 @@ class ISDAOptions:
     """Steps of the search for the tilted bound."""
     schedule: str = "linear"
     """linear, from 0 to lambda_0, or constant."""
+    scale: float | None = None
+    """Of learned covariances: standard deviation of each direction at the start."""
     uncertainty_weight: float | None = None
     """Of learned covariances: weight of the loss that keeps them from vanishing."""
     uncertainty_margin: float | None = None
@@ -46,16 +58,19 @@ class ISDAOptions:
         """The arguments of ISDALoss for a network and a run of so many steps."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         schedule = check_choice("schedule", given.pop("schedule"), _SCHEDULES)
-        if self.rank is not None and self.covariance not in ("low_rank", "learned") and "." not in self.covariance:
-            raise ValueError(f"rank is for covariance=low_rank or learned, got covariance={self.covariance}")
         if "." in self.covariance:
             given["covariance"] = self._model(network, given)
+        else:
+            check_choice("covariance", self.covariance, MODELS)
+        for name, models in _OF_COVARIANCES.items():
+            if name in given and self.covariance not in models:
+                raise ValueError(f"{name} is for covariance={' or '.join(models)}, got covariance={self.covariance}")
         return given | {"total_steps": total_steps if schedule == "linear" else None}
 
     def _model(self, network: Network, given: dict[str, Any]) -> CovarianceModel:
         """A covariance model of the user's own, made with those options that are not the criterion's."""
         kind: Any = load_named(self.covariance, CovarianceModel, "covariance")
-        own = {name: given.pop(name) for name in ("decay", "rank") if name in given}
+        own = {name: given.pop(name) for name in _OF_COVARIANCES if name in given}
         head = network.classifier
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
         try:

@@ -42,6 +42,10 @@ class Checkpoint:
 
     step: int
     state: State
+    metrics: list[dict[str, Any]]
+    """The figures of the epochs until then."""
+    run: str
+    """The identity of the run, see RunConfig.identity."""
 
 
 class Checkpoints:
@@ -82,14 +86,25 @@ class Checkpoints:
         for old in self._complete()[: -self.keep]:
             _remove(old)
 
-    def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is intact, and a sentence about each newer one that is not."""
+    def load_latest(self, run: str) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is intact, and a sentence about each newer one that is not.
+
+        Args:
+            run: the identity of the run that is to go on.
+
+        Raises:
+            ValueError: the checkpoint is of another run.
+        """
         complaints: list[str] = []
         for folder in reversed(self._complete()):
             try:
-                return _read_files(folder), complaints
+                checkpoint = _read_files(folder)
             except (OSError, ValueError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
                 complaints.append(f"checkpoint {folder} is damaged and was skipped: {error}")
+                continue
+            if checkpoint.run != run:
+                raise ValueError(f"checkpoint {folder} is of another run; choose another folder for this one")
+            return checkpoint, complaints
         return None, complaints
 
     def latest_step(self) -> int | None:
@@ -133,7 +148,14 @@ def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
         write_tensors(tensors, folder / f"{group}.safetensors")
     torch.save(checkpoint.state.rest, folder / _REST)
     files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
-    manifest = {"step": checkpoint.step, "groups": list(checkpoint.state.tensors), "files": files}
+    manifest: dict[str, Any] = {
+        "step": checkpoint.step,
+        "run": checkpoint.run,
+        "groups": list(checkpoint.state.tensors),
+        "metrics": checkpoint.metrics,
+        "files": files,
+    }
+    manifest["sha256"] = _digest(manifest)
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         sync(path)
@@ -150,6 +172,8 @@ def _read_files(folder: Path) -> Checkpoint:
         raise ValueError(f"{_MANIFEST} is no valid JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("step") != _step_of(folder):
         raise ValueError(f"{_MANIFEST} is not this checkpoint's")
+    if manifest.pop("sha256", None) != _digest(manifest):
+        raise ValueError(f"{_MANIFEST} has another content than when it was written")
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -160,7 +184,11 @@ def _read_files(folder: Path) -> Checkpoint:
             raise ValueError(f"{name} has another content than when it was written")
     tensors = {group: load_file(folder / f"{group}.safetensors") for group in manifest["groups"]}
     rest = torch.load(folder / _REST, weights_only=True, map_location="cpu")
-    return Checkpoint(manifest["step"], State(tensors, rest))
+    return Checkpoint(manifest["step"], State(tensors, rest), manifest["metrics"], manifest["run"])
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
@@ -13,6 +15,9 @@ from isda.engine.folder.figures import Curve, Figure
 __all__ = ["FORMAT", "RunConfig", "read_json_object"]
 
 FORMAT = 2
+
+NOT_DECISIVE = ("version", "asked")
+"""Fields that may differ between a run and its continuation."""
 
 _Config = TypeVar("_Config", bound="RunConfig")
 
@@ -56,6 +61,12 @@ class RunConfig:
         """Optimiser steps of the whole run."""
         return self.epochs * self.steps_per_epoch
 
+    @property
+    def identity(self) -> str:
+        """A digest of all that decides what the run computes; checkpoints carry it."""
+        decisive = {name: value for name, value in asdict(self).items() if name not in NOT_DECISIVE}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
     def evaluates(self, epoch: int) -> bool:
         """Whether figures are measured after an epoch (from 1): every few, and all that the result averages."""
         return epoch % self.evaluate_every == 0 or epoch > self.epochs - self.average_last
@@ -84,18 +95,21 @@ class RunConfig:
         missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
+        _check_types(cls, stored, path)
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
             values["figures"] = tuple(Figure(**one) for one in stored["figures"])
             values["curves"] = tuple(Curve(**one) for one in stored.get("curves", ()))
         except TypeError as error:
             raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
+        for one in (*stored["figures"], *stored.get("curves", ())):
+            _check_types(Figure if "name" in one else Curve, one, path)
         return cls(**values)
 
     def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
         """Settings in which two configurations differ: name -> (mine, the other's)."""
         mine, theirs = asdict(self), asdict(other)
-        names = [name for name in mine | theirs if name not in ("version", "asked")]
+        names = [name for name in mine | theirs if name not in NOT_DECISIVE]
         pairs = {name: (mine.get(name), theirs.get(name)) for name in names}
         return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
 
@@ -109,6 +123,29 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
     return value
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (float, int),
+    "int | None": (int, NoneType),
+    "float | None": (float, int, NoneType),
+    "dict[str, Any]": (dict,),
+    "tuple[str, ...]": (list,),
+    "tuple[int, ...]": (list,),
+    "tuple[float, ...]": (list,),
+}
+"""What JSON has for a field, by its annotation."""
+
+
+def _check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
+    """Raise a ValueError for the first field of a dataclass that is stored as something else than it is."""
+    for f in fields(kind):
+        expected = _PLAIN.get(str(f.type))
+        if expected and f.name in stored and type(stored[f.name]) not in expected:
+            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {stored[f.name]!r}")
 
 
 def _has_default(f: Field[Any]) -> bool:

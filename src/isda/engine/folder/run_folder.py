@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import warnings
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ class RunFolder:
                 if number == len(lines):
                     break
                 raise ValueError(f"{self.metrics_file}, line {number}, is not JSON: {error}") from error
-            if not isinstance(record, dict) or not all(isinstance(record.get(key), int) for key in ("epoch", "step")):
+            if not isinstance(record, dict) or not all(type(record.get(key)) is int for key in ("epoch", "step")):
                 raise ValueError(
                     f"{self.metrics_file}, line {number}, must be a JSON object with epoch and step, got {line[:60]!r}"
                 )
@@ -122,11 +123,9 @@ class RunFolder:
         """The content of result.json."""
         return read_json_object(self.result_file)
 
-    def rewind_metrics(self, step: int) -> None:
-        """Forget epochs after ``step``, from where the run continues and will write them again."""
-        if self.metrics_file.exists():
-            kept = [metrics for metrics in self.read_metrics() if metrics["step"] <= step]
-            write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in kept))
+    def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Replace the file by the epochs before the step that a run continues from."""
+        write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in lines))
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """Write the final weights and then the result, which marks the run as finished."""

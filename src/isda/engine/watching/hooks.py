@@ -6,11 +6,11 @@ command line ``isda train --hook package.module:MyHook``. Hooks run in the first
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 from isda.engine.folder.config import RunConfig
+from isda.engine.naming import load_named
 
 __all__ = ["Hook", "load_hook"]
 
@@ -44,13 +44,8 @@ class Hook:
 
 def load_hook(name: str) -> Hook:
     """The hook that ``package.module:Class`` names, made without arguments."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        raise ValueError(f"hook must be written package.module:Class, got {name!r}")
+    kind = load_named(name, Hook, "hook")
     try:
-        made = getattr(importlib.import_module(module_name), attribute)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"hook {name!r} could not be loaded: {error}") from error
-    if not isinstance(made, Hook):
-        raise ValueError(f"hook {name!r} must be a subclass of isda.engine.Hook, got {type(made).__name__}")
-    return made
+        return kind()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"hook {name!r} could not be made: {error}") from error

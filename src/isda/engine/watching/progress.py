@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +31,31 @@ def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
 
 
 class EpochLines(Hook):
-    """For logs and pipes."""
+    """For logs and pipes. Training goes on when nobody reads any more."""
+
+    quiet = False
+
+    def say(self, line: str) -> None:
+        """Print a line, unless the reader has gone."""
+        if self.quiet:
+            return
+        try:
+            print(line, flush=True)
+        except (BrokenPipeError, ValueError):  # ValueError: the stream is closed
+            self.quiet = True
+            # What is still buffered must not fail again when the process ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def start(self, config: RunConfig, folder: Path, step: int) -> None:
         """Say what is trained."""
         self.config = config
-        print(f"{config.describe()} in {folder}", flush=True)
+        self.say(f"{config.describe()} in {folder}")
         if step:
-            print(f"resumed after step {step} of {config.total_steps}", flush=True)
+            self.say(f"resumed after step {step} of {config.total_steps}")
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Print the line."""
-        print(describe_epoch(metrics, self.config), flush=True)
+        self.say(describe_epoch(metrics, self.config))
 
 
 class ProgressBar(Hook):

@@ -11,35 +11,35 @@ from isda.train import load_trained, train
 from small_runs import digits, small_config, small_job
 
 
-def losses_of(trainer, epochs=6):
+def losses_of(job, epochs=6):
     """The training loss of each epoch."""
     losses, step = [], 0
     for epoch in range(epochs):
-        for batch in trainer.batches.epoch(epoch):
-            trainer.step(batch, step)
+        for batch in job.batches(epoch):
+            job.step(batch, step)
             step += 1
-        losses.append(float(trainer.sums["loss"]) / 100)
-        trainer.sums.clear()
+        losses.append(float(job.sums["loss"]) / 100)
+        job.sums.clear()
     return losses
 
 
 def test_the_moving_average_is_the_one_by_hand():
-    trainer = small_job(ema=0.8, precision="float64", epochs=3)
+    job = small_job(ema=0.8, precision="float64", epochs=3)
     average, step = None, 0
     for epoch in range(3):
-        for batch in trainer.batches.epoch(epoch):
-            trainer.step(batch, step)
+        for batch in job.batches(epoch):
+            job.step(batch, step)
             step += 1
-            state = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+            state = {name: value.clone() for name, value in job.network.state_dict().items()}
             floating = {name: value for name, value in state.items() if value.is_floating_point()}
             if average is None:
                 average = floating
             average = {name: 0.8 * average[name] + 0.2 * value for name, value in floating.items()}
-    averaged = trainer.evaluated.state_dict()
-    assert trainer.evaluated is not trainer.network
+    averaged = job.evaluated.state_dict()
+    assert job.evaluated is not job.network
     for name, value in average.items():
         torch.testing.assert_close(averaged[name], value, rtol=1e-10, atol=1e-12)
-        assert not torch.equal(averaged[name], trainer.network.state_dict()[name])
+        assert not torch.equal(averaged[name], job.network.state_dict()[name])
 
 
 def test_the_averaged_weights_are_measured_and_written(tmp_path):
@@ -62,27 +62,27 @@ def test_averaging_does_not_change_what_is_learnt():
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_computes_in_16_bits_and_keeps_weights_and_statistics_in_32(precision):
-    trainer = small_job(precision=precision, epochs=6, lr=0.05)
+    job = small_job(precision=precision, epochs=6, lr=0.05)
     made = []
-    trainer.network.classifier.register_forward_hook(lambda module, inputs, output: made.append(output.dtype))
-    losses = losses_of(trainer)
+    job.network.classifier.register_forward_hook(lambda module, inputs, output: made.append(output.dtype))
+    losses = losses_of(job)
     assert set(made) == {getattr(torch, precision)}
     assert losses[-1] < 0.7 * losses[0]
-    statistics = trainer.method.criterion.covariance.state_dict()
-    for state in (trainer.network.state_dict(), statistics):
+    statistics = job.method.criterion.covariance.state_dict()
+    for state in (job.network.state_dict(), statistics):
         assert {value.dtype for value in state.values() if value.is_floating_point()} == {torch.float32}
-    assert trainer.scaler.is_enabled() == (precision == "float16")
-    assert int(trainer.method.criterion.covariance.count.sum()) == 600
+    assert job.scaler.is_enabled() == (precision == "float16")
+    assert int(job.method.criterion.covariance.count.sum()) == 600
 
 
 def test_float64_is_float64_throughout():
-    trainer = small_job(precision="float64")
+    job = small_job(precision="float64")
     seen = []
-    trainer.network.register_forward_hook(lambda module, inputs, output: seen.extend([inputs[0].dtype, output.dtype]))
-    losses_of(trainer, 1)
-    trainer.evaluate()
+    job.network.register_forward_hook(lambda module, inputs, output: seen.extend([inputs[0].dtype, output.dtype]))
+    losses_of(job, 1)
+    job.evaluate()
     assert set(seen) == {torch.float64}
-    for state in (trainer.network.state_dict(), trainer.method.state_dict()):
+    for state in (job.network.state_dict(), job.method.state_dict()):
         assert {value.dtype for value in state.values() if value.is_floating_point()} == {torch.float64}
 
 
@@ -105,11 +105,11 @@ def test_channels_last_changes_the_memory_format_and_not_the_numbers():
 @pytest.mark.parametrize("method", ["isda", "cross-entropy"])
 def test_label_smoothing_raises_the_loss_of_certain_predictions(method):
     plain, smooth = (small_job(method=method + text, lr=0.0, lambda_0=0.0) for text in ("", ":label_smoothing=0.2"))
-    batch = next(plain.batches.epoch(0))
-    for trainer in (plain, smooth):
+    batch = next(plain.batches(0))
+    for job in (plain, smooth):
         with torch.no_grad():
-            trainer.network.classifier.weight.mul_(20)
-        trainer.step(batch, 0)
+            job.network.classifier.weight.mul_(20)
+        job.step(batch, 0)
     # (1 - s) (cross-entropy) + s (mean over classes of -log p), by hand.
     logits = plain.network(batch.images).detach().double()
     logs = logits - logits.exp().sum(1, keepdim=True).log()
@@ -126,11 +126,11 @@ def test_every_method_learns(method):
 
 
 def test_a_learned_covariance_is_trained_with_the_network():
-    trainer = small_job(method="isda:covariance=learned,lambda_0=5")
-    before = [p.detach().clone() for p in trainer.method.parameters()]
-    losses_of(trainer, 2)
+    job = small_job(method="isda:covariance=learned,lambda_0=5")
+    before = [p.detach().clone() for p in job.method.parameters()]
+    losses_of(job, 2)
     assert before
-    assert not any(torch.equal(p, q) for p, q in zip(before, trainer.method.parameters(), strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(before, job.method.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])

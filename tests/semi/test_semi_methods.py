@@ -71,8 +71,9 @@ def test_terms_have_the_publications_proportion_whatever_the_labelled_loss_is_a_
 def test_settings_of_the_regularisers_are_the_publications():
     assert create("temporal-ensembling", student(), **CASE).regulariser.alpha == 0.6
     teacher = create("mean-teacher", student(), dataset="svhn", **CASE).regulariser
-    assert (teacher.decay, teacher.ramp_up_decay, teacher.ramp_up_steps, teacher.distance) == (0.999, 0.99, 667, "mse")
-    assert create("mean-teacher", student(), **CASE).regulariser.ramp_up_decay == 0.999
+    assert (teacher.teacher_decay, teacher.ramp_up_teacher_decay) == (0.999, 0.99)
+    assert (teacher.ramp_up_steps, teacher.distance) == (667, "mse")
+    assert create("mean-teacher", student(), **CASE).regulariser.ramp_up_teacher_decay == 0.999
     epsilons = [create("vat", student(), dataset=name, **CASE).regulariser.epsilon for name in ("cifar10", "svhn")]
     assert epsilons == [8.0, 3.5]
     assert create("vat", student(), **CASE).regulariser.power_iterations == 1
@@ -145,7 +146,7 @@ def test_sizes_and_type_follow_the_network():
             r"method must be one of .*, got 'mean-teecher\+isda'; did you mean 'mean-teacher\+isda'",
         ),
         ("vat", {"epsilno": 1.0}, "option of method vat must be one of .*, got 'epsilno'; did you mean 'epsilon'"),
-        ("pi-model", {"alpha": 0.6}, "method pi-model has no options, got 'alpha'"),
+        ("pi-model", {"alpha": 0.6}, "option of method pi-model must be one of none, got 'alpha'"),
         ("vat", {"consistency_weight": 1.0}, r"consistency_weight is for methods with \+isda, got method 'vat'"),
         ("pi-model", {"labels": 50_001}, "labels must lie in 1..samples=50000, got 50001"),
     ],

@@ -1,0 +1,82 @@
+"""The front door: help, version, completion, and how commands end."""
+
+import subprocess
+import sys
+from inspect import getdoc
+
+import pytest
+
+import isda as package
+from isda.cli.main import COMMANDS, command
+from isda.cli.tasks import asked_task
+from small_runs import isda
+
+
+def test_the_version_is_said():
+    assert isda("--version") == (f"isda {package.__version__}\n", "", None)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_of_each_command_what_the_command_says_of_itself(name):
+    assert getdoc(command(name)).splitlines()[0] == COMMANDS[name]
+    assert COMMANDS[name] in isda("--help")[0]
+
+
+def test_help_and_version_do_not_wait_for_torch():
+    code = "import sys; from isda.cli import main; main(['--version']); main(['--help']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("completion",)])
+def test_help_does_not_speak_of_none_as_a_choice(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    out, _, code = isda(name, "--help")
+    assert code == 0
+    assert "{None}" not in out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_and_options(shell):
+    out, _, code = isda("completion", shell)
+    assert code in (0, None)
+    assert all(word in out for word in ("evaluate", "checkpoint-minutes", "lambda-0"))
+
+
+def test_semi_supervised_methods_have_further_options(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert "--labelled-per-batch" not in isda("train", "--help")[0]
+    assert "--labelled-per-batch" in isda("train", "--method", "vat", "--help")[0]
+    assert "--labelled-per-batch" in isda("compare", "--methods", "isda", "vat+isda", "--help")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "task"),
+    [
+        ([], "classification"),
+        (["--method", "isda:decay=0.9"], "classification"),
+        (["--methods", "cross-entropy", "supervised"], "semi-supervised"),
+        (["--method=mean-teacher+isda"], "semi-supervised"),
+        (["--task", "semi-supervised"], "semi-supervised"),
+        (["--method"], "classification"),
+    ],
+)
+def test_the_words_decide_the_task(words, task):
+    assert asked_task(words).task.name == task
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--method", "isad"], "got 'isad'; did you mean 'isda'?"),
+        (["--task", "segmentatoin"], "task must be one of classification, semi-supervised, got 'segmentatoin'"),
+        (["--task", "nowhere:Task"], "task 'nowhere:Task' could not be loaded: No module named 'nowhere'"),
+        (["--task", "isda.engine:Job"], "task 'isda.engine:Job' must be a subclass of isda.engine.Task, got Job"),
+        (["--method", "isda.engine.Method"], "must be a subclass of isda.classification.ClassificationMethod"),
+    ],
+)
+def test_a_word_that_is_not_known_ends_in_one_sentence(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, _, code = isda("train", *words)
+    assert sentence in code
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,100 @@
+"""The house holds together: no room uses one above it, no import goes in a circle, the map shows every file once."""
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "isda"
+
+STOREYS = (
+    ("choices", "files", "seeds", "devices", "autocast", "checks", "distributed"),
+    ("functional",),
+    ("covariance",),
+    ("recording", "attach"),
+    ("losses",),
+    ("", "networks", "data"),  # "": the package itself, which shows the core
+    ("semi",),
+    ("engine",),
+    ("classification",),
+    ("semi_supervised",),
+    ("report", "paper"),
+    ("train", "estimator", "compat", "cli", "__main__"),
+)
+"""From the ground up. A room may use those below it, and itself."""
+STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
+
+MODULES = {
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path, *, lazy: bool) -> set[str]:
+    """The modules of this package that a file imports: when it is imported itself, or also when its functions run."""
+    found, waiting = set(), [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names if alias.name in MODULES}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path} imports relatively"
+                for alias in node.names:
+                    within = f"{node.module}.{alias.name}"
+                    found |= {within if within in MODULES else str(node.module)} & set(MODULES)
+            elif lazy or not (
+                isinstance(node, ast.FunctionDef)
+                or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+            ):
+                waiting.append(node)
+    return found
+
+
+def test_every_room_has_its_storey():
+    assert {room_of(module) for module in MODULES} == set(STOREY)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_room_uses_one_above_it(module):
+    mine = STOREY[room_of(module)]
+    above = {other for other in imports(MODULES[module], lazy=True) if STOREY[room_of(other)] > mine}
+    if module == "isda":
+        above = {other for other in imports(MODULES[module], lazy=False) if STOREY[room_of(other)] > mine}
+    assert not above
+    side = {
+        other
+        for other in imports(MODULES[module], lazy=True)
+        if STOREY[room_of(other)] == mine and room_of(other) != room_of(module)
+    }
+    assert not {other for other in side if (room_of(module), room_of(other)) not in NEIGHBOURS}
+
+
+NEIGHBOURS = {
+    ("attach", "recording"),
+    ("checks", "devices"),
+    ("autocast", "devices"),
+    ("report", ""),
+    ("networks", ""),
+    ("cli", "train"),
+    ("__main__", "cli"),
+}
+"""Rooms of one storey that may be used by another: (who, whom)."""
+
+
+def test_no_import_goes_in_a_circle():
+    graph = {module: imports(path, lazy=False) - {module} for module, path in MODULES.items()}
+    order = list(TopologicalSorter(graph).static_order())
+    assert set(order) == set(MODULES)
+
+
+def test_the_map_shows_every_file_once():
+    shown = re.findall(r"`([\w/]+\.py)`", (ROOT / "docs" / "map.md").read_text(encoding="utf-8"))
+    files = [path.relative_to(SOURCE).as_posix() for path in MODULES.values() if path.name != "__init__.py"]
+    assert sorted(shown) == sorted(files)
