@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from isda.data.dataset import DataSet
 
+__all__ = ["contact_sheet", "write_contact_sheet"]
+
 COLUMNS = 12
 MOST_ROWS = 100
 GAP = 2
