@@ -29,8 +29,9 @@ def test_networks_writes_nothing_but_json_to_a_dash(capsys):
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(SystemExit, match=r"^isda: .*No such file or directory"):
-        main(["networks", "--json", str(tmp_path / "missing" / "networks.json")])
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(SystemExit, match=r"^isda: .*networks\.json could not be written: "):
+        main(["networks", "--json", str(tmp_path / "file" / "networks.json")])
 
 
 def test_a_misspelt_command_suggests_the_right_one():

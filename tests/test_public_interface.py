@@ -9,7 +9,19 @@ import sys
 import pytest
 
 PUBLIC = {
-    "isda": ["ISDAClassifier", "ISDALoss", "__version__", "covariance", "functional", "losses"],
+    "isda": [
+        "ISDAClassifier",
+        "ISDALoss",
+        "__version__",
+        "covariance",
+        "data",
+        "functional",
+        "losses",
+        "networks",
+        "report",
+        "semi",
+        "train",
+    ],
     "isda.losses": ["ISDALoss"],
     "isda.covariance": [
         "MODELS",
@@ -197,6 +209,13 @@ def test_importing_isda_loads_torch_and_numpy_and_next_to_nothing_else():
     # What torch loads lazily (checkpointing, collectives) is part of torch.
     strangers = {name for name in extra - own if name.split(".")[0] != "torch"}
     assert {name for name in strangers if name.split(".")[0] not in sys.stdlib_module_names} == set()
+
+
+@pytest.mark.parametrize("room", ["data", "networks", "report", "semi", "train"])
+def test_a_room_is_imported_when_it_is_first_asked_for(room):
+    """In a process of its own, where nothing has imported the room before."""
+    statement = f"import sys, isda; assert 'isda.{room}' not in sys.modules; assert {room!r} in dir(isda); isda.{room}"
+    assert f"isda.{room}" in modules_after(statement)
 
 
 def test_using_the_core_loads_no_other_library():

@@ -149,7 +149,7 @@ def test_full_and_diagonal_costs_grow_with_the_square_and_the_dimension():
 
 
 def test_an_unknown_covariance_is_named():
-    with pytest.raises(ValueError, match='covariance must be "full" or "diagonal", got \'low_rank\''):
+    with pytest.raises(ValueError, match="covariance must be one of full, diagonal, got 'low_rank'"):
         additional_multiply_adds(64, 10, 128, "low_rank")
 
 

@@ -16,6 +16,7 @@ def networks(*, json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = Non
     from json import dumps
     from pathlib import Path
 
+    from isda.files import write_text
     from isda.networks.table import cost_rows, record, tables
     from isda.terminal import table_console
 
@@ -28,4 +29,4 @@ def networks(*, json: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = Non
     for table in tables(rows):
         console.print(table)
     if json is not None:
-        Path(json).write_text(text + "\n", encoding="utf-8")
+        write_text(Path(json), text + "\n")
