@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+OLDEST := .venv-oldest
 # One thread per test process: two processes with two threads each are slower than one.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DATA     ?= data
+CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
+  tests/test_estimator.py tests/test_public_interface.py
 
-.PHONY: demo test test-slow browser lint format types doctest bench bench-augment bench-training evidence semi-evidence clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training evidence semi-evidence clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +28,15 @@ test: $(READY) browser  ## every test
 
 test-slow: $(READY) browser  ## the tests that take minutes as well
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
+
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[lab]' \
+	  hypothesis pytest pytest-xdist transformers
+	touch $@
+
+test-oldest: $(OLDEST)/.ready  ## the core's tests with the oldest versions that pyproject.toml promises; Python 3.11
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(CORE_TESTS)
 
 browser:  # the tests of the HTML report open it in Chromium, which only root can install
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && \
@@ -61,4 +73,4 @@ semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis

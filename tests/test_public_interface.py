@@ -9,7 +9,19 @@ import sys
 import pytest
 
 PUBLIC = {
-    "isda": ["ISDAClassifier", "ISDALoss", "__version__", "covariance", "functional", "losses"],
+    "isda": [
+        "ISDAClassifier",
+        "ISDALoss",
+        "__version__",
+        "covariance",
+        "data",
+        "functional",
+        "losses",
+        "networks",
+        "report",
+        "semi",
+        "train",
+    ],
     "isda.losses": ["ISDALoss"],
     "isda.covariance": [
         "MODELS",
@@ -56,6 +68,52 @@ PUBLIC = {
         "tilted_bound",
         "tilted_consistency",
         "tilted_variance",
+    ],
+    "isda.data": [
+        "CATALOGUE",
+        "ChannelStatistics",
+        "DataSet",
+        "HoldOut",
+        "ImageFiles",
+        "LabelledImages",
+        "SemiSupervisedSplit",
+        "ZCAWhitening",
+        "balanced_sample",
+        "channel_statistics",
+        "hold_out",
+        "load",
+        "long_tailed",
+        "normalise_per_image",
+        "semi_supervised_split",
+        "zca_whitening",
+    ],
+    "isda.data.augment": [
+        "OPERATION_NAMES",
+        "AutoAugment",
+        "Compose",
+        "Cutout",
+        "Draws",
+        "HorizontalFlip",
+        "Normalize",
+        "RandAugment",
+        "RandomCrop",
+        "RandomResizedCrop",
+        "RandomTranslation",
+        "ResizeCenterCrop",
+        "Transform",
+        "apply_operations",
+        "crop_flip",
+        "imagenet_evaluation",
+        "imagenet_training",
+        "translate_flip",
+    ],
+    "isda.networks": [
+        "Network",
+        "additional_multiply_adds",
+        "count_multiply_adds",
+        "count_parameters",
+        "create",
+        "names",
     ],
     "isda.semi": [
         "NAMES",
@@ -194,9 +252,19 @@ def test_importing_isda_loads_torch_and_numpy_and_next_to_nothing_else():
     extra = with_isda - modules_after("import torch, numpy")
     own = {name for name in extra if name == "isda" or name.startswith("isda.")}
     assert own, "isda itself was imported"
-    # What torch loads lazily (checkpointing, collectives) is part of torch.
-    strangers = {name for name in extra - own if name.split(".")[0] != "torch"}
+    # What torch loads lazily (checkpointing, collectives; sympy in torch 2.4) is part of torch.
+    strangers = {name for name in extra - own if name.split(".")[0] not in ("torch", "sympy", "mpmath")}
     assert {name for name in strangers if name.split(".")[0] not in sys.stdlib_module_names} == set()
+
+
+def test_rooms_are_imported_when_they_are_first_asked_for():
+    """In a process of its own, where nothing has imported them before."""
+    rooms = ["data", "networks", "semi", "report", "train"]
+    statement = (
+        f"import isda; loaded = [r for r in {rooms} if 'isda.' + r in sys.modules]; assert not loaded, loaded;"
+        f"assert set({rooms}) <= set(dir(isda)); assert [getattr(isda, r).__name__[5:] for r in {rooms}] == {rooms}"
+    )
+    assert {f"isda.{room}" for room in rooms} <= modules_after(statement)
 
 
 def test_using_the_core_loads_no_other_library():

@@ -1,21 +1,40 @@
 """Implicit semantic data augmentation: exact, cheap and drop-in for PyTorch."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from isda import covariance, functional, losses
-from isda.losses import ISDALoss
-
 if TYPE_CHECKING:
+    from isda import covariance, data, engine, functional, losses, networks, report, semi, train
     from isda.estimator import ISDAClassifier
+    from isda.losses import ISDALoss
 
 __version__ = "0.1.0"
-__all__ = ["ISDAClassifier", "ISDALoss", "__version__", "covariance", "functional", "losses"]
+__all__ = [
+    "ISDAClassifier",
+    "ISDALoss",
+    "__version__",
+    "covariance",
+    "data",
+    "engine",
+    "functional",
+    "losses",
+    "networks",
+    "report",
+    "semi",
+    "train",
+]
+
+_NAMES = {"ISDAClassifier": "isda.estimator", "ISDALoss": "isda.losses"}
+"""What is imported from a room when it is first asked for. The core needs torch and numpy only; `isda --help` neither."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the scikit-learn estimator when it is first asked for: the core needs torch and numpy only."""
-    if name == "ISDAClassifier":
-        from isda.estimator import ISDAClassifier
-
-        return ISDAClassifier
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name in __all__:
+        return import_module(f"isda.{name}")
     raise AttributeError(f"module 'isda' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

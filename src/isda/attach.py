@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from isda.recording import BY_HAND, DATA_PARALLEL
 
+__all__ = ["find_classifier"]
+
 # Where the field keeps the last layer: torchvision (fc, classifier, head, heads), Hugging Face (classifier, score).
 _CONVENTIONS = ("fc", "classifier", "head", "heads", "score")
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from isda.losses import ISDALoss
 
+__all__ = ["ISDAClassifier"]
+
 UNLABELLED = -1
 
 

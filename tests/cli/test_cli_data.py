@@ -30,7 +30,7 @@ def test_it_runs_without_arguments(tmp_path):
     environment = os.environ | {"ISDA_DATA": str(tmp_path), "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert str(tmp_path) in done.stdout
-    for name in isda.data.KNOWN:
+    for name in isda.data.CATALOGUE:
         assert name in done.stdout
 
 

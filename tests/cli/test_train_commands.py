@@ -202,7 +202,7 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--method", "isda-titled"], r"did you mean 'isda-tilted'\?"),
         (["--method", "isda:lamda_0=1"], r"did you mean 'lambda_0'\?"),
         (["--method", "isda:covariance=diag"], "covariance must be one of full, diagonal, .* got 'diag'"),
-        (["--data", "digts"], r"unknown data set 'digts', did you mean 'digits'\?"),
+        (["--data", "digts"], r"unknown data set 'digts'; did you mean 'digits'\?"),
         (["--augment", "crop-flp"], r"did you mean 'crop-flip'\?"),
         (["--dropout", "0.1"], "fast-cnn has no option 'dropout'; it takes in_channels, width"),
         (["--device", "gpu"], "device must be auto, cpu or one that torch finds here, got 'gpu'"),

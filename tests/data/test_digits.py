@@ -26,6 +26,6 @@ def test_the_test_set_is_balanced_and_always_the_same():
 
 
 def test_the_published_counts_are_the_real_ones():
-    data, known = isda.data.load("digits"), isda.data.KNOWN["digits"]
+    data, known = isda.data.load("digits"), isda.data.CATALOGUE["digits"]
     assert (len(data.x_train), len(data.x_test), data.num_classes) == (known.train, known.test, known.classes)
     assert (data.channels, data.image_size) == (known.channels, (known.size, known.size))

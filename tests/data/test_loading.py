@@ -14,7 +14,7 @@ from torchvision.datasets import imagenet
 
 import isda.data
 from isda.data.archives import File, data_root
-from isda.data.known import KNOWN, Layout
+from isda.data.catalogue import CATALOGUE, Layout
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
@@ -39,10 +39,10 @@ def address(cifar10_binary, monkeypatch):
 def official_cifar10(cifar10_binary, address, monkeypatch):
     """Makes a small archive the official one: its md5 is expected, and it is what is downloaded."""
     path, images, _ = cifar10_binary
-    known = KNOWN["cifar10"]
+    known = CATALOGUE["cifar10"]
     file = File(path.name, hashlib.md5(path.read_bytes()).hexdigest(), address + path.name)
     layout = Layout((file,), known.layouts[0].read)
-    monkeypatch.setitem(KNOWN, "cifar10", replace(known, layouts=(layout, *known.layouts[1:])))
+    monkeypatch.setitem(CATALOGUE, "cifar10", replace(known, layouts=(layout, *known.layouts[1:])))
     return path, images
 
 
@@ -92,8 +92,8 @@ def test_a_truncated_archive_on_disk_is_one_sentence_with_both_md5s(official_cif
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "cifar100", "svhn", "svhn-extra"])
 def test_a_missing_set_says_which_files_to_put_where(tmp_path, monkeypatch, name):
-    known = replace(KNOWN[name], folders=tuple(folder for folder in KNOWN[name].folders if folder[0] != "/"))
-    monkeypatch.setitem(KNOWN, name, known)
+    known = replace(CATALOGUE[name], folders=tuple(folder for folder in CATALOGUE[name].folders if folder[0] != "/"))
+    monkeypatch.setitem(CATALOGUE, name, known)
     with pytest.raises(FileNotFoundError) as caught:
         isda.data.load(name, tmp_path, download=False)
     message = str(caught.value)
@@ -137,7 +137,7 @@ def test_an_npz_in_the_root_is_found_by_its_name(tmp_path):
     [("cifar-10", "cifar10"), ("CIFAR100", "cifar100"), ("fashionmnist", "fashion-mnist"), ("shvn", "svhn")],
 )
 def test_a_misspelt_name_suggests_the_right_one(tmp_path, name, meant):
-    with pytest.raises(ValueError, match=f"unknown data set '{name}', did you mean '{meant}'?"):
+    with pytest.raises(ValueError, match=f"unknown data set '{name}'; did you mean '{meant}'\\?"):
         isda.data.load(name, tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_extra_is_for_svhn_only(tmp_path):
 
 def test_checksums_and_addresses_are_the_ones_torchvision_uses():
     def files(name, layout=0):
-        return [(file.url, file.md5) for file in KNOWN[name].layouts[layout].files]
+        return [(file.url, file.md5) for file in CATALOGUE[name].layouts[layout].files]
 
     assert files("cifar10", 1) == [(datasets.CIFAR10.url, datasets.CIFAR10.tgz_md5)]
     assert files("cifar100", 1) == [(datasets.CIFAR100.url, datasets.CIFAR100.tgz_md5)]
@@ -165,4 +165,4 @@ def test_checksums_and_addresses_are_the_ones_torchvision_uses():
     mirror = datasets.FashionMNIST.mirrors[0]
     assert files("fashion-mnist") == [(mirror + name, md5) for name, md5 in datasets.FashionMNIST.resources]
     archives = [imagenet.ARCHIVE_META[key] for key in ("devkit", "train", "val")]
-    assert [(file.name, file.md5) for file in KNOWN["imagenet"].layouts[1].files] == archives
+    assert [(file.name, file.md5) for file in CATALOGUE["imagenet"].layouts[1].files] == archives

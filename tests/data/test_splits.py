@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isda import seeds
 from isda.data import balanced_sample, hold_out, long_tailed, semi_supervised_split
 
 CIFAR10_LABELS = torch.arange(50_000) % 10
@@ -45,6 +46,21 @@ def test_what_is_labelled_does_not_depend_on_how_much_is_held_out():
     assert torch.equal(whole.training, quarter.labelled)
 
 
+def test_what_is_unlabelled_does_not_depend_on_how_much_is_held_out():
+    few, quarter = (
+        semi_supervised_split(CIFAR10_LABELS, 1000, seed=3, held_out_fraction=share, unlabelled=5000)
+        for share in (0, 0.25)
+    )
+    assert len(few.unlabelled) == 5000
+    assert torch.equal(few.unlabelled, quarter.unlabelled)
+    assert not torch.isin(few.unlabelled, few.labelled).any()
+    everything = semi_supervised_split(CIFAR10_LABELS, 1000, seed=3)
+    assert torch.equal(everything.held_out, quarter.held_out)
+    assert torch.isin(few.unlabelled, everything.unlabelled).all()
+    # Drawn at random, not the first ones: the mean position is 25,000 with a standard error of 200.
+    assert abs(few.unlabelled.double().mean().item() - 25_000) < 1000
+
+
 @pytest.mark.parametrize(
     "split",
     [
@@ -58,7 +74,7 @@ def test_the_seed_and_nothing_else_decides(split):
     first = split(1)
     torch.manual_seed(99)
     assert torch.equal(split(1), first)
-    assert torch.equal(split(torch.Generator().manual_seed(1)), first)
+    assert torch.equal(split(seeds.generator(1)), first)
     assert not torch.equal(split(2), first)
 
 
@@ -123,6 +139,8 @@ def test_long_tailed_cifar100_has_the_published_sizes(factor, total):
         (lambda y: balanced_sample(y, 31), r"size must be in 1\.\.30 for 30 samples, got 31"),
         (lambda y: balanced_sample(y[:-5], 25), r"size=25 asks for \d+ samples of class \d, which has \d"),
         (lambda y: semi_supervised_split(y, 9, held_out_fraction=1.0), r"held_out_fraction must be in .*, got 1\.0"),
+        (lambda y: semi_supervised_split(y, 1, held_out_fraction=0.6), r"=0\.6 leaves none of 1 labels"),
+        (lambda y: semi_supervised_split(y, 9, unlabelled=22), r"unlabelled must be in 0\.\.21 beside 9 .*, got 22"),
         (lambda y: long_tailed(y, 0.1), r"imbalance_factor must be at least 1 .*, got 0\.1"),
         (lambda y: long_tailed(y, 100), r"imbalance_factor=100 leaves no sample .* smallest class has 10 samples"),
         (lambda y: hold_out(y.float(), 3), r"labels must be a non-empty int64 tensor \(N,\).* got torch.float32"),

@@ -66,3 +66,19 @@ def test_dropout_in_a_residual_block_lies_between_its_two_convolutions():
         for block in (network.body.stage1[0], network.body.stage3[0]):
             kinds = [type(layer) for layer in block.residual if isinstance(layer, nn.Conv2d | nn.Dropout)]
             assert kinds == [nn.Conv2d, nn.Dropout, nn.Conv2d]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rate"),
+    [
+        ("wide-resnet-28-10", {}, 0.3),
+        ("wide-resnet-28-10", {"dropout": 0.0}, 0.0),
+        ("wide-resnet-16-8", {}, 0.0),
+        ("resnet-110", {}, 0.0),
+        ("cnn-13", {}, 0.5),
+    ],
+)
+def test_the_rate_is_the_papers_unless_told_otherwise(name, options, rate):
+    with torch.device("meta"):
+        network = networks.create(name, num_classes=10, **options)
+    assert {module.p for module in network.modules() if isinstance(module, nn.Dropout)} == {rate}

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_browser import Browser
+from playwright.sync_api import sync_playwright
+from report_browser import FLAGS, OpenPage
 
 from run_folders import write_comparison, write_run, write_strangers_run
 
@@ -44,5 +45,21 @@ def browser():
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with Browser(found) as opened:
-        yield opened
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens a file at some width and colour scheme, with or without scripts; closed after the test."""
+    opened = []
+
+    def open_file(file: Path, width: int = 1200, scheme: str = "light", script: bool = True) -> OpenPage:
+        opened.append(OpenPage(browser, file, width, scheme, script))
+        return opened[-1]
+
+    yield open_file
+    for page in opened:
+        page.context.close()

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from isda.report.runs import find_runs
 
-from isda.engine.folder.reading import find_runs
 from isda.report.page import write_report
 
 PAPER = {"light": (0xFD, 0xFC, 0xF9), "dark": (0x16, 0x18, 0x1B)}
@@ -15,13 +15,13 @@ WIDTHS = {"desk": 1200, "phone": 375}
 
 
 @pytest.fixture(scope="module")
-def page(runs_folder, strangers_folder, tmp_path_factory, make_run):
-    """The usual runs, a section with names that are too long for a phone, and one with a single small chart."""
+def page(runs_folder, tmp_path_factory, make_run):
+    """The usual runs, and a second section with names that are too long for a phone."""
     top = tmp_path_factory.mktemp("page")
     options = {"covariance": "low_rank", "decay": 0.999, "a_very_long_name_of_an_option_of_a_method": 1}
     for name, settings in (("a", {}), ("b", options)):
         make_run(top / name, "isda", data="a-data-set-with-a-name-of-many-letters", method_options=settings)
-    write_report(find_runs([runs_folder, top, strangers_folder]), top / "report.html")
+    write_report(find_runs([runs_folder, top]), top / "report.html")
     return top / "report.html"
 
 
@@ -32,42 +32,41 @@ def near(image, colour):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["desk", "phone"])
-def test_curves_are_drawn_in_the_colours_of_the_scheme(browser, page, scheme, place):
-    browser.open(page, WIDTHS[place], scheme, script=False)
-    image = browser.screenshot("svg[id^='c1-headline']")
+def test_curves_are_drawn_in_the_colours_of_the_scheme(open_page, page, scheme, place):
+    shown = open_page(page, WIDTHS[place], scheme, script=False)
+    image = shown.screenshot("svg[id^='c1-headline']")
     assert image.width > 0.6 * min(WIDTHS[place], 800)
     assert near(image, PAPER[scheme]) > 0.7 * image.width * image.height
     for colour in CURVES[scheme]:
         assert near(image, colour) > 80
-    forest = browser.screenshot("svg[id^='c1-forest']")
+    forest = shown.screenshot("svg[id^='c1-forest']")
     for colour in CURVES[scheme][1:]:
         assert near(forest, colour) > 60
-    assert near(browser.screenshot("#c1-curve2"), CURVES[scheme][1]) > 100
+    assert near(shown.screenshot("#c1-curve2"), CURVES[scheme][1]) > 100
 
 
 @pytest.mark.parametrize("place", ["desk", "phone"])
-def test_nothing_makes_the_page_scroll_sideways(browser, page, place):
-    browser.open(page, WIDTHS[place])
-    browser.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
-    assert browser.evaluate("innerWidth") == WIDTHS[place]
-    assert browser.evaluate("document.documentElement.scrollWidth") <= WIDTHS[place]
+def test_nothing_makes_the_page_scroll_sideways(open_page, page, place):
+    shown = open_page(page, WIDTHS[place]).page
+    shown.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+    assert shown.evaluate("innerWidth") == WIDTHS[place]
+    assert shown.evaluate("document.documentElement.scrollWidth") <= WIDTHS[place]
     # Whatever is wider lies in a box that scrolls by itself.
     beyond = """[...document.querySelectorAll("body *")]
         .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll"))
         .map(e => e.outerHTML.slice(0, 90))"""
-    assert browser.evaluate(beyond) == []
+    assert shown.evaluate(beyond) == []
 
 
-def test_results_fit_a_phone_and_captions_stay_in_view(browser, page):
-    browser.open(page, 375)
-    assert browser.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('#c1 .scroll'))") <= 8
+def test_results_fit_a_phone_and_captions_stay_in_view(open_page, page):
+    shown = open_page(page, 375).page
+    assert shown.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('#c1 .scroll'))") <= 8
     right = "Math.max(...[...document.querySelectorAll('caption span')].map(e => e.getBoundingClientRect().right))"
-    assert browser.evaluate(right) <= 375
+    assert shown.evaluate(right) <= 375
 
 
 @pytest.mark.parametrize("place", ["desk", "phone"])
-def test_text_of_charts_is_legible_and_inside_them(browser, page, place):
-    browser.open(page, WIDTHS[place])
+def test_text_of_charts_is_legible_and_inside_them(open_page, page, place):
     boxes = """[...document.querySelectorAll("svg.chart")].filter(e => e.clientWidth).flatMap(chart => {
         const outer = chart.getBoundingClientRect();
         return [...chart.querySelectorAll("text")].map(text => {
@@ -76,52 +75,45 @@ def test_text_of_charts_is_legible_and_inside_them(browser, page, place):
             return {size: 12 * outer.width / chart.viewBox.baseVal.width, text: text.textContent,
                     inside: across && box.top >= outer.top - 1 && box.bottom <= outer.bottom + 1};
         })})"""
-    found = browser.evaluate(boxes)
+    found = open_page(page, WIDTHS[place]).page.evaluate(boxes)
     assert len(found) > 40
     assert min(text["size"] for text in found) >= 10.5
     assert max(text["size"] for text in found) <= 16
     assert [text["text"] for text in found if not text["inside"]] == []
 
 
-def test_each_chart_is_shown_once(browser, page):
+def test_each_chart_is_shown_once(open_page, page):
     for place, width in WIDTHS.items():
-        browser.open(page, width)
-        shown = browser.evaluate(
-            "[...document.querySelectorAll('svg.chart')].filter(e => e.clientWidth).map(e => e.id)"
-        )
+        charts = "[...document.querySelectorAll('svg.chart')].filter(e => e.clientWidth).map(e => e.id)"
         ending = "-phone" if place == "phone" else ""
-        assert shown[:4] == [f"c1-forest{ending}", f"c1-headline{ending}", "c1-curve1", "c1-curve2"]
+        expected = [f"c1-forest{ending}", f"c1-headline{ending}", "c1-curve1", "c1-curve2"]
+        assert open_page(page, width).page.evaluate(charts)[:4] == expected
 
 
-def test_the_key_hides_a_method_without_any_script(browser, page):
-    browser.open(page, script=False)
-    image = browser.screenshot("#c1-headline")
-    browser.send("Emulation.setScriptExecutionDisabled", value=False)
-    browser.evaluate("document.querySelector('#c1 .key input[data-method=\"1\"]').checked = false")
-    without = browser.screenshot("#c1-headline")
+def test_the_key_hides_a_method_without_any_script(open_page, page):
+    shown = open_page(page, script=False)
+    image = shown.screenshot("#c1-headline")
+    shown.page.locator("#c1 .key input[data-method='1']").uncheck(force=True)
+    without = shown.screenshot("#c1-headline")
     assert near(image, CURVES["light"][1]) > 300
     assert near(without, CURVES["light"][1]) == 0
     assert near(without, CURVES["light"][2]) > 300
 
 
-def test_pointing_at_a_chart_reads_the_means(browser, page):
-    browser.open(page)
-    browser.evaluate("document.querySelector('#c1-headline').scrollIntoView({block: 'center'})")
-    box = browser.evaluate(
-        "(b => [b.x, b.y, b.width, b.height])(document.querySelector('#c1-headline').getBoundingClientRect())"
-    )
-    x, y, width, height = box
-    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + width * 0.975, y=y + height / 2)
-    text = browser.evaluate("document.querySelector('#c1-headline + .readout').textContent")
-    means = browser.evaluate(
+def test_pointing_at_a_chart_reads_the_means(open_page, page):
+    shown = open_page(page).page
+    chart = shown.locator("#c1-headline")
+    box = chart.bounding_box()
+    chart.hover(position={"x": 0.975 * box["width"], "y": box["height"] / 2})
+    means = shown.evaluate(
         "[...document.querySelectorAll('#c1-headline path.mean')].map(e => JSON.parse(e.dataset.points)['20'])"
     )
     first, second, third = (f"{mean:.4g}" for mean in means)
+    text = shown.locator("#c1-headline + .readout").text_content()
     assert text == f"Epoch 20: cross-entropy {first}, isda {second}, isda-tilted {third}"
 
 
-def test_the_page_loads_nothing_and_raises_nothing(browser, page):
-    browser.open(page)
-    requested = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert requested == [page.resolve().as_uri()]
-    assert not [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+def test_the_page_loads_nothing_and_raises_nothing(open_page, page):
+    shown = open_page(page)
+    assert shown.requested == [page.resolve().as_uri()]
+    assert shown.errors == []

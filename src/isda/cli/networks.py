@@ -13,7 +13,7 @@ def networks(*, json: JsonFile = None) -> None:
     """
     from isda.cli.output import show
     from isda.cli.terminal import table_console
-    from isda.networks.table import cost_rows, record, tables
+    from isda.paper.cost_table import cost_rows, record, tables
 
     rows = cost_rows()
     show([record(row) for row in rows], json, lambda: table_console().print(*tables(rows)))

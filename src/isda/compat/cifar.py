@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-import isda
 from isda.compat.estimator import FullEstimator as EstimatorCV
-from isda.compat.estimator import classifier_weight
+from isda.compat.loss import PublishedLoss
 
 __all__ = ["EstimatorCV", "ISDALoss"]
 
 
-class ISDALoss(nn.Module):
+class ISDALoss(PublishedLoss[EstimatorCV]):
     """``loss, output = criterion(model, fc, x, target_x, ratio)``.
-
-    Unlike the published loss it keeps its statistics in the state_dict, and in eval mode it is plain cross-entropy that
-    changes nothing.
 
     Args:
         feature_num: A.
@@ -23,14 +19,7 @@ class ISDALoss(nn.Module):
     """
 
     def __init__(self, feature_num: int, class_num: int) -> None:
-        super().__init__()
-        self.criterion = isda.ISDALoss(class_num, feature_num, covariance=EstimatorCV(feature_num, class_num))
-
-    @property
-    def estimator(self) -> EstimatorCV:
-        """The statistics."""
-        assert isinstance(self.criterion.covariance, EstimatorCV)
-        return self.criterion.covariance
+        super().__init__(EstimatorCV(feature_num, class_num))
 
     def forward(
         self, model: nn.Module, fc: nn.Module, x: Tensor, target_x: Tensor, ratio: float
@@ -46,6 +35,4 @@ class ISDALoss(nn.Module):
         """
         features = model(x)
         output = fc(features)
-        self.to(features.device)
-        weight = classifier_weight(fc)
-        return self.criterion(output, target_x, features=features, weight=weight, strength=ratio), output
+        return self.loss_of(features, output, target_x, fc, ratio), output

@@ -9,6 +9,8 @@ from isda.attach import find_classifier
 from isda.covariance import DiagonalCovariance, FullCovariance, OnlineCovariance
 from isda.recording import weight_of
 
+__all__ = ["DiagonalEstimator", "FullEstimator", "PublishedNames", "classifier_weight"]
+
 
 class PublishedNames(OnlineCovariance):
     """Ave, Amount and update_CV; the arguments in the published order."""

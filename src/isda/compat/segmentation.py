@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-import isda
 from isda.compat.estimator import DiagonalEstimator, classifier_weight
+from isda.compat.loss import PublishedLoss
 from isda.losses.inputs import check_batch
 
 __all__ = ["EstimatorCV", "ISDALoss"]
@@ -22,10 +22,10 @@ class EstimatorCV(DiagonalEstimator):
         self.update(features, labels, mask=labels != IGNORED)
 
 
-class ISDALoss(nn.Module):
+class ISDALoss(PublishedLoss[EstimatorCV]):
     """``augmented_logits = criterion(features, final_conv, y, target_x, ratio)``.
 
-    Unlike the published loss it keeps its statistics in the state_dict, and in eval mode it returns y as it is.
+    In eval mode it returns y as it is.
 
     Args:
         feature_num: A.
@@ -34,20 +34,7 @@ class ISDALoss(nn.Module):
     """
 
     def __init__(self, feature_num: int, class_num: int, device: torch.device | str | None = None) -> None:
-        super().__init__()
-        self.criterion = isda.ISDALoss(
-            class_num,
-            feature_num,
-            covariance=EstimatorCV(feature_num, class_num, device),
-            ignore_index=IGNORED,
-            device=device,
-        )
-
-    @property
-    def estimator(self) -> EstimatorCV:
-        """The statistics."""
-        assert isinstance(self.criterion.covariance, EstimatorCV)
-        return self.criterion.covariance
+        super().__init__(EstimatorCV(feature_num, class_num, device), ignore_index=IGNORED, device=device)
 
     def forward(self, features: Tensor, final_conv: nn.Module, y: Tensor, target_x: Tensor, ratio: float) -> Tensor:
         """(N, C, H, W) logits to upsample and compare with the labels; the statistics learn from the features.

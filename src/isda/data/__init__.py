@@ -7,9 +7,9 @@
 torch.Size([1097, 1, 8, 8])
 """
 
+from isda.data.catalogue import CATALOGUE
 from isda.data.dataset import DataSet
 from isda.data.image_files import ImageFiles, LabelledImages
-from isda.data.known import KNOWN
 from isda.data.loading import load
 from isda.data.normalise import ChannelStatistics, channel_statistics, normalise_per_image
 from isda.data.splits import (
@@ -23,7 +23,7 @@ from isda.data.splits import (
 from isda.data.whitening import ZCAWhitening, zca_whitening
 
 __all__ = [
-    "KNOWN",
+    "CATALOGUE",
     "ChannelStatistics",
     "DataSet",
     "HoldOut",

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+__all__ = ["File", "damaged", "data_root", "fetch", "find", "read_members", "verify"]
+
 STALLED_SECONDS = 30
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from isda.data.archives import damaged, read_members
 from isda.data.dataset import Arrays
 
+__all__ = ["CIFAR10", "CIFAR100", "Variant", "read_binary", "read_python"]
+
 PIXELS = 3 * 32 * 32
 
 

@@ -9,6 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isda.data.dataset import DataSet
+from isda.files import replacing
+
+__all__ = ["contact_sheet", "write_contact_sheet"]
 
 COLUMNS = 12
 MOST_ROWS = 100
@@ -56,8 +59,8 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
     axes.set_title(
         f"{data.name}: {len(data.y_train):,} training images, {data.num_classes} classes", fontsize=10, parse_math=False
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.1)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix[1:] or "png", bbox_inches="tight", pad_inches=0.1)
 
 
 def _cell(image: Tensor) -> Tensor:

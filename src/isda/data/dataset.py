@@ -13,6 +13,8 @@ from torch import Tensor
 from isda.data.image_files import ImageFiles, LabelledImages
 from isda.data.normalise import ChannelStatistics, channel_statistics
 
+__all__ = ["Arrays", "DataSet", "Images", "check_labels"]
+
 Images = Tensor | ImageFiles
 
 

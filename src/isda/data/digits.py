@@ -7,8 +7,9 @@ import torch
 from isda.data.dataset import Arrays
 from isda.data.splits import balanced_sample
 
+__all__ = ["read_digits"]
+
 TEST_PER_CLASS = 50
-SPLIT_SEED = 0
 
 
 def read_digits() -> Arrays:
@@ -25,7 +26,8 @@ def read_digits() -> Arrays:
     images = torch.from_numpy(bunch.images * (255 / 16)).round().to(torch.uint8)[:, None]
     labels = torch.from_numpy(bunch.target).long()
     classes = tuple(str(name) for name in bunch.target_names)
-    test = balanced_sample(labels, TEST_PER_CLASS * len(classes), SPLIT_SEED)
+    # A generator of its own: the test set stays the same, however seeds are mixed.
+    test = balanced_sample(labels, TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False
     return Arrays(images[training], labels[training], images[test], labels[test], classes)

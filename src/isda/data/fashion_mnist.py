@@ -15,6 +15,8 @@ from torch import Tensor
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
 
+__all__ = ["read_fashion_mnist", "read_idx"]
+
 CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 

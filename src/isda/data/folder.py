@@ -12,10 +12,11 @@ from isda.data.dataset import Arrays
 from isda.data.image_files import GREY_MODES, ImageFiles, open_image, read_image
 from isda.data.splits import hold_out
 
+__all__ = ["class_folders", "images_by_class", "list_folder", "read_folder", "read_images", "split_folders"]
+
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 IN_MEMORY_BYTES = 1 << 30
 TEST_FRACTION = 0.2
-SPLIT_SEED = 0
 
 Labelled = tuple[list[Path], Tensor]
 
@@ -45,7 +46,9 @@ def list_folder(path: Path) -> tuple[Labelled, Labelled, tuple[str, ...]]:
         raise FileNotFoundError(f"{path} has train/ but neither test/ nor val/; put the test images into one of them")
     classes = class_folders(path)
     files, labels = images_by_class(path, classes)
-    training, test = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), SPLIT_SEED)
+    # A generator of its own: the test set stays the same, however seeds are mixed.
+    fixed = torch.Generator().manual_seed(0)
+    training, test = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
     return (
         ([files[i] for i in training.tolist()], labels[training]),
         ([files[i] for i in test.tolist()], labels[test]),

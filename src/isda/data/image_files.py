@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+__all__ = ["GREY_MODES", "ImageFiles", "LabelledImages", "open_image", "read_image"]
+
 GREY_MODES = ("1", "L")
 # Wider than 8 bits: converting would clip without a word.
 WIDE_MODES = ("I", "F")

@@ -9,6 +9,8 @@ from isda.data.archives import damaged
 from isda.data.dataset import Arrays
 from isda.data.folder import class_folders, images_by_class, read_images
 
+__all__ = ["read_imagenet", "unpack_imagenet"]
+
 
 def read_imagenet(folder: Path) -> Arrays:
     """Read `folder`/train and `folder`/val, one folder per class named by its WordNet id (n01440764, ...).

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
+from isda.choices import did_you_mean
 from isda.data.archives import data_root, fetch, find, verify
+from isda.data.catalogue import CATALOGUE, NamedSet
 from isda.data.dataset import Arrays, DataSet
 from isda.data.folder import read_folder
-from isda.data.known import KNOWN, KnownSet
 from isda.data.npz import read_npz
+
+__all__ = ["load", "named_path"]
 
 
 def load(
@@ -44,21 +46,21 @@ def load(
             raise ValueError(f"extra=True is for the data set svhn, got {name!r}")
         name = "svhn-extra"
     place = data_root(root)
-    known = KNOWN.get(name)
+    named = CATALOGUE.get(name)
     path = named_path(name, place)
-    if path is None and known is not None:
-        return _load_known(known, place, download)
+    if path is None and named is not None:
+        return _load_named(named, place, download)
     if path is None:
         raise _unknown(name, place)
     arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path)
-    return _data_set(name if known else path.stem, arrays, str(path), known)
+    return _data_set(name if named else path.stem, arrays, str(path), named)
 
 
 def named_path(name: str, root: Path) -> Path | None:
     """The .npz file or folder that a name stands for, or None if it is not one."""
     if (root / f"{name}.npz").is_file():
         return root / f"{name}.npz"
-    if name in KNOWN:
+    if name in CATALOGUE:
         return None
     if name.startswith("folder:"):
         return Path(name.removeprefix("folder:")).expanduser()
@@ -69,41 +71,41 @@ def named_path(name: str, root: Path) -> Path | None:
     return next((folder for folder in (root / path, path) if name and folder.is_dir()), None)
 
 
-def _load_known(known: KnownSet, root: Path, download: bool) -> DataSet:
-    located = known.locate(root)
+def _load_named(named: NamedSet, root: Path, download: bool) -> DataSet:
+    located = named.locate(root)
     if located is None and download:
-        _download_missing(known, root)
-        located = known.locate(root)
+        _download_missing(named, root)
+        located = named.locate(root)
     if located is None:
-        raise FileNotFoundError(f"the data set {known.name} is not under {root}: {known.wanted(root)}")
+        raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.wanted(root)}")
     layout, paths = located
     for file, path in zip(layout.files, paths, strict=True):
         if layout.verify:
             verify(path, file.md5)
     source = ", ".join(map(str, paths)) or "scikit-learn"
-    return _data_set(known.name, layout.read(paths), source, known)
+    return _data_set(named.name, layout.read(paths), source, named)
 
 
-def _download_missing(known: KnownSet, root: Path) -> None:
-    for file in known.layouts[0].files:
-        if file.url and find(file, known.places(root)) is None:
+def _download_missing(named: NamedSet, root: Path) -> None:
+    for file in named.layouts[0].files:
+        if file.url and find(file, named.places(root)) is None:
             try:
-                fetch(file, known.places(root)[0])
+                fetch(file, named.places(root)[0])
             except OSError as error:
                 raise FileNotFoundError(
-                    f"the data set {known.name} is not under {root} and {error}; {known.wanted(root)}"
+                    f"the data set {named.name} is not under {root} and {error}; {named.wanted(root)}"
                 ) from error
 
 
-def _data_set(name: str, arrays: Arrays, source: str, known: KnownSet | None) -> DataSet:
-    return DataSet(name, *arrays, source=source, published=known.published if known else None)
+def _data_set(name: str, arrays: Arrays, source: str, named: NamedSet | None) -> DataSet:
+    return DataSet(name, *arrays, source=source, published=named.published if named else None)
 
 
 def _unknown(name: str, root: Path) -> ValueError:
     here = [path.stem for path in root.glob("*.npz")] if root.is_dir() else []
-    close = difflib.get_close_matches(name.lower(), [*KNOWN, *here], n=1)
-    suggestion = f", did you mean {close[0]!r}?" if close else ";"
-    return ValueError(
-        f"unknown data set {name!r}{suggestion} expected one of {', '.join(KNOWN)}, a folder of class folders "
-        f"(folder:PATH) or an .npz file, by path or by its name under {root}"
+    hint = did_you_mean(name.lower(), [*CATALOGUE, *here])
+    expected = (
+        f"; expected one of {', '.join(CATALOGUE)}, a folder of class folders (folder:PATH) or an .npz file, by path "
+        f"or by its name under {root}"
     )
+    return ValueError(f"unknown data set {name!r}{hint or expected}")

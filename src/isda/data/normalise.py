@@ -13,6 +13,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from isda.data.image_files import ImageFiles
 
+__all__ = ["PUBLISHED", "ChannelStatistics", "as_float", "channel_statistics", "normalise_per_image"]
+
 # Below this standard deviation (pixels in 0..1) an image counts as constant: one 8-bit step in one pixel of a
 # 224x224 colour image still gives 1e-5, rounding in float32 gives less than 1e-7.
 CONSTANT = 1e-6

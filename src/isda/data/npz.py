@@ -16,6 +16,8 @@ from torch import Tensor
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays, check_labels
 
+__all__ = ["Contents", "npz_contents", "read_npz"]
+
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_CHANNELS = 4
 

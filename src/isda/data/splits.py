@@ -11,6 +11,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from isda import seeds
+
+__all__ = [
+    "HoldOut",
+    "Seed",
+    "SemiSupervisedSplit",
+    "balanced_sample",
+    "hold_out",
+    "long_tailed",
+    "semi_supervised_split",
+]
+
 Seed = int | torch.Generator
 
 
@@ -75,29 +87,53 @@ def balanced_sample(labels: Tensor, size: int, seed: Seed = 0) -> Tensor:
 
 
 def semi_supervised_split(
-    labels: Tensor, labelled: int, seed: Seed = 0, held_out_fraction: float = 0.25
+    labels: Tensor,
+    labelled: int,
+    seed: Seed = 0,
+    held_out_fraction: float = 0.25,
+    unlabelled: int | None = None,
 ) -> SemiSupervisedSplit:
     """Keep the labels of `labelled` samples, equally many of each class, and hold out 25% of those for choosing.
 
-    The paper chooses lambda_0, eta_1 and eta_2 on the held-out quarter (following Miyato et al., 2018) and puts it
-    back for the final runs. Which samples are labelled depends on the seed, not on the fraction held out.
+    "In semi-supervised learning experiments, we hold out 25% of labeled images as the validation set to select
+    lambda_0, eta_1 and eta_2, following [Miyato et al., 2018]. Similarly, these samples are also used for training
+    with the selected hyper-parameters" (section 6.1): choose with the quarter held out, then train the final runs
+    with `held_out_fraction=0`. Which samples are labelled and which are not depends on the seed alone, so that
+    nothing else changes between the two.
+
+    Args:
+        labels: (N,) of the whole training set.
+        labelled: how many keep their label.
+        seed: of the draws, or a generator.
+        held_out_fraction: the share of the labelled samples that is held out.
+        unlabelled: how many of the samples without a label are kept, drawn at random; all of them by default.
 
     Example:
         >>> split = semi_supervised_split(torch.arange(10).repeat(10), labelled=40, seed=0)
         >>> len(split.training), len(split.held_out), len(split.unlabelled)
         (30, 10, 60)
+        >>> final = semi_supervised_split(torch.arange(10).repeat(10), labelled=40, seed=0, held_out_fraction=0)
+        >>> torch.equal(final.training, split.labelled)
+        True
     """
     if not 0 <= held_out_fraction < 1:
         raise ValueError(f"held_out_fraction must be in [0, 1), got {held_out_fraction}")
+    size = round(labelled * held_out_fraction)
+    if 0 < labelled == size:
+        raise ValueError(f"held_out_fraction={held_out_fraction} leaves none of {labelled} labels for training")
     labels, generator = _check(labels), _generator(seed)
     chosen = balanced_sample(labels, labelled, generator)
-    size = round(labelled * held_out_fraction)
+    rest = _without(labels, chosen)
+    if unlabelled is not None and not 0 <= unlabelled <= len(rest):
+        raise ValueError(f"unlabelled must be in 0..{len(rest)} beside {labelled} labelled samples, got {unlabelled}")
+    # Drawn before, and whether or not it is needed, so that what is held out changes nothing else.
+    order = torch.randperm(len(rest), generator=generator)[:unlabelled]
     held_out = chosen[:0]
     if size:
         counts = labels[chosen].bincount(minlength=int(labels.max()) + 1)
         held_out = chosen[_draw(labels[chosen], _proportional(counts, size, generator), generator)]
     training = chosen[~torch.isin(chosen, held_out)]
-    return SemiSupervisedSplit(training, held_out, _without(labels, chosen))
+    return SemiSupervisedSplit(training, held_out, rest[order.to(rest.device)].sort().values)
 
 
 def long_tailed(labels: Tensor, imbalance_factor: float, seed: Seed = 0) -> Tensor:
@@ -138,7 +174,7 @@ def _check(labels: Tensor) -> Tensor:
 
 
 def _generator(seed: Seed) -> torch.Generator:
-    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    return seed if isinstance(seed, torch.Generator) else seeds.generator(seed)
 
 
 def _proportional(counts: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -11,6 +11,8 @@ from torch import Tensor
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
 
+__all__ = ["read_mat", "read_svhn"]
+
 CLASSES = tuple("0123456789")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
-import tempfile
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,12 @@ from torch import Tensor, nn
 from isda.data.archives import data_root
 from isda.data.dataset import DataSet
 from isda.data.normalise import as_float
+from isda.files import replacing
+
+if TYPE_CHECKING:
+    from isda.data.augment import Draws
+
+__all__ = ["ZCAWhitening", "cache_path", "zca_whitening"]
 
 # Bounds the floating-point copy of uint8 images: 2048 CIFAR images are 50 MB in float64.
 CHUNK = 2048
@@ -33,6 +40,15 @@ class ZCAWhitening(nn.Module):
     as they are, W = 1: the covariance of the whitened set is then the projector on the directions that do vary, an
     unseen image is not blown up along the others, and the inverse is exact for every image.
 
+    It is a transform as those of `isda.data.augment` are, for the end of a pipeline: `zca(images, draws)`.
+
+    Args:
+        mean: (D,) of the pixels, D = channels * height * width.
+        whitening: (D, D) W, which is symmetric.
+        image_shape: (channels, height, width).
+        rank: how many directions vary.
+        eps: added to the variances.
+
     Example:
         >>> images = torch.randint(0, 256, (500, 1, 4, 4), dtype=torch.uint8)
         >>> zca = ZCAWhitening.fit(images)
@@ -45,15 +61,11 @@ class ZCAWhitening(nn.Module):
 
     mean: Tensor
     whitening: Tensor
-    colouring: Tensor
 
-    def __init__(
-        self, mean: Tensor, whitening: Tensor, colouring: Tensor, image_shape: tuple[int, ...], rank: int, eps: float
-    ) -> None:
+    def __init__(self, mean: Tensor, whitening: Tensor, image_shape: tuple[int, ...], rank: int, eps: float) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("whitening", whitening)
-        self.register_buffer("colouring", colouring)
         self.image_shape = image_shape
         self.rank = rank
         self.eps = eps
@@ -65,7 +77,7 @@ class ZCAWhitening(nn.Module):
         float32 would not do: its rounding of CIFAR's largest variance (55) exceeds the smallest (1.6e-6).
         """
         if eps < 0:
-            raise ValueError(f"eps must not be negative, got {eps}")
+            raise ValueError(f"eps must be at least 0, got {eps}")
         if images.dim() != 4 or len(images) < 2:
             raise ValueError(f"images must have the shape (N, C, H, W) with N of at least 2, got {tuple(images.shape)}")
         flat = images.flatten(1)
@@ -81,23 +93,57 @@ class ZCAWhitening(nn.Module):
         return cls(
             mean.float(),
             (directions / scale @ directions.T).float(),
-            (directions * scale @ directions.T).float(),
             tuple(images.shape[1:]),
             int(varies.sum()),
             eps,
         )
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Whiten images (N, C, H, W), uint8 or floating point in 0..1."""
+    def forward(self, images: Tensor, draws: Draws | None = None) -> Tensor:
+        """Whiten images (N, C, H, W), uint8 or floating point in 0..1; nothing is drawn."""
         self._check_shape(images)
         dtype = self.mean.dtype
         chunks = [(as_float(x, dtype).to(dtype) - self.mean) @ self.whitening for x in images.flatten(1).split(CHUNK)]
         return torch.cat(chunks).unflatten(1, self.image_shape)
 
     def inverse(self, whitened: Tensor) -> Tensor:
-        """Pixels in 0..1 again, for display."""
+        """Pixels in 0..1 again, for display: x = W^-1 z + mean, solved in float64."""
         self._check_shape(whitened)
-        return (whitened.flatten(1) @ self.colouring + self.mean).unflatten(1, self.image_shape)
+        centred = torch.linalg.solve(self.whitening.double(), whitened.flatten(1).double().T).T
+        return (centred + self.mean).to(self.mean.dtype).unflatten(1, self.image_shape)
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file that is there as a whole or not at all.
+
+        Raises:
+            OSError: it could not be written; the message names the file.
+        """
+        from safetensors.torch import save_file
+
+        settings = {"image_shape": self.image_shape, "rank": self.rank, "eps": self.eps}
+        tensors = {name: buffer.cpu().contiguous() for name, buffer in self.named_buffers()}
+        with replacing(path) as unfinished:
+            save_file(tensors, unfinished, metadata={"whitening": json.dumps(settings)})
+
+    @classmethod
+    def read(cls, path: Path) -> ZCAWhitening:
+        """What `save` wrote, on the CPU.
+
+        Raises:
+            ValueError: the file is missing, damaged, or holds something else; the message names it.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "pt") as stored:
+                settings = json.loads((stored.metadata() or {})["whitening"])
+                mean, whitening = stored.get_tensor("mean"), stored.get_tensor("whitening")
+                shape, rank, eps = tuple(settings["image_shape"]), int(settings["rank"]), float(settings["eps"])
+            pixels = math.prod(shape)
+            if mean.shape != (pixels,) or whitening.shape != (pixels, pixels):
+                raise ValueError(f"its matrix is {tuple(whitening.shape)} for images of shape {shape}")
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} does not hold a whitening: {error}") from error
+        return cls(mean, whitening, shape, rank, eps)
 
     def _check_shape(self, images: Tensor) -> None:
         if images.shape[1:] != self.image_shape:
@@ -115,12 +161,18 @@ def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps
     subset of the same set has another file.
     """
     if not isinstance(data.x_train, Tensor):
-        raise ValueError(f"ZCA whitening needs images of one size in memory, {data.name} is decoded on access")
+        raise ValueError(f"data must hold images in memory to be whitened, got {data.name}, decoded on access")
     path = cache_path(data.name, data.x_train, root, eps)
-    whitening = _restore(path, eps)
-    if whitening is None:
+    try:
+        whitening = ZCAWhitening.read(path)
+    except ValueError:
+        # Not there yet, or damaged: better fitted again than refused.
         whitening = ZCAWhitening.fit(data.x_train, eps)
-        _store(whitening, path)
+        try:
+            whitening.save(path)
+        except OSError as error:
+            # Data roots are often read-only; the whitening is good all the same.
+            warnings.warn(f"the whitening is not kept for the next run: {error}", stacklevel=2)
     return whitening.to(data.x_train.device)
 
 
@@ -131,37 +183,6 @@ def cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, e
         digest.update(chunk.cpu().contiguous().numpy().data)
     safe = re.sub(r"[^\w.-]+", "_", name)
     return data_root(root) / "zca" / f"{safe}-eps{eps:g}-{digest.hexdigest()[:16]}.safetensors"
-
-
-def _store(whitening: ZCAWhitening, path: Path) -> None:
-    from safetensors.torch import save
-
-    settings = {"image_shape": whitening.image_shape, "rank": whitening.rank, "eps": whitening.eps}
-    tensors = {name: buffer.cpu().contiguous() for name, buffer in whitening.named_buffers()}
-    contents = save(tensors, metadata={"whitening": json.dumps(settings)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed into place: two runs that fit at once must not read each other's half-written file.
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as unfinished:
-            temporary = Path(unfinished, path.name)
-            temporary.write_bytes(contents)
-            temporary.replace(path)
-    except OSError as error:
-        # Data roots are often read-only; the whitening is good all the same.
-        warnings.warn(f"the whitening is not kept for the next run: {error}", stacklevel=3)
-
-
-def _restore(path: Path, eps: float) -> ZCAWhitening | None:
-    """The whitening kept at `path`; None if there is none, or if it cannot be read and is better fitted again."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as stored:
-            settings = json.loads(stored.metadata()["whitening"])
-            tensors = {name: stored.get_tensor(name) for name in ("mean", "whitening", "colouring")}
-    except (OSError, SafetensorError):
-        return None
-    return ZCAWhitening(**tensors, image_shape=tuple(settings["image_shape"]), rank=settings["rank"], eps=eps)
 
 
 def _wide(pixels: Tensor) -> Tensor:

@@ -115,9 +115,16 @@ def plain_weight(weight: Tensor) -> Tensor:
     (where every process computes the same gradient, as in tensor parallel training, the average is that gradient).
     """
     if type(weight).__name__ == "DTensor":
-        from torch.distributed.tensor import Partial
+        try:
+            from torch.distributed.tensor import Partial
+        except ImportError:  # torch 2.4
+            from torch.distributed._tensor import Partial  # type: ignore[attr-defined]
 
-        weight = weight.full_tensor(grad_placements=[Partial("avg")] * weight.device_mesh.ndim)  # type: ignore[attr-defined]
+        mesh = weight.device_mesh  # type: ignore[attr-defined]
+        weight = weight.full_tensor(grad_placements=[Partial("sum")] * mesh.ndim)  # type: ignore[attr-defined]
+        if weight.requires_grad:
+            # Not Partial("avg"): without NCCL, torch 2.4 adds up and does not divide.
+            weight.register_hook(lambda gradient: gradient / mesh.size())
     return weight.flatten(1) if weight.ndim > 2 and weight.shape[2:].numel() == 1 else weight
 
 

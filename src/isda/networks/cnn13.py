@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
 __all__ = ["cnn_13"]
@@ -48,7 +48,7 @@ def cnn_13(num_classes: int, in_channels: int = 3, width: float = 1.0, dropout: 
         *_convolution(wide[256], wide[128], kernel=1, padding=0),
     )
     layers["pool3"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), wide[128], num_classes)
+    return with_classifier(nn.Sequential(layers), wide[128], num_classes)
 
 
 def _convolution(in_channels: int, out_channels: int, kernel: int, padding: int) -> list[nn.Module]:

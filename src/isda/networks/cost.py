@@ -8,6 +8,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from isda.choices import check_choice
+
 __all__ = ["additional_multiply_adds", "count_multiply_adds", "count_parameters"]
 
 
@@ -86,9 +88,7 @@ def additional_multiply_adds(
         >>> additional_multiply_adds(640, 100, 128) / 1e6
         42.4576
     """
-    if covariance not in ("full", "diagonal"):
-        raise ValueError(f'covariance must be "full" or "diagonal", got {covariance!r}')
-    if covariance == "full":
+    if check_choice("covariance", covariance, ("full", "diagonal")) == "full":
         entries, per_class = feature_dim**2, feature_dim**2 + 2 * feature_dim
     else:
         entries, per_class = feature_dim, 5 * feature_dim

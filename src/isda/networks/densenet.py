@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from isda.networks.arguments import dropout_rate
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
 __all__ = ["DenseLayer", "densenet"]
@@ -71,4 +71,4 @@ def densenet(depth: int, growth: int, num_classes: int, in_channels: int = 3, dr
             current //= 2
     layers["activation"] = nn.Sequential(nn.BatchNorm2d(current), nn.ReLU(inplace=True))
     layers["pool"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), current, num_classes)
+    return with_classifier(nn.Sequential(layers), current, num_classes)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from isda.networks.arguments import scaled_channels
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
 __all__ = ["PooledBlock", "fast_cnn"]
@@ -64,4 +64,4 @@ def fast_cnn(num_classes: int, in_channels: int = 3, width: float = 1.0) -> Netw
         layers[f"block{block}"] = PooledBlock(current, count)
         current = count
     layers["pool"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), current, num_classes)
+    return with_classifier(nn.Sequential(layers), current, num_classes)

@@ -3,9 +3,12 @@
 torchvision is imported when a network is built: it takes longer to import than the rest of this package.
 """
 
+from collections.abc import Callable
+
 from torch import nn
 
 from isda.networks.arguments import dropout_rate
+from isda.networks.initialisation import classifier_without_offset
 from isda.networks.network import Network
 
 __all__ = ["imagenet_densenet", "imagenet_resnet"]
@@ -29,7 +32,7 @@ def imagenet_resnet(builder: str, num_classes: int, in_channels: int = 3) -> Net
     if in_channels != 3:
         body.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(body.conv1.weight, mode="fan_out", nonlinearity="relu")
-    return _take_out(body, "fc")
+    return _take_out(body, "fc", nn.Linear)
 
 
 def imagenet_densenet(depth: int, num_classes: int, in_channels: int = 3, dropout: float = 0.0) -> Network:
@@ -54,11 +57,11 @@ def imagenet_densenet(depth: int, num_classes: int, in_channels: int = 3, dropou
         stem = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(stem.weight)
         body.features.conv0 = stem
-    return _take_out(body, "classifier")
+    return _take_out(body, "classifier", classifier_without_offset)
 
 
-def _take_out(body: nn.Module, attribute: str) -> Network:
-    """Move the linear classifier from inside the body to the top of a :class:`Network`."""
+def _take_out(body: nn.Module, attribute: str, make_classifier: Callable[..., nn.Linear]) -> Network:
+    """Move the linear classifier, which torchvision makes likewise, from inside the body to the top of a network."""
     classifier = getattr(body, attribute)
     setattr(body, attribute, nn.Identity())
-    return Network(body, classifier)
+    return Network(body, classifier, make_classifier)

@@ -1,13 +1,28 @@
 """The initialisation that the original publications of all our networks share."""
 
+from typing import Any
+
 from torch import nn
 
 from isda.networks.network import Network
 
-__all__ = ["finish"]
+__all__ = ["classifier_without_offset", "with_classifier"]
 
 
-def finish(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
+def classifier_without_offset(feature_dim: int, num_classes: int, **options: Any) -> nn.Linear:
+    """A linear classifier whose bias, if it has one, starts at zero; takes what ``nn.Linear`` takes.
+
+    Example:
+        >>> classifier_without_offset(4, 3).bias.tolist()
+        [0.0, 0.0, 0.0]
+    """
+    classifier = nn.Linear(feature_dim, num_classes, **options)
+    if classifier.bias is not None:
+        nn.init.zeros_(classifier.bias)
+    return classifier
+
+
+def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
     """Put a linear classifier on a body and initialise the whole network as its publication did.
 
     Convolutions draw from a normal distribution with variance 2 / (kernel area x output channels) (He et al.,
@@ -20,7 +35,7 @@ def finish(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
         num_classes: number of logits.
 
     Example:
-        >>> network = finish(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
+        >>> network = with_classifier(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
         >>> network.classifier.bias.abs().max().item()
         0.0
     """
@@ -32,6 +47,4 @@ def finish(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
         elif isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
             nn.init.zeros_(module.bias)
-    classifier = nn.Linear(feature_dim, num_classes)
-    nn.init.zeros_(classifier.bias)
-    return Network(body, classifier)
+    return Network(body, classifier_without_offset(feature_dim, num_classes), classifier_without_offset)

@@ -1,7 +1,11 @@
 """What every network of this package is: a body that makes features, and a linear classifier on top of them."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+
+from isda.networks.arguments import positive_integer
 
 __all__ = ["GlobalAveragePool", "Network"]
 
@@ -15,6 +19,7 @@ class Network(nn.Module):
     Args:
         body: maps images (N, channels, height, width) to features (N, A).
         classifier: maps features (N, A) to logits (N, C).
+        make_classifier: makes another classifier as the family initialises it; called as ``nn.Linear`` is.
 
     Example:
         >>> from isda import networks
@@ -25,17 +30,43 @@ class Network(nn.Module):
         (torch.Size([2, 64]), 64)
         >>> torch.equal(network(images), network.classifier(network.features(images)))
         True
+        >>> network.reset_classifier(3)
+        >>> network.get_classifier()
+        Linear(in_features=64, out_features=3, bias=True)
     """
 
-    def __init__(self, body: nn.Module, classifier: nn.Linear) -> None:
+    def __init__(
+        self, body: nn.Module, classifier: nn.Linear, make_classifier: Callable[..., nn.Linear] = nn.Linear
+    ) -> None:
         super().__init__()
         self.body = body
         self.classifier = classifier
+        self.make_classifier = make_classifier
 
     @property
     def feature_dim(self) -> int:
         """The number of features A that the classifier reads."""
         return self.classifier.in_features
+
+    def get_classifier(self) -> nn.Linear:
+        """The last layer, under the name that timm gives this question."""
+        return self.classifier
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Put a new classifier for ``num_classes`` on the same features, e.g. to train on other classes (as in timm).
+
+        It is initialised as the family initialises it, with a bias if the old one has one, on its device and in its
+        dtype. An optimiser or a criterion that was made for the old one does not know it: make or attach it anew.
+        """
+        positive_integer("num_classes", num_classes)
+        old = self.classifier
+        self.classifier = self.make_classifier(
+            old.in_features,
+            num_classes,
+            bias=old.bias is not None,
+            device=old.weight.device,
+            dtype=old.weight.dtype,
+        ).train(old.training)
 
     def features(self, images: Tensor) -> Tensor:
         """The deep features (N, A) of images (N, channels, height, width)."""

@@ -16,7 +16,7 @@ from isda.networks.resnet import resnet, squeeze_excitation_resnet
 from isda.networks.resnext import resnext
 from isda.networks.shake_shake import shake_shake
 from isda.networks.timm_models import timm_network
-from isda.networks.wide_resnet import wide_resnet
+from isda.networks.wide_resnet import wide_resnet, wide_resnet_28_10
 
 __all__ = ["CIFAR", "IMAGENET", "TIMM_PREFIX", "create", "names"]
 
@@ -32,7 +32,7 @@ CIFAR: dict[str, Callable[..., Network]] = {
     "wide-resnet-10-2": partial(wide_resnet, depth=10, widening=2),
     "wide-resnet-16-2": partial(wide_resnet, depth=16, widening=2),
     "wide-resnet-16-8": partial(wide_resnet, depth=16, widening=8),
-    "wide-resnet-28-10": partial(wide_resnet, depth=28, widening=10),
+    "wide-resnet-28-10": wide_resnet_28_10,
     "resnext-29-8x64d": partial(resnext, depth=29, cardinality=8, group_width=64),
     "densenet-bc-40-12": partial(densenet, depth=40, growth=12),
     "densenet-bc-100-12": partial(densenet, depth=100, growth=12),

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 from isda.networks.squeeze_excitation import SqueezeExcitation
 
@@ -111,4 +111,4 @@ def _resnet(depth: int, num_classes: int, in_channels: int, width: float, dropou
             current = count
         layers[f"stage{stage + 1}"] = blocks
     layers["pool"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), current, num_classes)
+    return with_classifier(nn.Sequential(layers), current, num_classes)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
 __all__ = ["AggregatedBlock", "resnext"]
@@ -65,4 +65,4 @@ def resnext(depth: int, cardinality: int, group_width: int, num_classes: int, in
             current = count
         layers[f"stage{stage + 1}"] = blocks
     layers["pool"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), current, num_classes)
+    return with_classifier(nn.Sequential(layers), current, num_classes)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from isda.networks.initialisation import finish
+from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
 __all__ = ["ShakeBlock", "ShiftedShortcut", "shake", "shake_shake"]
@@ -121,4 +121,4 @@ def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int 
         layers[f"stage{stage + 1}"] = blocks
     layers["activation"] = nn.ReLU(inplace=True)
     layers["pool"] = GlobalAveragePool()
-    return finish(nn.Sequential(layers), current, num_classes)
+    return with_classifier(nn.Sequential(layers), current, num_classes)

@@ -10,7 +10,7 @@ from isda.classification.config import Config
 from isda.classification.settings import Settings as ClassificationSettings
 from isda.classification.split import Evaluation
 from isda.classification.task import Classification
-from isda.data import DataSet
+from isda.data import DataSet, ZCAWhitening
 from isda.data.augment import Compose
 from isda.engine.folder.config import RunConfig
 from isda.engine.settings import RunSettings
@@ -19,7 +19,7 @@ from isda.semi import NAMES
 from isda.semi_supervised.config import SemiConfig
 from isda.semi_supervised.job import SemiSupervisedJob
 from isda.semi_supervised.method import create_method
-from isda.semi_supervised.normalisation import WHITENING_FILE, Whiten, normaliser_for
+from isda.semi_supervised.normalisation import WHITENING_FILE, normaliser_for
 from isda.semi_supervised.resolving import resolve
 from isda.semi_supervised.settings import Settings
 from isda.semi_supervised.split import split_data
@@ -62,5 +62,5 @@ class SemiSupervisedClassification(Classification):
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """The run's own normalisation; a whitening is kept in its folder."""
         assert isinstance(config, SemiConfig)
-        whiten = Whiten.read(folder / WHITENING_FILE) if config.normalisation == "zca" else None
+        whiten = ZCAWhitening.read(folder / WHITENING_FILE) if config.normalisation == "zca" else None
         return Compose(normaliser_for(config, whiten))

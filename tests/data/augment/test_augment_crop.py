@@ -87,15 +87,15 @@ def test_empty_and_non_contiguous_batches_work(images_of: Images, transform: Ran
 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"padding_mode: .* got 'reflekt'; did you mean 'reflect'\?"):
+    with pytest.raises(ValueError, match=r"padding_mode must be one of .* got 'reflekt'; did you mean 'reflect'\?"):
         RandomCrop(4, "reflekt")
-    with pytest.raises(ValueError, match=r"padding: expected 0 or more pixels, got -1"):
+    with pytest.raises(ValueError, match=r"padding must be 0 or more pixels, got -1"):
         RandomCrop(-1)
-    with pytest.raises(ValueError, match=r"padding: reflection needs less than the image's size 4x9, got 4"):
+    with pytest.raises(ValueError, match=r"padding must be less than the image's size 4x9 to reflect, got 4"):
         RandomCrop(4, "reflect")(images_of(3, 4, 9), draws(12))
-    with pytest.raises(ValueError, match=r"images: expected an \(N, C, H, W\) tensor, got shape \(3, 32, 32\)"):
+    with pytest.raises(ValueError, match=r"images must be an \(N, C, H, W\) tensor, got one of shape \(3, 32, 32\)"):
         RandomCrop(4)(images_of()[0], draws(3))
-    with pytest.raises(ValueError, match=r"draws: expected one key for each of 12 images, got 3 keys"):
+    with pytest.raises(ValueError, match=r"draws must have one key for each of 12 images, got 3 keys"):
         RandomCrop(4)(images_of(), draws(3))
-    with pytest.raises(ValueError, match=r"draws: a random transform needs Draws .* got None"):
+    with pytest.raises(ValueError, match=r"draws must be Draws .* got None"):
         HorizontalFlip()(images_of())

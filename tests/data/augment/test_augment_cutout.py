@@ -56,7 +56,7 @@ def test_fill_may_be_a_colour(images_of: Images, dtype: torch.dtype) -> None:
 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"length: expected at least 1 pixel, got 0"):
+    with pytest.raises(ValueError, match=r"length must be at least 1 pixel, got 0"):
         Cutout(0)
-    with pytest.raises(ValueError, match=r"fill: expected one value per channel \(3\), got 2"):
+    with pytest.raises(ValueError, match=r"fill must be one value per channel \(3\), got 2"):
         Cutout(4, fill=(1, 2))(images_of(), Draws.for_samples(torch.arange(12), seed=0))

@@ -96,9 +96,9 @@ def test_integers_are_uniform(bound: int) -> None:
 
 
 def test_wrong_keys_indices_and_bounds_are_named() -> None:
-    with pytest.raises(ValueError, match=r"keys: expected a 1-D int64 tensor, got torch.float32"):
+    with pytest.raises(ValueError, match=r"keys must be a 1-D int64 tensor, got torch.float32"):
         Draws(torch.zeros(3))
-    with pytest.raises(ValueError, match=r"indices: expected a 1-D integer tensor"):
+    with pytest.raises(ValueError, match=r"indices must be a 1-D integer tensor"):
         Draws.for_samples(torch.zeros(3, 2, dtype=torch.int64), seed=0)
-    with pytest.raises(ValueError, match=r"bound: .* got 0"):
+    with pytest.raises(ValueError, match=r"bound must be .* got 0"):
         Draws(torch.zeros(3, dtype=torch.int64)).integers(0)

@@ -106,13 +106,13 @@ def test_a_batch_tensor_serves_as_a_list_of_images(images_of: Images) -> None:
 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"scale: expected \(low, high\) with 0 < low <= high, got \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"scale must be \(low, high\) with 0 < low <= high, got \(0, 1\)"):
         RandomResizedCrop(32, scale=(0, 1))
-    with pytest.raises(ValueError, match=r"size: expected 1 to 256 pixels \(not more than resize\), got 300"):
+    with pytest.raises(ValueError, match=r"size must be in 1\.\.256, not more than resize, got 300"):
         ResizeCenterCrop(256, 300)
-    with pytest.raises(ValueError, match=r"images: expected at least one image, got none"):
+    with pytest.raises(ValueError, match=r"images must hold at least one image, got none"):
         ResizeCenterCrop()([])
-    with pytest.raises(ValueError, match=r"images\[1\]: expected a \(C, H, W\) image, got shape \(32, 32\)"):
+    with pytest.raises(ValueError, match=r"images\[1\] must be a \(C, H, W\) image, got shape \(32, 32\)"):
         ResizeCenterCrop()([images_of()[0], images_of()[0, 0]])
-    with pytest.raises(ValueError, match=r"images\[1\]: expected 3 channels as in the first, got 1"):
+    with pytest.raises(ValueError, match=r"images\[1\] must have 3 channels as the first has, got 1"):
         ResizeCenterCrop()([images_of()[0], images_of(1)[0]])

@@ -55,11 +55,11 @@ def test_identity_alone_and_an_empty_batch_change_nothing(images_of: Images) -> 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
     zeros = torch.zeros(12, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"name: .* got 'Sheer'; did you mean 'Shear[XY]'\?"):
+    with pytest.raises(ValueError, match=r"name must be one of .* got 'Sheer'; did you mean 'Shear[XY]'\?"):
         operation_index("Sheer")
-    with pytest.raises(ValueError, match=r"images: expected torch.uint8 values, got torch.float32"):
+    with pytest.raises(ValueError, match=r"images must be torch.uint8, got torch.float32"):
         apply_operations(images_of().float(), zeros, zeros.double())
-    with pytest.raises(ValueError, match=r"images: expected 1 or 3 channels, got 2"):
+    with pytest.raises(ValueError, match=r"images must have 1 or 3 channels, got 2"):
         apply_operations(images_of(2), zeros, zeros.double())
-    with pytest.raises(ValueError, match=r"fill: expected one value or one per channel \(3\), got 2"):
+    with pytest.raises(ValueError, match=r"fill must be one value or one per channel \(3\), got 2"):
         apply_operations(images_of(), zeros, zeros.double(), fill=[1, 2])

@@ -99,7 +99,7 @@ def test_global_random_state_is_neither_used_nor_moved(images_of: Images) -> Non
 
 
 def test_a_random_pipeline_without_draws_says_what_it_needs(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"draws: a random transform needs Draws with one key for each of 12 images"):
+    with pytest.raises(ValueError, match=r"draws must be Draws with one key for each of 12 images"):
         crop_flip(MEAN, STD)(images_of())
 
 

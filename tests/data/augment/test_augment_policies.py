@@ -156,11 +156,11 @@ def test_zero_operations_leave_the_images(images_of: Images) -> None:
 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"policy: .* got 'cifar-10'; did you mean 'cifar10'\?"):
+    with pytest.raises(ValueError, match=r"policy must be one of .* got 'cifar-10'; did you mean 'cifar10'\?"):
         AutoAugment("cifar-10")
-    with pytest.raises(ValueError, match=r"num_ops: expected 0 or more operations, got -1"):
+    with pytest.raises(ValueError, match=r"num_ops must be 0 or more, got -1"):
         RandAugment(num_ops=-1)
-    with pytest.raises(ValueError, match=r"magnitude: expected a level from 0 to 30, got 31"):
+    with pytest.raises(ValueError, match=r"magnitude must be a level from 0 to 30, got 31"):
         RandAugment(magnitude=31)
-    with pytest.raises(ValueError, match=r"images: expected torch.uint8 values, got torch.float32"):
+    with pytest.raises(ValueError, match=r"images must be torch.uint8, got torch.float32"):
         RandAugment()(images_of().float(), draws(12))

@@ -4,15 +4,15 @@ A transform is called as `transform(images, draws)`; `Draws` holds one random st
 sample does not depend on the batch it is in.
 """
 
-from .compose import Compose, Transform
-from .crop import HorizontalFlip, RandomCrop, RandomTranslation
-from .cutout import Cutout
-from .draws import Draws
-from .imagenet import RandomResizedCrop, ResizeCenterCrop
-from .normalize import Normalize
-from .operations import OPERATION_NAMES, apply_operations
-from .pipelines import crop_flip, imagenet_evaluation, imagenet_training, translate_flip
-from .policies import AutoAugment, RandAugment
+from isda.data.augment.compose import Compose, Transform
+from isda.data.augment.crop import HorizontalFlip, RandomCrop, RandomTranslation
+from isda.data.augment.cutout import Cutout
+from isda.data.augment.draws import Draws
+from isda.data.augment.imagenet import RandomResizedCrop, ResizeCenterCrop
+from isda.data.augment.normalise import Normalize
+from isda.data.augment.operations import OPERATION_NAMES, apply_operations
+from isda.data.augment.pipelines import crop_flip, imagenet_evaluation, imagenet_training, translate_flip
+from isda.data.augment.policies import AutoAugment, RandAugment
 
 __all__ = [
     "OPERATION_NAMES",

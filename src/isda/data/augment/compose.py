@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .draws import Draws
+from isda.data.augment.draws import Draws
+
+__all__ = ["Compose", "Transform", "check_images"]
 
 
 class Transform(Protocol):
@@ -42,7 +44,8 @@ class Compose:
         for transform in self.transforms:
             images = transform(images, draws)
         if not isinstance(images, Tensor):
-            raise ValueError(f"images: expected an (N, C, H, W) tensor after the last transform, got {type(images)}")
+            got = type(images).__name__
+            raise ValueError(f"images must be an (N, C, H, W) tensor after the last transform, got {got}")
         return images
 
     def __repr__(self) -> str:
@@ -52,8 +55,8 @@ class Compose:
 def check_images(images: Tensor, dtype: torch.dtype | None = None) -> None:
     """A ValueError unless `images` is an (N, C, H, W) tensor (of `dtype`, where one is given)."""
     if not isinstance(images, Tensor):
-        raise ValueError(f"images: expected an (N, C, H, W) tensor, got {type(images).__name__}")
+        raise ValueError(f"images must be an (N, C, H, W) tensor, got {type(images).__name__}")
     if images.ndim != 4:
-        raise ValueError(f"images: expected an (N, C, H, W) tensor, got shape {tuple(images.shape)}")
+        raise ValueError(f"images must be an (N, C, H, W) tensor, got one of shape {tuple(images.shape)}")
     if dtype is not None and images.dtype != dtype:
-        raise ValueError(f"images: expected {dtype} values, got {images.dtype}")
+        raise ValueError(f"images must be {dtype}, got {images.dtype}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .compose import check_images
-from .draws import Draws, require_draws
+from isda.choices import check_choice
+from isda.data.augment.compose import check_images
+from isda.data.augment.draws import Draws, require_draws
+
+__all__ = ["HorizontalFlip", "RandomCrop", "RandomTranslation", "crop", "pad"]
 
 _PADDING_MODES = ("constant", "reflect")
 
@@ -27,7 +28,7 @@ def pad(images: Tensor, padding: int, padding_mode: str = "constant") -> Tensor:
         return F.pad(images, (padding, padding, padding, padding))
     height, width = images.shape[-2:]
     if padding >= min(height, width):
-        raise ValueError(f"padding: reflection needs less than the image's size {height}x{width}, got {padding}")
+        raise ValueError(f"padding must be less than the image's size {height}x{width} to reflect, got {padding}")
     return _reflect(_reflect(images, padding, 2), padding, 3)
 
 
@@ -54,7 +55,7 @@ def crop(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> 
 class RandomCrop:
     """Pads each side and cuts a window of the original size at a uniformly random position.
 
-    The standard augmentation on CIFAR: 4 pixels on each side (ISDA paper, section 5.1). Zeros are black before
+    The standard augmentation on CIFAR: 4 pixels on each side (ISDA paper, section 6.1). Zeros are black before
     `Normalize` and the mean colour after it. The authors' training code pads by reflection.
 
     Args:
@@ -64,13 +65,9 @@ class RandomCrop:
 
     def __init__(self, padding: int = 4, padding_mode: str = "constant") -> None:
         if padding < 0:
-            raise ValueError(f"padding: expected 0 or more pixels, got {padding}")
-        if padding_mode not in _PADDING_MODES:
-            close = get_close_matches(padding_mode, _PADDING_MODES, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"padding_mode: expected one of {_PADDING_MODES}, got {padding_mode!r}{hint}")
+            raise ValueError(f"padding must be 0 or more pixels, got {padding}")
         self.padding = padding
-        self.padding_mode = padding_mode
+        self.padding_mode = check_choice("padding_mode", padding_mode, _PADDING_MODES)
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) in and out."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .compose import check_images
-from .draws import Draws, require_draws
+from isda.data.augment.compose import check_images
+from isda.data.augment.draws import Draws, require_draws
+
+__all__ = ["Cutout", "cutout"]
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, length: int, fill: float | Sequence[float] = 0) -> Tensor:
@@ -38,13 +40,13 @@ class Cutout:
     """Hides a square with its centre uniform over the image's pixels (DeVries and Taylor, 2017).
 
     Args:
-        length: side of the square; 16 for CIFAR-10.
+        length: side of the square; DeVries and Taylor take 16 on CIFAR-10 and 8 on CIFAR-100.
         fill: value (or one per channel) inside the square. 0 is black before `Normalize`, the mean colour after it.
     """
 
     def __init__(self, length: int = 16, fill: float | Sequence[float] = 0) -> None:
         if length < 1:
-            raise ValueError(f"length: expected at least 1 pixel, got {length}")
+            raise ValueError(f"length must be at least 1 pixel, got {length}")
         self.length = length
         self.fill = fill
 
@@ -52,7 +54,7 @@ class Cutout:
         """(N, C, H, W) in and out."""
         check_images(images)
         if isinstance(self.fill, Sequence) and len(self.fill) != images.shape[1]:
-            raise ValueError(f"fill: expected one value per channel ({images.shape[1]}), got {len(self.fill)}")
+            raise ValueError(f"fill must be one value per channel ({images.shape[1]}), got {len(self.fill)}")
         draws = require_draws(draws, len(images))
         row, column = (draws.integers(size)[:, 0].to(images.device) for size in images.shape[-2:])
         return cutout(images, row, column, self.length, self.fill)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+__all__ = ["Draws", "require_draws", "splitmix64"]
+
 
 def _signed(value: int) -> int:
     """The int64 with the same 64 bits as an unsigned `value`."""
@@ -59,7 +61,7 @@ class Draws:
 
     def __init__(self, keys: Tensor) -> None:
         if keys.ndim != 1 or keys.dtype != torch.int64:
-            raise ValueError(f"keys: expected a 1-D int64 tensor, got {keys.dtype} of shape {tuple(keys.shape)}")
+            raise ValueError(f"keys must be a 1-D int64 tensor, got {keys.dtype} of shape {tuple(keys.shape)}")
         self.keys = keys.cpu()
         self._position = 0
 
@@ -73,7 +75,10 @@ class Draws:
             epoch: so that the next pass over the data draws anew.
         """
         if indices.ndim != 1 or indices.is_floating_point() or indices.dtype == torch.bool:
-            raise ValueError(f"indices: expected a 1-D integer tensor, got {indices.dtype} {tuple(indices.shape)}")
+            raise ValueError(
+                f"indices must be a 1-D integer tensor, got {indices.dtype} of shape {tuple(indices.shape)}"
+            )
+        # The chain of `isda.seeds.mix`, with the last link on a tensor.
         run = splitmix64(torch.tensor(_signed(seed % (1 << 64))))
         return cls(splitmix64(splitmix64(run + epoch) + indices.cpu().to(torch.int64)))
 
@@ -98,7 +103,7 @@ class Draws:
     def integers(self, bound: int, count: int = 1) -> Tensor:
         """(N, count) int64 numbers, uniform on 0 .. bound - 1 (bound < 2^31; the bias is below bound / 2^32)."""
         if not 0 < bound < 1 << 31:
-            raise ValueError(f"bound: expected an integer from 1 to 2^31 - 1, got {bound}")
+            raise ValueError(f"bound must be an integer from 1 to 2^31 - 1, got {bound}")
         return (_shift_right(self._bits(count), 32) * bound) >> 32
 
     def __repr__(self) -> str:
@@ -108,7 +113,7 @@ class Draws:
 def require_draws(draws: Draws | None, count: int) -> Draws:
     """`draws` itself, or a ValueError that says what a random transform needs."""
     if draws is None:
-        raise ValueError(f"draws: a random transform needs Draws with one key for each of {count} images, got None")
+        raise ValueError(f"draws must be Draws with one key for each of {count} images in a random transform, got None")
     if len(draws) != count:
-        raise ValueError(f"draws: expected one key for each of {count} images, got {len(draws)} keys")
+        raise ValueError(f"draws must have one key for each of {count} images, got {len(draws)} keys")
     return draws

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+__all__ = ["Fill", "affine_nearest", "rotate", "shear_x", "shear_y", "translate_x", "translate_y"]
+
 Fill = int | Sequence[int]
 """Colour outside the image: one grey value or one value per channel, 0 .. 255."""
 
@@ -36,7 +38,7 @@ def affine_nearest(images: Tensor, maps: Tensor, fill: Fill = 0) -> Tensor:
     """
     count, channels, height, width = images.shape
     if (height + 2) * (width + 2) > _MOST_PIXELS:
-        raise ValueError(f"images: expected fewer than {_MOST_PIXELS} pixels each, got {height}x{width}")
+        raise ValueError(f"images must have fewer than {_MOST_PIXELS} pixels each, got {height}x{width}")
     size = torch.tensor([width, height], dtype=torch.float32, device=images.device).view(2, 1, 1)
     x = torch.arange(width, dtype=torch.float32, device=images.device) - (width - 1) / 2
     y = torch.arange(height, dtype=torch.float32, device=images.device)[:, None] - (height - 1) / 2

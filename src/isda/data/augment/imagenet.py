@@ -12,20 +12,22 @@ import torch
 import torchvision.transforms.v2.functional as torchvision_functional
 from torch import Tensor
 
-from .draws import Draws, require_draws
+from isda.data.augment.draws import Draws, require_draws
+
+__all__ = ["RandomResizedCrop", "ResizeCenterCrop"]
 
 _ATTEMPTS = 10
 
 
 def _check_each(images: Tensor | Sequence[Tensor]) -> None:
     if len(images) == 0:
-        raise ValueError("images: expected at least one image, got none")
+        raise ValueError("images must hold at least one image, got none")
     for position, image in enumerate(images):
         if image.ndim != 3 or 0 in image.shape:
-            raise ValueError(f"images[{position}]: expected a (C, H, W) image, got shape {tuple(image.shape)}")
+            raise ValueError(f"images[{position}] must be a (C, H, W) image, got shape {tuple(image.shape)}")
         if len(image) != len(images[0]):
             raise ValueError(
-                f"images[{position}]: expected {len(images[0])} channels as in the first, got {len(image)}"
+                f"images[{position}] must have {len(images[0])} channels as the first has, got {len(image)}"
             )
 
 
@@ -53,7 +55,7 @@ class RandomResizedCrop:
     ) -> None:
         for name, (low, high) in (("scale", scale), ("ratio", ratio)):
             if not 0 < low <= high:
-                raise ValueError(f"{name}: expected (low, high) with 0 < low <= high, got {(low, high)}")
+                raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {(low, high)}")
         self.size = size
         self.scale = scale
         self.ratio = ratio
@@ -102,7 +104,7 @@ class ResizeCenterCrop:
 
     def __init__(self, resize: int = 256, size: int = 224) -> None:
         if not 0 < size <= resize:
-            raise ValueError(f"size: expected 1 to {resize} pixels (not more than resize), got {size}")
+            raise ValueError(f"size must be in 1..{resize}, not more than resize, got {size}")
         self.resize = resize
         self.size = size
 

@@ -7,14 +7,16 @@ Brightness/Color/Contrast/Sharpness factor - 1, Posterize bits, Solarize thresho
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor
 
-from . import geometry, photometry
-from .compose import check_images
-from .geometry import Fill, affine_nearest
+from isda.choices import check_choice
+from isda.data.augment import geometry, photometry
+from isda.data.augment.compose import check_images
+from isda.data.augment.geometry import Fill, affine_nearest
+
+__all__ = ["GEOMETRIC", "OPERATION_NAMES", "PHOTOMETRIC", "apply_operations", "operation_index"]
 
 GEOMETRIC: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "ShearX": geometry.shear_x,
@@ -48,11 +50,7 @@ def operation_index(name: str) -> int:
         >>> OPERATION_NAMES[operation_index("Rotate")]
         'Rotate'
     """
-    if name not in OPERATION_NAMES:
-        close = get_close_matches(name, OPERATION_NAMES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"name: expected one of {', '.join(OPERATION_NAMES)}, got {name!r}{hint}")
-    return OPERATION_NAMES.index(name)
+    return OPERATION_NAMES.index(check_choice("name", name, OPERATION_NAMES))
 
 
 def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill: Fill = 0) -> Tensor:
@@ -70,9 +68,9 @@ def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill:
     check_images(images, torch.uint8)
     channels, height, width = images.shape[1:]
     if channels not in (1, 3):
-        raise ValueError(f"images: expected 1 or 3 channels, got {channels}")
+        raise ValueError(f"images must have 1 or 3 channels, got {channels}")
     if not isinstance(fill, int) and len(fill) not in (1, channels):
-        raise ValueError(f"fill: expected one value or one per channel ({channels}), got {len(fill)}")
+        raise ValueError(f"fill must be one value or one per channel ({channels}), got {len(fill)}")
     order, parts, moved, maps = [], [], [], []
     for index in operation.unique().tolist():
         name = OPERATION_NAMES[index]

@@ -10,6 +10,18 @@ import torch
 import torchvision.transforms.v2.functional as torchvision_functional
 from torch import Tensor
 
+__all__ = [
+    "autocontrast",
+    "brightness",
+    "color",
+    "contrast",
+    "equalize",
+    "invert",
+    "posterize",
+    "sharpness",
+    "solarize",
+]
+
 
 def _column(values: Tensor, images: Tensor) -> Tensor:
     """(N,) parameters as float32 (N, 1, 1, 1) beside the images."""

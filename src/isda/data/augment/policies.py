@@ -7,7 +7,6 @@ papers; nothing is typed in twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,10 +14,13 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from .compose import check_images
-from .draws import Draws, require_draws
-from .geometry import Fill
-from .operations import apply_operations, operation_index
+from isda.choices import check_choice
+from isda.data.augment.compose import check_images
+from isda.data.augment.draws import Draws, require_draws
+from isda.data.augment.geometry import Fill
+from isda.data.augment.operations import apply_operations, operation_index
+
+__all__ = ["AutoAugment", "OperationTable", "RandAugment", "auto_augment_table", "rand_augment_table"]
 
 _AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoAugment, section 4)
 _POLICIES = tuple(policy.value for policy in v2.AutoAugmentPolicy)
@@ -88,9 +90,9 @@ class RandAugment:
 
     def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31, fill: Fill = 0) -> None:
         if num_ops < 0:
-            raise ValueError(f"num_ops: expected 0 or more operations, got {num_ops}")
+            raise ValueError(f"num_ops must be 0 or more, got {num_ops}")
         if not 0 <= magnitude < num_magnitude_bins:
-            raise ValueError(f"magnitude: expected a level from 0 to {num_magnitude_bins - 1}, got {magnitude}")
+            raise ValueError(f"magnitude must be a level from 0 to {num_magnitude_bins - 1}, got {magnitude}")
         self.num_ops = num_ops
         self.magnitude = magnitude
         self.num_magnitude_bins = num_magnitude_bins
@@ -118,16 +120,12 @@ class AutoAugment:
     """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
 
     Args:
-        policy: "cifar10" (also the paper's choice for CIFAR-100), "svhn" or "imagenet".
+        policy: "cifar10" (which AutoAugment's paper uses on CIFAR-100 too), "svhn" or "imagenet".
         fill: colour that geometric operations bring in from outside the image.
     """
 
     def __init__(self, policy: str, fill: Fill = 0) -> None:
-        if policy not in _POLICIES:
-            close = get_close_matches(policy, _POLICIES, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"policy: expected one of {', '.join(_POLICIES)}, got {policy!r}{hint}")
-        self.policy = policy
+        self.policy = check_choice("policy", policy, _POLICIES)
         self.fill = fill
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:

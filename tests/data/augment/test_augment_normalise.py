@@ -33,11 +33,11 @@ def test_float_images_are_taken_as_zero_to_one_and_left_alone(images_of: Images,
 
 
 def test_wrong_arguments_are_named(images_of: Images) -> None:
-    with pytest.raises(ValueError, match=r"std: expected 3 values, as many as mean has, got 1"):
+    with pytest.raises(ValueError, match=r"std must have 3 values, as many as mean, got 1"):
         Normalize(MEAN, [1.0])
-    with pytest.raises(ValueError, match=r"std: expected positive values, got \[0.0\]"):
+    with pytest.raises(ValueError, match=r"std must be positive, got \[0.0\]"):
         Normalize([0.5], [0.0])
-    with pytest.raises(ValueError, match=r"images: expected 1 channels, as many as mean has, got 3"):
+    with pytest.raises(ValueError, match=r"images must have 1 channels, one for each mean, got 3"):
         Normalize([0.5], [0.5])(images_of())
-    with pytest.raises(ValueError, match=r"images: expected uint8 or floating point values, got torch.int64"):
+    with pytest.raises(ValueError, match=r"images must be uint8 or floating point, got torch.int64"):
         Normalize(MEAN, STD)(images_of().long())

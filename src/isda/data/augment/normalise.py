@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .compose import check_images
-from .draws import Draws
+from isda.data.augment.compose import check_images
+from isda.data.augment.draws import Draws
+
+__all__ = ["Normalize"]
 
 
 class Normalize:
     """(x - mean) / std per channel as float32, with x in [0, 1]; uint8 images are divided by 255 first.
+
+    Named and called as torchvision's, like every transform here that torchvision has too.
 
     Args:
         mean: one value per channel, for x in [0, 1].
@@ -26,9 +30,9 @@ class Normalize:
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         if len(mean) != len(std):
-            raise ValueError(f"std: expected {len(mean)} values, as many as mean has, got {len(std)}")
+            raise ValueError(f"std must have {len(mean)} values, as many as mean, got {len(std)}")
         if min(std) <= 0:
-            raise ValueError(f"std: expected positive values, got {list(std)}")
+            raise ValueError(f"std must be positive, got {list(std)}")
         self.mean = list(mean)
         self.std = list(std)
 
@@ -36,9 +40,9 @@ class Normalize:
         """(N, C, H, W) uint8 or floating point in, float32 out."""
         check_images(images)
         if images.shape[1] != len(self.mean):
-            raise ValueError(f"images: expected {len(self.mean)} channels, as many as mean has, got {images.shape[1]}")
+            raise ValueError(f"images must have {len(self.mean)} channels, one for each mean, got {images.shape[1]}")
         if images.dtype != torch.uint8 and not images.is_floating_point():
-            raise ValueError(f"images: expected uint8 or floating point values, got {images.dtype}")
+            raise ValueError(f"images must be uint8 or floating point, got {images.dtype}")
         white = 255 if images.dtype == torch.uint8 else 1
         mean, std = (
             torch.tensor(values, device=images.device).mul_(white).view(-1, 1, 1) for values in (self.mean, self.std)

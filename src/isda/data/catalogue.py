@@ -14,6 +14,8 @@ from isda.data.fashion_mnist import read_fashion_mnist
 from isda.data.normalise import PUBLISHED, ChannelStatistics
 from isda.data.svhn import read_svhn
 
+__all__ = ["CATALOGUE", "Layout", "NamedSet"]
+
 CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"
 FASHION_MNIST_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -30,7 +32,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownSet:
+class NamedSet:
     """A named data set, with the published number of images."""
 
     name: str
@@ -66,9 +68,9 @@ class KnownSet:
         return f"put {choices} into {places}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
 
 
-def _cifar(name: str, number: int, variant: cifar.Variant, binary_md5: str, python_md5: str) -> KnownSet:
+def _cifar(name: str, number: int, variant: cifar.Variant, binary_md5: str, python_md5: str) -> NamedSet:
     binary, python = f"cifar-{number}-binary.tar.gz", f"cifar-{number}-python.tar.gz"
-    return KnownSet(
+    return NamedSet(
         name=name,
         train=50_000,
         test=10_000,
@@ -93,7 +95,7 @@ SVHN_TEST = _svhn_file("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3")
 SVHN_EXTRA = _svhn_file("extra_32x32.mat", "a93ce644f1a588dc4d68dda5feec44a7")
 
 _SETS = (
-    KnownSet(
+    NamedSet(
         name="digits",
         train=1_297,
         test=500,
@@ -102,7 +104,7 @@ _SETS = (
         size=8,
         layouts=(Layout((), lambda paths: read_digits()),),
     ),
-    KnownSet(
+    NamedSet(
         name="fashion-mnist",
         train=60_000,
         test=10_000,
@@ -130,7 +132,7 @@ _SETS = (
     ),
     _cifar("cifar10", 10, cifar.CIFAR10, "c32a1d4ab5d03f1284b67883e8d87530", "c58f30108f718f92721af3b95e74349a"),
     _cifar("cifar100", 100, cifar.CIFAR100, "03b5dce01913d631647c71ecec9e9cb8", "eb9058c3a382ffc7106e4002c42a8d85"),
-    KnownSet(
+    NamedSet(
         name="svhn",
         train=73_257,
         test=26_032,
@@ -141,7 +143,7 @@ _SETS = (
         layouts=(Layout((SVHN_TRAIN, SVHN_TEST), lambda paths: read_svhn(*paths)),),
         published=PUBLISHED["svhn"],
     ),
-    KnownSet(
+    NamedSet(
         name="svhn-extra",
         train=73_257 + 531_131,
         test=26_032,
@@ -152,7 +154,7 @@ _SETS = (
         layouts=(Layout((SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA), lambda paths: read_svhn(*paths)),),
         published=PUBLISHED["svhn"],
     ),
-    KnownSet(
+    NamedSet(
         name="imagenet",
         train=1_281_167,
         test=50_000,
@@ -177,4 +179,5 @@ _SETS = (
     ),
 )
 
-KNOWN = {known.name: known for known in _SETS}
+CATALOGUE = {named.name: named for named in _SETS}
+"""The named data sets, in the order of `isda data`."""
