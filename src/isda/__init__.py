@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _NAMES = {"ISDAClassifier": "isda.estimator", "ISDALoss": "isda.losses"}
-"""What is imported from a room when it is first asked for. The core needs torch and numpy only; `isda --help` neither."""
+"""What is imported from a room when it is first asked for: `isda --help` need not wait for torch."""
 
 
 def __getattr__(name: str) -> Any:

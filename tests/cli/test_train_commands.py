@@ -16,7 +16,7 @@ from isda.engine.comparing import run_folder_name
 from isda.train import Hook, Saving, load_trained, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
-FILES = {"config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", "tensorboard"}
+FILES = {".lock", "config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", "tensorboard"}
 
 
 def run_process(*words, cwd):

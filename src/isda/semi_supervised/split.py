@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from isda.classification.split import Evaluation, available
 from isda.data import DataSet, semi_supervised_split
-from isda.seeds import generator
 from isda.semi_supervised.config import SemiConfig
 
 __all__ = ["SemiSplit", "split_data"]
-
-# Keeps the draw of unlabelled images apart from that of labelled ones.
-UNLABELLED = 1
 
 
 class SemiSplit(NamedTuple):
@@ -33,9 +28,9 @@ def split_data(config: SemiConfig, data: DataSet) -> SemiSplit:
     Of the labelled images a share can be held out as well: the paper chooses its settings on 25% of them.
     """
     left, evaluation = available(data, config.held_out)
-    drawn = semi_supervised_split(data.y_train[left], config.labels, config.seed, config.held_out_labels)
+    drawn = semi_supervised_split(
+        data.y_train[left], config.labels, config.seed, config.held_out_labels, config.unlabelled
+    )
     if len(drawn.held_out):
         evaluation = Evaluation(data.x_train, data.y_train, left[drawn.held_out])
-    rest = left[drawn.unlabelled]
-    order = torch.randperm(len(rest), generator=generator(config.seed, UNLABELLED))
-    return SemiSplit(left[drawn.training], rest[order[: config.unlabelled]].sort().values, evaluation)
+    return SemiSplit(left[drawn.training], left[drawn.unlabelled], evaluation)
