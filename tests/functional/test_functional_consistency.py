@@ -11,6 +11,7 @@ from test_functional_bounds import A, C, Matrices, N, assert_same_with_gradients
 from isda.functional import (
     consistency,
     find_tilt,
+    grouping,
     jensen_consistency,
     monte_carlo,
     quadratic_tables,
@@ -56,7 +57,7 @@ def test_chunks_made_again_in_backward_equal_the_direct_path(rows, monkeypatch):
     model, reruns = Matrices(covariances, "gram"), []
     direct = jensen_consistency(logits, weight, model, 0.8)
     monkeypatch.setattr(consistency, "WORKSPACE_BYTES", 0)
-    monkeypatch.setattr(consistency, "rows_per_chunk", lambda row_bytes: rows)
+    monkeypatch.setattr(grouping, "rows_per_chunk", lambda row_bytes: rows)
     real = model.gram
     model.gram = lambda *arguments: (reruns.append(1), real(*arguments))[1]
     chunked = jensen_consistency(logits, weight, model, 0.8)

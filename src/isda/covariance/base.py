@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from isda import checks, distributed
 from isda.autocast import outside_autocast
+from isda.devices import on_host
 from isda.functional.grouping import Groups, group_rows
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -51,6 +52,7 @@ class CovarianceModel(nn.Module, ABC):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
         self.validate = True
+        self._late_errors = checks.LateErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
 
     # -- what a model has to say -------------------------------------------------------------------------------------
@@ -113,6 +115,11 @@ class CovarianceModel(nn.Module, ABC):
     def matrix_index(self, classes: Tensor) -> Tensor:
         """Which matrix each class uses."""
         return classes if self.num_matrices == self.num_classes else torch.zeros_like(classes)
+
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances R[y_i, :] of the rows of a batch, which are grouped by class."""
+        table = self.margins(weight, self.matrix_index(groups.classes), groups.classes)
+        return table if groups.one_slot_per_row else table.index_select(0, groups.slot)
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
@@ -199,7 +206,7 @@ class CovarianceModel(nn.Module, ABC):
         checks.check_labels_dtype(indices, name)
         if indices.ndim != 1:
             raise ValueError(f"{name} must have one dimension, got shape {checks.shape_of(indices)}")
-        message = checks.label_error(indices, self.num_classes, name=name) if device.type == "cpu" else None
+        message = checks.label_error(indices, self.num_classes, name=name) if on_host(device) else None
         if message is not None:
             raise ValueError(message)
         return indices.long()
@@ -213,16 +220,29 @@ class CovarianceModel(nn.Module, ABC):
         """All that an update does in models whose covariance does not come from the features."""
         self._check_rows(features, targets, mask)
         targets = targets.long()
-        kept = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
         message = None
-        if self.validate and targets.device.type == "cpu":
-            message = checks.label_error(targets[kept], self.num_classes) or checks.finite_error(features[kept])
+        if self.validate and on_host(targets):
+            rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
+            message = checks.label_error(labels, self.num_classes) or checks.finite_error(rows)
         self._announce(len(features), message)
-        kept = kept & (targets >= 0) & (targets < self.num_classes)
-        seen = torch.zeros_like(self.count).index_add_(0, torch.where(kept, targets, 0), kept.to(torch.int64))
+        labels = targets.clamp(0, self.num_classes - 1)
+        if self.validate and not on_host(targets):
+            mask = self._late_errors.admitted(features, targets, labels, mask)
+        kept = labels == targets if mask is None else mask & (labels == targets)
+        seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
+
+    def train(self, mode: bool = True) -> CovarianceModel:
+        """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
+        if not mode:
+            self._late_errors.raise_if_any()
+        return super().train(mode)
+
+    def _save_to_state_dict(self, *args: Any, **settings: Any) -> None:
+        self._late_errors.raise_if_any()
+        super()._save_to_state_dict(*args, **settings)
 
     # -- many processes ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from isda.covariance.base import CovarianceModel
 from isda.covariance.online import OnlineCovariance
-from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
+from isda.devices import on_host
+from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances, scaled_diagonal_margins
 from isda.functional.grouping import Groups
 from isda.functional.moments import add_squares
 
@@ -49,6 +50,13 @@ class DiagonalCovariance(OnlineCovariance):
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table of margin variances: two matrix products."""
         return diagonal_margins(weight, self.variance(matrices), pivots)
+
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances of the rows of a batch."""
+        if on_host(weight):
+            return super().row_margins(weight, groups)
+        table = scaled_diagonal_margins(weight, self.scatter, self.scale, None if groups.complete else groups.labels)
+        return table.index_select(0, groups.labels) if groups.complete else table
 
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C, C) tables W Sigma_k W'."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
 from isda.functional.grouping import Groups
+from isda.functional.quadratic import product_by_group
 
 
 class LearnedCovariance(CovarianceModel):
@@ -99,15 +100,8 @@ class LearnedCovariance(CovarianceModel):
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
-        factors = self.factor.unbind(0)
-
-        def apply(rows: Tensor) -> Tensor:
-            parts = rows[groups.order].split(groups.sizes)
-            indices = groups.classes.tolist()
-            products = [part @ factors[k] @ factors[k].t() for k, part in zip(indices, parts, strict=True)]
-            return torch.cat(products)[groups.inverse_order]
-
-        return apply
+        factors = self.factor[groups.classes]
+        return lambda rows: product_by_group(product_by_group(rows, factors, groups), factors.mT, groups)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""
