@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.covariance.base import CovarianceModel
 from isda.covariance.online import OnlineCovariance
 from isda.devices import on_host
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances, scaled_diagonal_margins
@@ -73,15 +72,6 @@ class DiagonalCovariance(OnlineCovariance):
         shape = (len(targets), n, self.feature_dim)
         return deviation * torch.randn(shape, generator=generator, dtype=self.dtype, device=deviation.device)
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
-
-    def _scale(self, factors: Tensor) -> None:
-        self.scatter *= factors.unsqueeze(1)
-
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, DiagonalCovariance)
-        self.scatter += other.scatter + between.square()
-
-    def _exchange_size(self) -> int:
-        return 3 * self.scatter.numel()

@@ -112,7 +112,8 @@ class FullCovariance(OnlineCovariance):
         if self.effective is not None:
             self.effective.add_(torch.from_numpy(blocks.sizes))
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
         if on_host(rows):
             add_outer_products(self.scatter, rows, groups)
         else:

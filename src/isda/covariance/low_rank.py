@@ -117,7 +117,8 @@ class LowRankCovariance(OnlineCovariance):
         widest = max(self.feature_dim, num_columns)
         return list(chunks(len(matrices), 2 * self.rank * widest * self.dtype.itemsize))
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
         append_rows(self.sketch, self.fill, rows, groups.labels)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,16 @@ from isda import checks, distributed
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
 from isda.devices import READ_EVERY, on_host
 from isda.functional.device_moments import absorb_moments
-from isda.functional.grouping import Groups, chunks, rows_per_chunk
+from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means
 
+__all__ = ["OnlineCovariance"]
 
-class OnlineCovariance(CovarianceModel):
+
+class OnlineCovariance(CovarianceModel, ABC):
     """Base of the models that learn Sigma_c from the features they see (paper eqs. (1) to (3)).
+
+    It keeps counts and means; a model adds a buffer ``scatter``, ``absorb``, which adds to it, and ``product``.
 
     Args:
         num_classes: C.
@@ -63,17 +67,27 @@ class OnlineCovariance(CovarianceModel):
 
     # -- what a model has to say -------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
-        """Add the outer products of the rows (N, A) to the scatter of their matrices."""
+    scatter: Tensor
+    """(G, ...) what a model keeps of the outer products of the centred features, a sum over them."""
 
     @abstractmethod
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A)."""
+
     def _scale(self, factors: Tensor) -> None:
         """Multiply the scatter of every matrix by its factor (G,)."""
+        self.scatter *= factors.view(-1, *[1] * (self.scatter.ndim - 1))
 
-    @abstractmethod
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""
+        assert isinstance(other, OnlineCovariance)
+        self.scatter += other.scatter
+        everything = torch.arange(self.num_matrices, device=between.device)
+        self.absorb(between, group_rows(everything, self.num_matrices))
+
     def _exchange_size(self) -> int:
         """Numbers a process sends when it exchanges statistics instead of features."""
+        return self.scatter.numel() + 2 * self.offset.numel()
 
     # -- the state ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +232,7 @@ class OnlineCovariance(CovarianceModel):
         absorbed = absorb_moments(
             features, groups.labels, mask, self._seen(), self.origin, self.offset, all_seen=self._all_seen
         )
-        self._absorb(absorbed.rows, groups)
+        self.absorb(absorbed.rows, groups)
         if self.num_matrices == self.num_classes:
             self.count += absorbed.new
         else:
@@ -239,7 +253,7 @@ class OnlineCovariance(CovarianceModel):
             return
         new = torch.from_numpy(np.asarray(groups.sizes))
         old = self.weight_of(groups.classes)
-        self._absorb(absorb_means(features, groups, old, new, self.origin, self.offset), groups)
+        self.absorb(absorb_means(features, groups, old, new, self.origin, self.offset), groups)
         if self.num_matrices == self.num_classes:
             self.count.index_add_(0, groups.classes, new)
         else:
@@ -284,7 +298,3 @@ class OnlineCovariance(CovarianceModel):
         assert isinstance(other, OnlineCovariance)
         if self.decay is None and other.decay is not None:
             raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {other.decay}")
-
-    @abstractmethod
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""

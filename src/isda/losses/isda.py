@@ -16,7 +16,7 @@ from isda.devices import on_host
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
-from isda.losses.arguments import check_model, check_settings
+from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
 from isda.losses.schedule import StrengthSchedule
@@ -96,6 +96,7 @@ class ISDALoss(nn.Module):
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
         if isinstance(covariance, str):
             factory = {"device": device, "dtype": dtype}
+            check_known(covariance, covariance_settings, type(self))
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
         else:
             check_model(covariance, num_classes, feature_dim, covariance_settings)
@@ -279,6 +280,13 @@ class ISDALoss(nn.Module):
     def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         if strength == 0:
             return self._cross_entropy(batch.logits, batch.targets)
+        loss, penalty = self._bound(batch, groups, strength), self.covariance.penalty()
+        if penalty is None:
+            return loss
+        # Once per sample or pixel, so that it weighs the same in every reduction.
+        return loss + penalty * (len(batch.classes) if self.reduction == "sum" else 1)
+
+    def _bound(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         with outside_autocast(batch.logits.device):
             # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
             augmented = self._augment(batch, groups, strength, mask=batch.logits.ndim > 2)
