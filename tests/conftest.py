@@ -1,8 +1,15 @@
-"""Settings of the whole test suite; makes ``from oracles import ...`` work in every test file."""
+"""Settings of the whole test suite; makes ``from oracles import ...`` work in every test file.
+
+Tests marked ``any_device`` run twice: on the CPU and on the pretend accelerator, where everything is put that they make
+without naming a device. ISDA_TEST_DEVICE=cuda (or another device) runs them there instead.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +17,8 @@ import torch
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import pretend_accelerator
 
 settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=25, database=None)
 settings.load_profile("deterministic")
@@ -30,3 +39,30 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "run"
     train(small_config(), digits(), folder)
     return folder
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that do not care about the device on all there are."""
+    if metafunc.definition.get_closest_marker("any_device"):
+        chosen = os.environ.get("ISDA_TEST_DEVICE")
+        metafunc.parametrize("default_device", [chosen] if chosen else ["cpu", "pretend"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def default_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where tensors are made when the test does not say."""
+    name = getattr(request, "param", "cpu")
+    with ExitStack() as stack:
+        if name == "pretend":
+            stack.enter_context(request.getfixturevalue("accelerator"))
+        if name != "cpu":
+            stack.enter_context(torch.device(name))
+        yield
+
+
+@pytest.fixture
+def accelerator() -> pretend_accelerator.PretendAccelerator:
+    """The pretend device; ``with accelerator:`` puts it to use."""
+    if not pretend_accelerator.AVAILABLE:
+        pytest.skip("this version of torch cannot register a device in Python")
+    return pretend_accelerator.PretendAccelerator()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isda.engine import registry
 from small_runs import isda
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +37,7 @@ def elsewhere(tmp_path, monkeypatch):
     before = list(sys.path)
     yield tmp_path
     sys.path[:] = before
+    registry._registered.pop("sine", None)
     for name in ("focal", "sine", "covariance_model", "stopping"):
         sys.modules.pop(name, None)
 
@@ -46,7 +48,7 @@ def test_the_page_shows_the_covariance_model_of_the_examples():
 
 CASES = {
     "method": (DIGITS, ["--method", "focal.Focal:gamma=1"]),
-    "covariance": (DIGITS, ["--method", "isda:covariance=covariance_model.SharedShape,lambda_0=2"]),
+    "covariance": (DIGITS, ["--method", "isda:covariance=covariance_model.BandedCovariance,lambda_0=2"]),
     "task": (SINE, ["--method", "huber"]),
 }
 

@@ -1,8 +1,8 @@
 """What bad input gets: one clear sentence, before any state changes, without making a GPU wait.
 
 Shapes are known on the host and are checked at once. Label range and finiteness are values on the device: on the CPU
-they are read at once; elsewhere the bad rows are kept out of the statistics, their number is copied to the host in the
-background and the error is raised by the next call that finds the copy complete.
+they are read at once; elsewhere the bad rows are kept out of the statistics, they are counted on the device, and the
+error is raised when the host looks: in the first and every hundredth call, by state_dict() and by eval().
 """
 
 from __future__ import annotations
@@ -11,6 +11,19 @@ import math
 
 import torch
 from torch import Tensor
+
+from isda.devices import READ_EVERY
+
+__all__ = [
+    "LateErrors",
+    "check_labels_dtype",
+    "check_mask",
+    "check_rows",
+    "finite_error",
+    "finite_rows",
+    "label_error",
+    "shape_of",
+]
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -75,46 +88,55 @@ def finite_error(features: Tensor) -> str | None:
 
 
 def finite_rows(features: Tensor) -> Tensor:
-    """(N,) whether every entry of the row is finite."""
-    return torch.isfinite(features).all(dim=1)
+    """(N,) whether every entry of the row is finite: its largest magnitude is, and NaN is passed on."""
+    return torch.linalg.vector_norm(features, math.inf, dim=1) < math.inf
 
 
 class LateErrors:
-    """Counts of bad rows that travel from the device to the host while training goes on."""
+    """Numbers of bad rows, counted on the device and read by the host in every hundredth call."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Tensor, torch.cuda.Event | None]] = []
+        self._counts: Tensor | None = None
+        self._calls = 0
 
     def __reduce__(self) -> tuple[type[LateErrors], tuple[()]]:
-        """Copies and pickles start empty: what is under way belongs to this process and this object."""
+        """Copies and pickles start empty: what was counted belongs to this process and this object."""
         return (LateErrors, ())
 
-    def post(self, bad_labels: Tensor, bad_features: Tensor) -> None:
-        """Send the number of rows with bad labels and with non-finite features to the host."""
-        counts = torch.stack([bad_labels, bad_features])
-        if counts.device.type != "cuda":
-            self._pending.append((counts, None))
-            return
-        host = torch.empty(2, dtype=counts.dtype, pin_memory=True)
-        host.copy_(counts, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self._pending.append((host, event))
+    def admitted(self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """(N,) the rows that may enter the statistics; the others are counted.
+
+        Args:
+            features: (N, A).
+            targets: (N,) labels as given.
+            labels: (N,) the same, but 0..C-1 where they lie outside.
+            mask: (N,) the rows that are meant to count, or None for all.
+        """
+        labelled = labels == targets
+        if mask is None:
+            mask = torch.ones_like(labelled)
+        else:
+            labelled = labelled & mask
+        admitted = labelled & finite_rows(features)
+        counts = torch.stack([mask, labelled, admitted]).sum(1)
+        if self._counts is not None and self._counts.device != counts.device:
+            self.raise_if_any()
+        self._counts = counts if self._counts is None else self._counts.add_(counts)
+        self._calls += 1
+        if self._calls % READ_EVERY == 1:
+            self.raise_if_any()
+        return admitted
 
     def raise_if_any(self) -> None:
-        """Raise for what has arrived; never waits."""
-        waiting: list[tuple[Tensor, torch.cuda.Event | None]] = []
-        labels = features = 0
-        for counts, event in self._pending:
-            if event is not None and not event.query():
-                waiting.append((counts, event))
-                continue
-            labels, features = labels + int(counts[0]), features + int(counts[1])
-        self._pending = waiting
-        if labels or features:
+        """Raise for the bad rows since the last time; reads the device."""
+        if self._counts is None:
+            return
+        wanted, labelled, admitted = self._counts.tolist()
+        self._counts = None
+        if admitted < wanted:
             raise ValueError(
-                f"an earlier batch held {labels} labels out of range and {features} rows of features with NaN or "
-                "infinity; these rows were kept out of the statistics"
+                f"features and targets held {wanted - labelled} labels out of range and {labelled - admitted} rows of "
+                f"features with NaN or infinity among the last {wanted} rows; they were kept out of the statistics"
             )
 
 

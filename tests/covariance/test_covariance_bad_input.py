@@ -6,6 +6,7 @@ import pytest
 import torch
 from covariance_cases import (
     ALL,
+    EXACT,
     ONLINE,
     A,
     C,
@@ -19,6 +20,7 @@ from covariance_cases import (
 )
 
 from isda import covariance
+from pretend_accelerator import on_pretend
 
 ROWS = torch.randn(3, A, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.tensor([0, 1, 2])
@@ -161,65 +163,87 @@ def test_an_unknown_model_is_refused_with_the_closest_name():
         covariance.create("diagonall", C, A)
 
 
-# -- devices that must not wait: the same path, run on the CPU ---------------------------------------------------------
+# -- devices that must not wait ----------------------------------------------------------------------------------------
+
+
+def spoiled_stream():
+    """Twenty rows, five of them bad, and which are good."""
+    features, targets = stream(20)
+    spoiled, labels, good = features.clone(), targets.clone(), torch.ones(20, dtype=torch.bool)
+    spoiled[3, 1], spoiled[7, 0] = torch.nan, torch.inf
+    labels[11], labels[12], labels[13] = -1, C, -100
+    good[[3, 7, 11, 12, 13]] = False
+    return spoiled, labels, good
+
+
+REPORT = r"held 3 labels out of range and 2 rows of features with NaN or infinity"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_on_a_device_the_first_call_reports_bad_rows_and_changes_nothing(name, accelerator):
+    spoiled, labels, _ = spoiled_stream()
+    with accelerator:
+        model = make(name, device="pretend")
+        with pytest.raises(ValueError, match=REPORT):
+            model.update(on_pretend(spoiled), on_pretend(labels))
+        assert not model.count.cpu().any()
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_without_waiting_bad_rows_are_kept_out_and_reported_by_the_next_call(name):
+@pytest.mark.parametrize("when", ["eval", "state_dict", "hundredth call"])
+def test_on_a_device_bad_rows_are_kept_out_and_reported_later(name, when, accelerator):
     features, targets = stream(20)
-    spoiled, labels = features.clone(), targets.clone()
-    spoiled[3, 1] = torch.nan
-    spoiled[7, 0] = torch.inf
-    labels[11], labels[12], labels[13] = -1, C, -100
-    good = torch.ones(20, dtype=torch.bool)
-    good[[3, 7, 11, 12, 13]] = False
-    model, clean = make(name), make(name)
-    model._update_without_waiting(spoiled, labels, None)
-    clean.update(features[good], targets[good])
-    assert torch.equal(model.count, clean.count)
-    torch.testing.assert_close(model.scatter, clean.scatter, rtol=1e-12, atol=1e-12)
-    before = snapshot(model)
-    with pytest.raises(ValueError, match=r"an earlier batch held 3 labels out of range and 2 rows of features"):
-        model._update_without_waiting(features, targets, None)
-    assert_same_state(model, before)
-    model._update_without_waiting(features, targets, None)  # reported once
-    clean.update(features, targets)
-    torch.testing.assert_close(model.scatter, clean.scatter, rtol=1e-12, atol=1e-12)
+    spoiled, labels, good = spoiled_stream()
+    clean = make(name)
+    for batch in ((features, targets), (spoiled[good], targets[good])):
+        clean.update(*batch)
+    with accelerator:
+        model = make(name, device="pretend")
+        model.update(on_pretend(features), on_pretend(targets))
+        model.update(on_pretend(spoiled), on_pretend(labels))
+        assert torch.equal(model.count.cpu(), clean.count)
+        torch.testing.assert_close(model.scatter.cpu(), clean.scatter, rtol=1e-12, atol=1e-12)
+        if when == "hundredth call":
+            for _ in range(98):
+                model.update(on_pretend(features), on_pretend(targets))
+        look = {"eval": model.eval, "state_dict": model.state_dict}.get(
+            when, lambda: model.update(on_pretend(features), on_pretend(targets))
+        )
+        with pytest.raises(ValueError, match=REPORT):
+            look()
+        model.state_dict()  # reported once
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "shared"])
-def test_without_waiting_equals_the_path_of_the_host(name):
-    model, seen = make(name), []
-    for seed in range(4):
-        features, targets = stream(11, seed=seed, mean=50.0)
-        mask = torch.rand(11, generator=torch.Generator().manual_seed(seed)) < 0.7 if seed % 2 else None
-        model._update_without_waiting(features, targets, mask)
-        seen.append((features, targets) if mask is None else (features[mask], targets[mask]))
+@pytest.mark.parametrize("name", EXACT)
+def test_on_a_device_masked_rows_are_left_out_and_not_reported(name, accelerator):
+    seen = []
+    with accelerator:
+        model = make(name, device="pretend")
+        for seed in range(4):
+            features, targets = stream(11, seed=seed, mean=50.0)
+            mask = torch.rand(11, generator=torch.Generator().manual_seed(seed)) < 0.7
+            seen.append((features[mask], targets[mask]))
+            features[~mask], targets[~mask] = torch.nan, -100
+            model.update(on_pretend(features), on_pretend(targets), mask=on_pretend(mask))
+        model.eval()
+        home = make(name)
+        home.load_state_dict({key: value.cpu() for key, value in model.state_dict().items()})
     features, targets = torch.cat([f for f, _ in seen]), torch.cat([t for _, t in seen])
-    assert_matrices_close(model, expected_matrices(name, features, targets), 1e-10)
+    assert_matrices_close(home, expected_matrices(name, features, targets), 1e-10)
 
 
-def test_without_waiting_masked_rows_are_not_reported():
-    features, targets = stream(6)
-    features[2] = torch.nan
-    targets[4] = -100
-    model = make("full")
-    mask = torch.tensor([True, True, False, True, False, True])
-    model._update_without_waiting(features, targets, mask)
-    model._update_without_waiting(*stream(6, seed=1), None)
-    assert model.count.sum() == 4 + 6
-
-
-def test_without_waiting_decay_forgets_only_classes_with_good_rows():
+def test_on_a_device_decay_forgets_only_classes_with_good_rows(accelerator):
     features, targets = stream(12)
-    model, clean = make("full", decay=0.5), make("full", decay=0.5)
-    for m in (model, clean):
-        m.update(features, targets)
+    clean = make("full", decay=0.5)
+    clean.update(features, targets)
     spoiled = features[:4].clone()
     spoiled[targets[:4] == targets[0]] = torch.nan
     good = torch.isfinite(spoiled).all(1)
     assert good.any()
-    model._update_without_waiting(spoiled, targets[:4], None)
     clean.update(features[:4][good], targets[:4][good])
-    torch.testing.assert_close(model.effective, clean.effective, rtol=0, atol=1e-12)
-    torch.testing.assert_close(model.scatter, clean.scatter, rtol=0, atol=1e-12)
+    with accelerator:
+        model = make("full", decay=0.5, device="pretend")
+        model.update(on_pretend(features), on_pretend(targets))
+        model.update(on_pretend(spoiled), on_pretend(targets[:4]))
+        torch.testing.assert_close(model.effective.cpu(), clean.effective, rtol=0, atol=1e-12)
+        torch.testing.assert_close(model.scatter.cpu(), clean.scatter, rtol=0, atol=1e-12)

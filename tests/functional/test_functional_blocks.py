@@ -54,7 +54,7 @@ def test_a_class_that_does_not_occur_keeps_its_state_to_the_bit():
     model.update(torch.randn(9, DIM), torch.arange(3).repeat(3))
     before = {name: buffer[1].clone() for name, buffer in model.named_buffers()}
     targets = torch.tensor([0, 2, 0, 2])
-    assert Blocks(targets, 3).pay(DIM)
+    assert Blocks(targets, 3).is_worthwhile(DIM)
     model.update(torch.randn(4, DIM), targets)
     assert all(torch.equal(buffer[1], before[name]) for name, buffer in model.named_buffers())
 
@@ -82,7 +82,7 @@ def test_a_bad_row_that_nobody_checked_spoils_its_own_class_only():
     ],
 )
 def test_blocks_are_chosen_where_they_pay(targets, num_classes, dim, pays, monkeypatch):
-    assert Blocks(targets, num_classes).pay(dim) == pays
+    assert Blocks(targets, num_classes).is_worthwhile(dim) == pays
     calls, real = [], Blocks.absorb
     monkeypatch.setattr(Blocks, "absorb", lambda *args: (calls.append(args), real(*args)))
     model = FullCovariance(num_classes, dim)
@@ -97,7 +97,7 @@ def test_decayed_counts_weigh_the_past_in_blocks_as_one_by_one(monkeypatch):
     models = []
     for pays in (True, False):
         model = FullCovariance(4, DIM, decay=0.7, dtype=torch.float64)
-        monkeypatch.setattr(Blocks, "pay", lambda self, dim, pays=pays: pays)
+        monkeypatch.setattr(Blocks, "is_worthwhile", lambda self, dim, pays=pays: pays)
         for features, targets in batches:
             model.update(features, targets)
         models.append(model)

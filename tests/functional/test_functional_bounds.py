@@ -8,18 +8,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.functional import (
-    Groups,
-    augmented_logits,
-    find_tilt,
-    group_rows,
-    jensen_bound,
-    margin_from_gram,
-    margin_variance,
-    monte_carlo,
-    quadratic_tables,
-    tilted_bound,
-)
+from isda.functional import augmented_logits, jensen_bound, margin_variance, monte_carlo, tilted_bound
+from isda.functional.bounds import find_tilt, margin_from_gram, quadratic_tables
+from isda.functional.grouping import Groups, group_rows
 from oracles import jensen_bound as oracle_jensen
 from oracles import margin_variance as oracle_margin
 from oracles import minimum_of_tilt, random_covariances, tilted_value

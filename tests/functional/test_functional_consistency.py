@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_functional_bounds import A, C, Matrices, N, assert_same_with_gradients, problem, scales
 
-from isda.functional import (
-    consistency,
-    find_tilt,
-    jensen_consistency,
-    monte_carlo,
-    quadratic_tables,
-    tilted_consistency,
-)
+from isda.functional import consistency, grouping, jensen_consistency, monte_carlo, tilted_consistency
+from isda.functional.bounds import find_tilt, quadratic_tables
 from oracles import jensen_consistency as oracle_jensen
 from oracles import tilted_bound as oracle_tilted
 
@@ -56,7 +50,7 @@ def test_chunks_made_again_in_backward_equal_the_direct_path(rows, monkeypatch):
     model, reruns = Matrices(covariances, "gram"), []
     direct = jensen_consistency(logits, weight, model, 0.8)
     monkeypatch.setattr(consistency, "WORKSPACE_BYTES", 0)
-    monkeypatch.setattr(consistency, "rows_per_chunk", lambda row_bytes: rows)
+    monkeypatch.setattr(grouping, "rows_per_chunk", lambda row_bytes: rows)
     real = model.gram
     model.gram = lambda *arguments: (reruns.append(1), real(*arguments))[1]
     chunked = jensen_consistency(logits, weight, model, 0.8)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from isda.functional import diagonal_gram, diagonal_margins, diagonal_variances, grouping
+from isda.functional import grouping
+from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from oracles import margin_variance
 
 C, A = 5, 4

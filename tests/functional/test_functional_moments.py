@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.functional import absorb_means, add_outer_products, add_squares, group_rows, grouping, moments
+from isda.functional import device_moments, grouping
+from isda.functional.device_moments import absorb_moments, add_outer_products_of
+from isda.functional.grouping import group_rows
+from isda.functional.moments import absorb_means, add_outer_products, add_squares
 from oracles import batch_covariance, batch_mean
 
 DIM = 5
@@ -21,15 +24,23 @@ class State:
         self.scatter = torch.zeros(num_classes, dim, dim, dtype=dtype)
         self.squares = torch.zeros_like(self.origin)
 
-    def feed(self, features, targets, *, mask=None, exact=None, on_host=None):
-        groups = group_rows(targets, len(self.count), exact=exact)
-        here = torch.ones_like(targets) if mask is None else mask.long()
-        new = torch.zeros_like(groups.classes).index_add_(0, groups.slot, here)
-        old = self.count[groups.classes]
-        rows = absorb_means(features, groups, old, new, self.origin, self.offset, mask)
-        add_outer_products(self.scatter, rows, groups, on_host=on_host)
+    def feed(self, features, targets, *, mask=None, waiting=True):
+        """Absorb a batch in the way of the CPU, or in that of devices that must not wait."""
+        if waiting:
+            if mask is not None:
+                features, targets = features[mask], targets[mask]
+            groups = group_rows(targets, len(self.count))
+            new = torch.tensor(groups.sizes)
+            old = self.count[groups.classes]
+            rows = absorb_means(features, groups, old, new, self.origin, self.offset)
+            add_outer_products(self.scatter, rows, groups)
+            self.count.index_add_(0, groups.classes, new)
+        else:
+            groups = group_rows(targets, len(self.count), exact=False)
+            rows, new, _ = absorb_moments(features, targets, mask, self.count, self.origin, self.offset)
+            add_outer_products_of(self.scatter, rows, groups)
+            self.count += new
         add_squares(self.squares, rows, groups)
-        self.count.index_add_(0, groups.classes, new)
 
     def check(self, features, targets, tolerance):
         expected = batch_covariance(features, targets, len(self.count))
@@ -44,57 +55,63 @@ class State:
 
 
 LABELS = {
-    "one by one": lambda: torch.tensor([1] * 60 + [4, 0, 2, 3]),
-    "masked": lambda: torch.randint(6, (17,)),
+    "a long class": lambda: torch.tensor([1] * 60 + [4, 0, 2, 3]),
+    "many rows": lambda: torch.randint(6, (17,)),
+    "more classes than rows": lambda: torch.tensor([5, 1, 1, 3]),
 }
 
 
-@pytest.mark.parametrize("path", LABELS)
-def test_two_batches_equal_the_batch_covariance(path, monkeypatch):
-    calls, real = [], moments._add_masked
-    monkeypatch.setattr(moments, "_add_masked", lambda *args: (calls.append("masked"), real(*args)))
+@pytest.mark.parametrize("waiting", [True, False])
+@pytest.mark.parametrize("labels", LABELS)
+def test_two_batches_equal_the_batch_covariance(labels, waiting):
     state, seen = State(num_classes=6), []
     for _ in range(2):
-        targets = LABELS[path]()
+        targets = LABELS[labels]()
         features = torch.randn(len(targets), DIM, dtype=torch.float64)
-        state.feed(features, targets, on_host=False if path == "masked" else None)
+        state.feed(features, targets, waiting=waiting)
         seen.append((features, targets))
-    assert calls == (["masked"] * 2 if path == "masked" else [])
     state.check(torch.cat([f for f, _ in seen]), torch.cat([t for _, t in seen]), 1e-12)
 
 
 @pytest.mark.parametrize("workspace", [1, 500])
-def test_masked_products_in_chunks_equal_those_in_one_piece(workspace, monkeypatch):
-    features, targets = torch.randn(9, DIM, dtype=torch.float64), torch.randint(6, (9,))
+@pytest.mark.parametrize("labels", LABELS)
+def test_products_in_tiles_or_chunks_equal_those_in_one_piece(labels, workspace, monkeypatch):
+    targets = LABELS[labels]()
+    features = torch.randn(len(targets), DIM, dtype=torch.float64)
     monkeypatch.setattr(grouping, "WORKSPACE_BYTES", workspace)
+    monkeypatch.setattr(device_moments, "WORKSPACE_BYTES", workspace)
     state = State(num_classes=6)
-    state.feed(features, targets, exact=False, on_host=False)
+    state.feed(features, targets, waiting=False)
     state.check(features, targets, 1e-12)
 
 
-@pytest.mark.parametrize("exact", [None, False])
-@pytest.mark.parametrize("on_host", [True, False])
-def test_rows_outside_the_mask_do_not_count(exact, on_host):
+@pytest.mark.parametrize("waiting", [True, False])
+def test_rows_outside_the_mask_do_not_count(waiting):
     state, seen = State(num_classes=4), []
     for _ in range(3):
         features, targets = torch.randn(8, DIM, dtype=torch.float64) + 3, torch.randint(1, 4, (8,))
         mask = torch.rand(8) < 0.6
-        state.feed(
-            torch.where(mask.unsqueeze(1), features, 0),
-            torch.where(mask, targets, 0),
-            mask=mask,
-            exact=exact,
-            on_host=on_host,
-        )
+        spoiled = torch.where(mask.unsqueeze(1), features, torch.nan)
+        state.feed(spoiled, targets, mask=mask, waiting=waiting)
         seen.append((features[mask], targets[mask]))
     state.check(torch.cat([f for f, _ in seen]), torch.cat([t for _, t in seen]), 1e-12)
+
+
+def test_where_every_class_is_known_to_be_seen_nothing_changes():
+    features, targets = torch.randn(9, DIM, dtype=torch.float64), torch.arange(9) % 3
+    states = [[torch.zeros(3, DIM, dtype=torch.float64) for _ in range(2)] for _ in range(2)]
+    for known, (origin, offset) in zip((False, True), states, strict=True):
+        absorb_moments(features, targets, None, torch.zeros(3, dtype=torch.int64), origin, offset)
+        absorb_moments(features + 1, targets, None, torch.full((3,), 3), origin, offset, all_seen=known)
+    for ours, theirs in zip(*states, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_classes_that_do_not_occur_keep_their_state_to_the_bit():
     state = State(num_classes=5)
     state.feed(torch.randn(10, DIM, dtype=torch.float64), torch.arange(5).repeat(2))
     before = [t.clone() for t in (state.origin, state.offset, state.scatter, state.squares)]
-    state.feed(torch.randn(6, DIM, dtype=torch.float64), torch.tensor([1, 3] * 3), exact=False, on_host=False)
+    state.feed(torch.randn(6, DIM, dtype=torch.float64), torch.tensor([1, 3] * 3), waiting=False)
     for old, new in zip(before, (state.origin, state.offset, state.scatter, state.squares), strict=True):
         assert torch.equal(old[[0, 2, 4]], new[[0, 2, 4]])
         assert not torch.equal(old[[1, 3]], new[[1, 3]]) or new is state.origin
@@ -121,9 +138,10 @@ def test_many_rows_per_class_take_the_product_with_the_indicator():
         torch.testing.assert_close((state.origin + state.offset)[c], rows.mean(0), rtol=0, atol=1e-12)
 
 
-def test_large_means_lose_nothing_in_float32():
+@pytest.mark.parametrize("waiting", [True, False])
+def test_large_means_lose_nothing_in_float32(waiting):
     features, targets = (torch.randn(64, DIM) + 1e4), torch.randint(3, (64,))
     state = State(num_classes=3, dtype=torch.float32)
     for part in torch.arange(64).split(5):
-        state.feed(features[part], targets[part])
+        state.feed(features[part], targets[part], waiting=waiting)
     state.check(features, targets, 1e-4)

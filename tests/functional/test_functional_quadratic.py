@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from isda.functional import full_gram, full_quadratic, full_transform, group_rows, margin_variance, quadratic
-from isda.functional.quadratic import product_by_group, self_adjoint
+from isda.functional import margin_variance, quadratic
+from isda.functional.grouping import group_rows
+from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
 from oracles import margin_variance as oracle_margin
 from oracles import random_covariances
 

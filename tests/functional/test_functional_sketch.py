@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.functional import append_rows, grouping, shrink
+from isda.functional import grouping
+from isda.functional.sketch import append_rows, shrink
 
 
 def error_bounds_hold(rows: torch.Tensor, sketch: torch.Tensor, rank: int) -> None:

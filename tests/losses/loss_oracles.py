@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from isda.functional import find_tilt, quadratic_tables
+from isda.functional.bounds import find_tilt, quadratic_tables
 
 COVARIANCES = ("full", "diagonal", "low_rank", "shared", "identity", "learned")
 

@@ -163,3 +163,10 @@ def test_a_sane_run_warns_about_nothing(bound):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(0.5, 120, bound=bound, covariance="diagonal", total_steps=100)
+
+
+def test_a_warning_of_augmented_logits_names_the_line_that_called_it():
+    criterion = ISDALoss(3, 4, 1.0, covariance="identity")
+    with pytest.warns(UserWarning, match="swamps them") as caught:
+        criterion.augmented_logits(torch.zeros(2, 3), torch.tensor([0, 1]), weight=9 * torch.eye(3, 4))
+    assert [warning.filename for warning in caught] == [__file__]

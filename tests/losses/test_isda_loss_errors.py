@@ -262,7 +262,7 @@ def test_a_bad_constructor_argument_is_named(settings, message):
 
 
 def test_an_unknown_setting_is_refused():
-    with pytest.raises(TypeError, match="label_smothing"):
+    with pytest.raises(ValueError, match=r"^ISDALoss has no setting 'label_smothing' .*did you mean 'label_smoothing'"):
         ISDALoss(CLASSES, DIM, label_smothing=0.1)
 
 
@@ -277,3 +277,15 @@ def test_advance_every_must_be_a_positive_integer(value):
 def test_a_state_dict_of_another_shape_is_refused():
     with pytest.raises(RuntimeError, match="size mismatch"):
         made().load_state_dict(ISDALoss(CLASSES, DIM + 1).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("lamda_0", "lambda_0"), ("weight", "class_weight"), ("decai", "decay"), ("Rank", None)]
+)
+def test_an_unknown_setting_is_the_criterions_to_refuse(name, meant):
+    hint = "" if meant is None else f"; did you mean '{meant}'\\?"
+    message = rf"^ISDALoss has no setting '{name}' with covariance='full'{hint}$"
+    with pytest.raises(ValueError, match=message):
+        ISDALoss(3, 4, **{name: 1})
+    with pytest.raises(ValueError, match=message):
+        ISDALoss.attach(torch.nn.Linear(4, 3), **{name: 1})

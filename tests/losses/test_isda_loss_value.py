@@ -17,7 +17,7 @@ from loss_oracles import (
 )
 
 from isda import ISDALoss
-from isda.functional import find_tilt
+from isda.functional.bounds import find_tilt
 
 CLASSES, DIM = 4, 5
 BOUNDS = ("jensen", "tilted")

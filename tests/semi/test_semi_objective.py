@@ -133,7 +133,7 @@ def test_a_view_beside_labelled_images_gives_the_logits_of_its_own_rows():
     network, view = student(dropout=0.0), unlabelled()
     images, _ = labelled()
     together = network(torch.cat([images, view.second]))
-    beside = replace(view, beside=images)
+    beside = replace(view, labelled_images=images)
     assert torch.equal(beside.passed(network, view.second), together[5:])
     assert torch.equal(view.passed(network, view.second), network(view.second))
 

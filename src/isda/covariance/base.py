@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from isda import checks, distributed
 from isda.autocast import outside_autocast
-from isda.functional.grouping import Groups, group_rows
+from isda.devices import on_host
+from isda.functional.grouping import Groups, chunks, group_rows
+from isda.functional.sampling import symmetric_root
+from isda.functional.unchanged import Unchanged
+
+__all__ = ["CovarianceModel", "statistics_dtype", "without_autocast"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -30,11 +35,12 @@ def without_autocast(method: _Method) -> _Method:
     return cast(_Method, wrapped)
 
 
-class CovarianceModel(nn.Module, ABC):
+class CovarianceModel(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
-    Subclasses say what Sigma_c is by four operations on the classifier weights, none of which builds a tensor of size
-    N x C x A. The models differ in how many distinct matrices there are: one per class, or one for all.
+    A model says what Sigma_c is by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
+    bounded workspace; the models of isda override what they can do faster. Models that learn from features derive from
+    OnlineCovariance. examples/covariance_model.py is one in full.
     """
 
     count: Tensor
@@ -46,62 +52,119 @@ class CovarianceModel(nn.Module, ABC):
 
     def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
+        base = CovarianceModel
+        if type(self).product is base.product and type(self).transform is base.transform:
+            raise TypeError(
+                f"{type(self).__name__} must define product(vectors, matrices), the map of rows v to Sigma v"
+            )
         for name, value in (("num_classes", num_classes), ("feature_dim", feature_dim)):
             if int(value) != value or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
         self.validate = True
+        self._late_errors = checks.LateErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
 
     # -- what a model has to say -------------------------------------------------------------------------------------
 
-    @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """Floating point type of the statistics, float32 or better."""
+    def product(self, vectors: Tensor, matrices: Tensor) -> Tensor:
+        """(N, A) rows Sigma_k v_i for the rows v_i of ``vectors`` (N, A) and k = matrices[i]."""
+        return self.transform(group_rows(matrices, self.num_matrices))(vectors)
 
-    @property
-    @abstractmethod
-    def mean(self) -> Tensor:
-        """(C, A) mean feature per class."""
-
-    @abstractmethod
-    def covariance(self, index: int) -> Tensor:
-        """(A, A) covariance of class ``index``; zero for a class not seen yet."""
-
-    @abstractmethod
     def update(
         self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
     ) -> None:
-        """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out."""
+        """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
 
-    @abstractmethod
+        Here they are only counted: for models whose covariance does not come from the features.
+        """
+        self._count_rows(features, targets, mask)
+
     def merge(self, other: CovarianceModel) -> None:
-        """Absorb everything that ``other`` has seen."""
+        """Absorb everything that ``other`` has seen; here the counts."""
+        self._check_same_kind(other)
+        self.count += other.count
 
-    @abstractmethod
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget everything; here the counts."""
+        self.count.zero_()
 
-    @abstractmethod
+    def penalty(self) -> Tensor | None:
+        """A term that the criterion adds to its loss in training, or None."""
+        return None
+
+    # -- what follows from the product -------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating point type of the statistics, float32 or better."""
+        tensors = (*self.parameters(), *self.buffers())
+        return next((t.dtype for t in tensors if t.is_floating_point()), statistics_dtype(None))
+
+    @property
+    def mean(self) -> Tensor:
+        """(C, A) mean feature per class; zeros where none is kept."""
+        return torch.zeros((), dtype=self.dtype, device=self.count.device).expand(self.num_classes, self.feature_dim)
+
+    def covariance(self, index: int) -> Tensor:
+        """(A, A) covariance of class ``index``; zero for a class not seen yet."""
+        return self._dense(self.matrix_index(torch.tensor([index], device=self.count.device)))[0]
+
     def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C) table w_j' Sigma_k w_j; ``matrices`` (K,) are matrix indices."""
+        return self._by_matrix(lambda part: (self._products(weight, matrices[part]) * weight).sum(-1), weight, matrices)
 
-    @abstractmethod
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table (w_j - w_p)' Sigma_k (w_j - w_p) for the pivot classes p(k)."""
 
-    @abstractmethod
+        def table(part: slice) -> Tensor:
+            difference = weight - weight.index_select(0, pivots[part]).unsqueeze(1)
+            return (self._products(difference, matrices[part]) * difference).sum(-1).clamp_min(0)
+
+        return self._by_matrix(table, weight, matrices)
+
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C, C) tables W Sigma_k W'."""
+        return self._by_matrix(lambda part: self._products(weight, matrices[part]) @ weight.t(), weight, matrices)
 
-    @abstractmethod
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v_i to Sigma_{g(i)} v_i, where ``groups`` are groups of matrix indices."""
+        return lambda rows: self.product(rows, groups.labels)
 
-    @abstractmethod
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """(N, n, A) draws from the normal distribution N(0, Sigma_{targets})."""
+        """(N, n, A) draws from the normal distribution N(0, Sigma_{targets}), through symmetric roots."""
+        shape = (len(targets), n, self.feature_dim)
+        noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=targets.device)
+        matrices, slot = torch.unique(self.matrix_index(targets), return_inverse=True)
+        draws = torch.zeros_like(noise)
+        for place in range(len(matrices)):
+            (rows,) = (slot == place).nonzero(as_tuple=True)
+            root = symmetric_root(self._dense(matrices[place : place + 1])[0])
+            draws = draws.index_copy(0, rows, noise.index_select(0, rows) @ root)
+        return draws
+
+    def _products(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C, A) products Sigma_k v_j of rows (C, A), or (K, C, A), with every matrix."""
+        rows = rows.expand(len(matrices), *rows.shape[-2:])
+        index = matrices.unsqueeze(1).expand(rows.shape[:2])
+        return self.product(rows.flatten(0, 1), index.flatten()).view(rows.shape)
+
+    def _dense(self, matrices: Tensor) -> Tensor:
+        """(K, A, A) the matrices themselves."""
+        return self._products(torch.eye(self.feature_dim, dtype=self.dtype, device=matrices.device), matrices)
+
+    def _by_matrix(self, table: Callable[[slice], Tensor], weight: Tensor, matrices: Tensor) -> Tensor:
+        """Tables of all matrices, a few at a time; where there are many they are made again in the backward pass."""
+        parts = list(chunks(len(matrices), 4 * weight.numel() * weight.element_size()))
+        if len(parts) <= 1:
+            return table(slice(None))
+        unchanged = Unchanged(*self.buffers())
+
+        def again(part: slice) -> Tensor:
+            unchanged.check()
+            return table(part)
+
+        return torch.cat([checkpoint(again, part, use_reentrant=False, preserve_rng_state=False) for part in parts])
 
     # -- shared by all -----------------------------------------------------------------------------------------------
 
@@ -113,6 +176,11 @@ class CovarianceModel(nn.Module, ABC):
     def matrix_index(self, classes: Tensor) -> Tensor:
         """Which matrix each class uses."""
         return classes if self.num_matrices == self.num_classes else torch.zeros_like(classes)
+
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances R[y_i, :] of the rows of a batch, which are grouped by class."""
+        table = self.margins(weight, self.matrix_index(groups.classes), groups.classes)
+        return table if groups.one_slot_per_row else table.index_select(0, groups.slot)
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
@@ -164,7 +232,7 @@ class CovarianceModel(nn.Module, ABC):
         """Draw n semantic directions per target, or augmented features when ``features`` are given.
 
         Directions follow N(0, strength * Sigma_y), also when Sigma_y is rank deficient; augmented features are
-        a_i + direction, eq. (4) of the paper.
+        a_i + direction, eq. (4) of the paper. Gradients reach the parameters of a learned covariance.
 
         Args:
             targets: (N,) class indices.
@@ -183,8 +251,7 @@ class CovarianceModel(nn.Module, ABC):
             raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
         if features is not None:
             checks.check_rows(features, targets, self.feature_dim)
-        with torch.no_grad():
-            draws = self.directions(targets, n, generator) * math.sqrt(strength)
+        draws = self.directions(targets, n, generator) * math.sqrt(strength)
         return draws if features is None else self.as_statistics(features).unsqueeze(1) + draws
 
     def check_weight(self, weight: Tensor) -> None:
@@ -199,7 +266,7 @@ class CovarianceModel(nn.Module, ABC):
         checks.check_labels_dtype(indices, name)
         if indices.ndim != 1:
             raise ValueError(f"{name} must have one dimension, got shape {checks.shape_of(indices)}")
-        message = checks.label_error(indices, self.num_classes, name=name) if device.type == "cpu" else None
+        message = checks.label_error(indices, self.num_classes, name=name) if on_host(device) else None
         if message is not None:
             raise ValueError(message)
         return indices.long()
@@ -213,16 +280,29 @@ class CovarianceModel(nn.Module, ABC):
         """All that an update does in models whose covariance does not come from the features."""
         self._check_rows(features, targets, mask)
         targets = targets.long()
-        kept = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
         message = None
-        if self.validate and targets.device.type == "cpu":
-            message = checks.label_error(targets[kept], self.num_classes) or checks.finite_error(features[kept])
+        if self.validate and on_host(targets):
+            rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
+            message = checks.label_error(labels, self.num_classes) or checks.finite_error(rows)
         self._announce(len(features), message)
-        kept = kept & (targets >= 0) & (targets < self.num_classes)
-        seen = torch.zeros_like(self.count).index_add_(0, torch.where(kept, targets, 0), kept.to(torch.int64))
+        labels = targets.clamp(0, self.num_classes - 1)
+        if self.validate and not on_host(targets):
+            mask = self._late_errors.admitted(features, targets, labels, mask)
+        kept = labels == targets if mask is None else mask & (labels == targets)
+        seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
+
+    def train(self, mode: bool = True) -> CovarianceModel:
+        """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
+        if not mode:
+            self._late_errors.raise_if_any()
+        return super().train(mode)
+
+    def _save_to_state_dict(self, *args: Any, **settings: Any) -> None:
+        self._late_errors.raise_if_any()
+        super()._save_to_state_dict(*args, **settings)
 
     # -- many processes ----------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.covariance.base import CovarianceModel
 from isda.covariance.online import OnlineCovariance
-from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
+from isda.devices import on_host
+from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances, scaled_diagonal_margins
 from isda.functional.grouping import Groups
 from isda.functional.moments import add_squares
 
@@ -50,6 +50,13 @@ class DiagonalCovariance(OnlineCovariance):
         """(K, C) table of margin variances: two matrix products."""
         return diagonal_margins(weight, self.variance(matrices), pivots)
 
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances of the rows of a batch."""
+        if on_host(weight):
+            return super().row_margins(weight, groups)
+        table = scaled_diagonal_margins(weight, self.scatter, self.scale, None if groups.complete else groups.labels)
+        return table.index_select(0, groups.labels) if groups.complete else table
+
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C, C) tables W Sigma_k W'."""
         return diagonal_gram(weight, self.variance(matrices))
@@ -65,15 +72,6 @@ class DiagonalCovariance(OnlineCovariance):
         shape = (len(targets), n, self.feature_dim)
         return deviation * torch.randn(shape, generator=generator, dtype=self.dtype, device=deviation.device)
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
-
-    def _scale(self, factors: Tensor) -> None:
-        self.scatter *= factors.unsqueeze(1)
-
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, DiagonalCovariance)
-        self.scatter += other.scatter + between.square()
-
-    def _exchange_size(self) -> int:
-        return 3 * self.scatter.numel()

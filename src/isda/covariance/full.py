@@ -11,7 +11,10 @@ from torch import Tensor
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
+from isda.devices import on_host
 from isda.functional.blocks import Blocks
+from isda.functional.class_margins import class_margins
+from isda.functional.device_moments import add_outer_products_of
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups
 from isda.functional.moments import add_outer_products
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
@@ -53,12 +56,17 @@ class FullCovariance(OnlineCovariance):
 
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table of margin variances."""
-        if pivots is matrices and weight.is_cpu and 0.85 * self.num_classes < len(matrices) < self.num_classes:
+        return full_quadratic(weight, self.scatter, matrices, pivots, self.scale_of(matrices))
+
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances of the rows of a batch."""
+        if not on_host(weight) and groups.complete:
+            return class_margins(weight, self.scatter, self.scale).index_select(0, groups.slot)
+        if on_host(weight) and 0.85 * self.num_classes < len(groups.classes) < self.num_classes:
             # Nearly every class occurs: one batched product over all matrices in place is faster than picking some.
             everything = torch.arange(self.num_classes)
-            table = full_quadratic(weight, self.scatter, everything, everything, self.scale_of(everything))
-            return table.index_select(0, matrices)
-        return full_quadratic(weight, self.scatter, matrices, pivots, self.scale_of(matrices))
+            return self.margins(weight, everything, everything).index_select(0, groups.labels)
+        return super().row_margins(weight, groups)
 
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C, C) tables W Sigma_k W'."""
@@ -93,9 +101,9 @@ class FullCovariance(OnlineCovariance):
 
     def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
         blocks = None
-        if mask is None and targets.is_cpu and not self.shared:
+        if on_host(targets) and not self.shared:
             blocks = Blocks(targets, self.num_classes, None if groups is None else groups.counts)
-        if blocks is None or not blocks.pay(self.feature_dim):
+        if blocks is None or not blocks.is_worthwhile(self.feature_dim):
             super()._learn_rows(features, targets, mask, groups)
             return
         seen = self.count if self.effective is None else self.effective
@@ -104,12 +112,16 @@ class FullCovariance(OnlineCovariance):
         if self.effective is not None:
             self.effective.add_(torch.from_numpy(blocks.sizes))
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
-        add_outer_products(self.scatter, rows, groups)
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
+        if on_host(rows):
+            add_outer_products(self.scatter, rows, groups)
+        else:
+            add_outer_products_of(self.scatter, rows, groups)
 
     def _scale(self, factors: Tensor) -> None:
         # In place and only where something changes: the matrices of classes that do not occur are not even read.
-        if factors.device.type == "cpu":
+        if on_host(factors):
             for index in (factors != 1).nonzero().flatten().tolist():
                 self.scatter[index] *= factors[index]
         else:

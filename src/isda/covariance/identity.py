@@ -40,34 +40,9 @@ class IdentityCovariance(CovarianceModel):
         """One matrix serves all classes."""
         return 1
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating point type of the results."""
-        return self.unit.dtype
-
-    @property
-    def mean(self) -> Tensor:
-        """(C, A) zeros: no mean is kept."""
-        return self.unit.new_zeros(()).expand(self.num_classes, self.feature_dim)
-
     def covariance(self, index: int) -> Tensor:
         """(A, A) identity."""
         return torch.eye(self.feature_dim, dtype=self.dtype, device=self.unit.device)
-
-    def update(
-        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
-    ) -> None:
-        """Count the features of each class."""
-        self._count_rows(features, targets, mask)
-
-    def merge(self, other: CovarianceModel) -> None:
-        """Add the counts."""
-        self._check_same_kind(other)
-        self.count += other.count
-
-    def reset(self) -> None:
-        """Forget the counts."""
-        self.count.zero_()
 
     def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C) squared lengths of the weights, the same in every row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,19 +11,23 @@ from torch import Tensor, nn
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
 from isda.functional.grouping import Groups
+from isda.functional.quadratic import product_by_group
 
 
 class LearnedCovariance(CovarianceModel):
     """Sigma_c = D_c D_c' with a trained factor D_c of shape (A, r); updates only count the features.
 
-    Hand ``criterion.parameters()`` to the optimiser, and add ``uncertainty_loss`` to the training loss: the bounds
-    alone are smallest for D = 0. Every operation is differentiable twice in the factor.
+    Hand ``criterion.parameters()`` to the optimiser. The bounds alone are smallest for D = 0; the criterion therefore
+    adds ``uncertainty_weight * uncertainty_loss(uncertainty_margin)`` to its loss while the strength is above 0. Every
+    operation is differentiable twice in the factor. Merging adds the counts: a trained factor cannot be merged.
 
     Args:
         num_classes: C.
         feature_dim: A.
         rank: r; None for A, the full matrix.
         scale: standard deviation of each direction at the start.
+        uncertainty_weight: weight of the feature-uncertainty loss of DistributionNet; 0 leaves it out.
+        uncertainty_margin: the mean entropy to keep, in nats; None for that at the start.
         device: where the factor lives.
         dtype: its type, at least float32.
     """
@@ -34,6 +39,8 @@ class LearnedCovariance(CovarianceModel):
         *,
         rank: int | None = None,
         scale: float = 1.0,
+        uncertainty_weight: float = 1.0,
+        uncertainty_margin: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -41,7 +48,15 @@ class LearnedCovariance(CovarianceModel):
         rank = self.feature_dim if rank is None else rank
         if int(rank) != rank or not 1 <= rank <= self.feature_dim:
             raise ValueError(f"rank must be an integer in 1..{self.feature_dim}, got {rank!r}")
+        if not 0 <= uncertainty_weight < math.inf:
+            raise ValueError(f"uncertainty_weight must be a finite number >= 0, got {uncertainty_weight!r}")
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale must be a finite number > 0, got {scale!r}")
         self.rank, self.scale = int(rank), float(scale)
+        # The directions are orthogonal at the start: r/2 (1 + log 2 pi) + r log(scale).
+        start = self.rank * (0.5 * (1 + math.log(2 * math.pi)) + math.log(scale))
+        self.uncertainty_weight = float(uncertainty_weight)
+        self.uncertainty_margin = start if uncertainty_margin is None else float(uncertainty_margin)
         shape = (self.num_classes, self.feature_dim, self.rank)
         self.factor = nn.Parameter(torch.empty(shape, dtype=statistics_dtype(dtype), device=device))
         self.reset()
@@ -51,11 +66,6 @@ class LearnedCovariance(CovarianceModel):
         """Floating point type of the factor."""
         return self.factor.dtype
 
-    @property
-    def mean(self) -> Tensor:
-        """(C, A) zeros: no mean is kept."""
-        return self.factor.new_zeros(()).expand(self.num_classes, self.feature_dim)
-
     def covariance(self, index: int) -> Tensor:
         """(A, A) covariance of class ``index``, differentiable in the factor."""
         return self.factor[index] @ self.factor[index].t()
@@ -64,23 +74,18 @@ class LearnedCovariance(CovarianceModel):
         """DistributionNet's feature-uncertainty loss over the classes: max(0, margin - mean entropy)."""
         return feature_uncertainty_loss(gaussian_entropy(self.factor), margin)
 
+    def penalty(self) -> Tensor | None:
+        """The weighted feature-uncertainty loss."""
+        if not self.uncertainty_weight:
+            return None
+        return self.uncertainty_weight * self.uncertainty_loss(self.uncertainty_margin)
+
     @torch.no_grad()
     def reset(self) -> None:
         """Start again: orthogonal directions of the initial scale, no counts."""
         eye = torch.eye(self.feature_dim, self.rank, dtype=self.dtype, device=self.factor.device)
         self.factor.copy_((self.scale * eye).expand_as(self.factor))
         self.count.zero_()
-
-    def update(
-        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
-    ) -> None:
-        """Count the features of each class."""
-        self._count_rows(features, targets, mask)
-
-    def merge(self, other: CovarianceModel) -> None:
-        """Add the counts; a trained factor cannot be merged and stays as it is."""
-        self._check_same_kind(other)
-        self.count += other.count
 
     def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
         """(K, C) table w_j' Sigma_k w_j through the (K, C, r) products W D."""
@@ -99,15 +104,8 @@ class LearnedCovariance(CovarianceModel):
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
-        factors = self.factor.unbind(0)
-
-        def apply(rows: Tensor) -> Tensor:
-            parts = rows[groups.order].split(groups.sizes)
-            indices = groups.classes.tolist()
-            products = [part @ factors[k] @ factors[k].t() for k, part in zip(indices, parts, strict=True)]
-            return torch.cat(products)[groups.inverse_order]
-
-        return apply
+        factors = self.factor[groups.classes]
+        return lambda rows: product_by_group(product_by_group(rows, factors, groups), factors.mT, groups)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

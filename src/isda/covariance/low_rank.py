@@ -87,7 +87,7 @@ class LowRankCovariance(OnlineCovariance):
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
-        index = groups.classes[groups.slot]
+        index = groups.labels
 
         def apply(rows: Tensor) -> Tensor:
             parts = []
@@ -117,9 +117,10 @@ class LowRankCovariance(OnlineCovariance):
         widest = max(self.feature_dim, num_columns)
         return list(chunks(len(matrices), 2 * self.rank * widest * self.dtype.itemsize))
 
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
-        append_rows(self.sketch, self.fill, rows, groups.classes[groups.slot])
+        append_rows(self.sketch, self.fill, rows, groups.labels)
 
     def _scale(self, factors: Tensor) -> None:
         self.scatter *= factors.unsqueeze(1)
@@ -129,7 +130,7 @@ class LowRankCovariance(OnlineCovariance):
         assert isinstance(other, LowRankCovariance)
         self.scatter += other.scatter + between.square()
         rows = torch.cat([other.sketch.to(self.dtype), between.unsqueeze(1)], dim=1)
-        index = torch.arange(self.num_classes, device=rows.device).repeat_interleave(rows.shape[1])
+        index = torch.arange(self.num_classes, device=rows.device).unsqueeze(1).expand(rows.shape[:2]).flatten()
         append_rows(self.sketch, self.fill, rows.flatten(0, 1), index)
 
     def _check_same_kind(self, other: CovarianceModel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,18 @@ from torch import Tensor
 
 from isda import checks, distributed
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
-from isda.functional.grouping import Groups, chunks, rows_per_chunk
+from isda.devices import READ_EVERY, on_host
+from isda.functional.device_moments import absorb_moments
+from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means
 
+__all__ = ["OnlineCovariance"]
 
-class OnlineCovariance(CovarianceModel):
+
+class OnlineCovariance(CovarianceModel, ABC):
     """Base of the models that learn Sigma_c from the features they see (paper eqs. (1) to (3)).
+
+    It keeps counts and means; a model adds a buffer ``scatter``, ``absorb``, which adds to it, and ``product``.
 
     Args:
         num_classes: C.
@@ -55,21 +61,33 @@ class OnlineCovariance(CovarianceModel):
         self.register_buffer("offset", torch.zeros(shape, dtype=dtype, device=device))
         effective = None if decay is None else torch.zeros(self.num_matrices, dtype=dtype, device=device)
         self.register_buffer("effective", effective)
-        self._late_errors = checks.LateErrors()
+        # Off the CPU: what an update has computed anyway, and what the host has learnt at the last look.
+        self._known_scale: tuple[Tensor, int, Tensor] | None = None
+        self._all_seen, self._updates = False, 0
 
     # -- what a model has to say -------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _absorb(self, rows: Tensor, groups: Groups) -> None:
-        """Add the outer products of the rows (N, A) to the scatter of their matrices."""
+    scatter: Tensor
+    """(G, ...) what a model keeps of the outer products of the centred features, a sum over them."""
 
     @abstractmethod
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A)."""
+
     def _scale(self, factors: Tensor) -> None:
         """Multiply the scatter of every matrix by its factor (G,)."""
+        self.scatter *= factors.view(-1, *[1] * (self.scatter.ndim - 1))
 
-    @abstractmethod
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""
+        assert isinstance(other, OnlineCovariance)
+        self.scatter += other.scatter
+        everything = torch.arange(self.num_matrices, device=between.device)
+        self.absorb(between, group_rows(everything, self.num_matrices))
+
     def _exchange_size(self) -> int:
         """Numbers a process sends when it exchanges statistics instead of features."""
+        return self.scatter.numel() + 2 * self.offset.numel()
 
     # -- the state ---------------------------------------------------------------------------------------------------
 
@@ -80,17 +98,23 @@ class OnlineCovariance(CovarianceModel):
 
     def weight_of(self, matrices: Tensor) -> Tensor:
         """(K,) effective number of features behind each matrix; the counts (int64) unless ``decay`` is set."""
-        if self.effective is not None:
-            return self.effective.index_select(0, matrices)
-        count = self.count if self.num_matrices == self.num_classes else self.count.sum(0, keepdim=True)
-        return count.index_select(0, matrices)
+        return self._seen().index_select(0, matrices)
+
+    @property
+    def scale(self) -> Tensor:
+        """(G,) factors 1/n that turn scatters into covariances; any number will do for a scatter of zero."""
+        if on_host(self.count):
+            return torch.from_numpy(1 / np.maximum(self._seen().numpy(), 1)).to(self.dtype)
+        if self._known_scale is None or self._known_scale[:2] != (self.count, self.count._version):
+            share = torch.ones((), dtype=self.dtype) / self._seen().clamp_min(1)
+            self._known_scale = (self.count, self.count._version, share)
+        return self._known_scale[2]
 
     def scale_of(self, matrices: Tensor) -> Tensor:
-        """(K,) factor 1/n that turns a scatter into a covariance; any number will do for a scatter of zero."""
-        weight = self.weight_of(matrices)
-        if weight.device.type == "cpu":
-            return torch.from_numpy(1 / np.maximum(weight.numpy(), 1)).to(self.dtype)
-        return weight.clamp_min(1).to(self.dtype).reciprocal()
+        """(K,) the factors of the chosen matrices."""
+        if on_host(self.count):
+            return torch.from_numpy(1 / np.maximum(self.weight_of(matrices).numpy(), 1)).to(self.dtype)
+        return self.scale.index_select(0, matrices)
 
     @property
     def mean(self) -> Tensor:
@@ -102,6 +126,11 @@ class OnlineCovariance(CovarianceModel):
         """Forget everything."""
         for buffer in self.buffers():
             buffer.zero_()
+        self._all_seen, self._updates = False, 0
+
+    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:
+        super()._load_from_state_dict(*args, **settings)
+        self._all_seen, self._updates = False, 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OnlineCovariance:
         """Copy the statistics and share the process group, which cannot be copied."""
@@ -132,7 +161,7 @@ class OnlineCovariance(CovarianceModel):
             if mask is not None:
                 features, targets = features[mask], targets[mask]
             self._update_together(features, targets)
-        elif features.device.type == "cpu":
+        elif on_host(features):
             if mask is not None:
                 features, targets, groups = features[mask], targets[mask], None
             message = self._first_error(features, None if groups is not None else targets)
@@ -141,24 +170,16 @@ class OnlineCovariance(CovarianceModel):
             if len(features):
                 self._learn(features, targets, None, groups)
         else:
-            self._update_without_waiting(features, targets, mask)
+            labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
+            if self.validate:
+                mask = self._late_errors.admitted(features, targets, labels, mask)
+            self._learn(features, labels, mask, groups)
 
     def _first_error(self, features: Tensor, targets: Tensor | None) -> str | None:
         if not self.validate:
             return None
         message = None if targets is None else checks.label_error(targets, self.num_classes)
         return message or checks.finite_error(features)
-
-    def _update_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
-        """Leave bad rows out, report them later, and never ask the device for a value."""
-        if self.validate:
-            self._late_errors.raise_if_any()
-            wanted = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask
-            labelled = (targets >= 0) & (targets < self.num_classes)
-            finite = checks.finite_rows(features)
-            self._late_errors.post((wanted & ~labelled).sum(), (wanted & ~finite).sum())
-            mask = wanted & labelled & finite
-        self._learn(features, targets, mask)
 
     def _update_together(self, features: Tensor, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
@@ -195,7 +216,7 @@ class OnlineCovariance(CovarianceModel):
 
     def _learn(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
         if self.decay is not None:
-            index = self.matrix_index(targets if mask is None else torch.where(mask, targets, 0))
+            index = self.matrix_index(targets)
             here = torch.ones_like(index, dtype=self.dtype) if mask is None else mask.to(self.dtype)
             present = torch.zeros(self.num_matrices, dtype=self.dtype, device=features.device)
             self._forget(present.index_add_(0, index, here) > 0)
@@ -207,25 +228,44 @@ class OnlineCovariance(CovarianceModel):
         for part in chunks(len(features), row_bytes):
             self._learn_rows(features[part], targets[part], None if mask is None else mask[part])
 
-    def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
-        if mask is not None:
-            features, targets = torch.where(mask.unsqueeze(1), features, 0), torch.where(mask, targets, 0)
-        if groups is None or mask is not None or self.num_matrices != self.num_classes:
-            groups = self.groups(targets)
-        if mask is None and targets.device.type == "cpu":
-            new = torch.from_numpy(np.asarray(groups.sizes))
+    def _learn_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups) -> None:
+        absorbed = absorb_moments(
+            features, groups.labels, mask, self._seen(), self.origin, self.offset, all_seen=self._all_seen
+        )
+        self.absorb(absorbed.rows, groups)
+        if self.num_matrices == self.num_classes:
+            self.count += absorbed.new
         else:
-            ones = torch.ones_like(targets) if mask is None else mask.to(torch.int64)
-            new = torch.zeros_like(groups.classes).index_add_(0, groups.slot, ones)
+            self.count.index_add_(0, targets, torch.ones_like(targets) if mask is None else mask.to(torch.int64))
+        if self.effective is not None:
+            self.effective += absorbed.new
+        self._known_scale = (self.count, self.count._version, absorbed.share)
+        self._updates += 1
+        if self._updates % READ_EVERY == 1 and not self._all_seen:
+            self._all_seen = bool((self._seen() > 0).all())
+
+    def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
+        """Absorb rows; ``mask`` is for devices that cannot leave rows out without waiting."""
+        if groups is None or self.num_matrices != self.num_classes:
+            groups = self.groups(targets)
+        if not on_host(features):
+            self._learn_without_waiting(features, targets, mask, groups)
+            return
+        new = torch.from_numpy(np.asarray(groups.sizes))
         old = self.weight_of(groups.classes)
-        self._absorb(absorb_means(features, groups, old, new, self.origin, self.offset, mask), groups)
+        self.absorb(absorb_means(features, groups, old, new, self.origin, self.offset), groups)
         if self.num_matrices == self.num_classes:
             self.count.index_add_(0, groups.classes, new)
         else:
-            ones = torch.ones_like(targets) if mask is None else mask.to(torch.int64)
-            self.count.index_add_(0, targets, ones)
+            self.count.index_add_(0, targets, torch.ones_like(targets))
         if self.effective is not None:
             self.effective.index_add_(0, groups.classes, new.to(self.dtype))
+
+    def _seen(self) -> Tensor:
+        """(G,) effective number of features behind every matrix."""
+        if self.effective is not None:
+            return self.effective
+        return self.count if self.num_matrices == self.num_classes else self.count.sum(0, keepdim=True)
 
     def _forget(self, present: Tensor) -> None:
         assert self.decay is not None
@@ -258,7 +298,3 @@ class OnlineCovariance(CovarianceModel):
         assert isinstance(other, OnlineCovariance)
         if self.decay is None and other.decay is not None:
             raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {other.decay}")
-
-    @abstractmethod
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
+from isda.covariance.base import CovarianceModel
 from isda.covariance.full import FullCovariance
 from isda.functional.grouping import Groups
 from isda.functional.quadratic import centred, margin_from_forms
@@ -42,6 +42,10 @@ class SharedCovariance(FullCovariance):
         variances = (projected * weight).sum(-1).expand(len(matrices), -1)
         return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
 
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances of the rows of a batch: one row per class, handed out."""
+        return CovarianceModel.row_margins(self, weight, groups)
+
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
         matrix = self._matrix()
@@ -52,4 +56,4 @@ class SharedCovariance(FullCovariance):
         return True
 
     def _matrix(self) -> Tensor:
-        return self.scatter[0] * self.scale_of(torch.zeros(1, dtype=torch.int64, device=self.scatter.device))
+        return self.scatter[0] * self.scale

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from isda.functional.grouping import LOOP_FROM_DIM, places_in_blocks
 
+__all__ = ["Blocks"]
+
 _CALL = 2**22
 """Multiplications in the time that an update of one class on its own takes beside its product."""
 
@@ -27,7 +29,7 @@ class Blocks:
 
     Example:
         >>> blocks = Blocks(torch.tensor([1, 0, 1]), num_classes=2)
-        >>> blocks.sizes, blocks.pay(dim=8)
+        >>> blocks.sizes, blocks.is_worthwhile(dim=8)
         (array([1, 2]), True)
     """
 
@@ -35,7 +37,7 @@ class Blocks:
         self._labels = targets.numpy()
         self.sizes = np.bincount(self._labels, minlength=num_classes) if sizes is None else sizes
 
-    def pay(self, dim: int) -> bool:
+    def is_worthwhile(self, dim: int) -> bool:
         """Whether they are worth their padding, and the matrices of classes that do not occur worth a visit."""
         classes, rows = len(self.sizes), len(self._labels)
         present = int(np.count_nonzero(self.sizes))

@@ -7,8 +7,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from isda.functional.bounds import TILT_STEPS, Covariances, margin_from_gram, tilted_variance
-from isda.functional.grouping import WORKSPACE_BYTES, rows_per_chunk
-from isda.functional.quadratic import Unchanged, centred
+from isda.functional.grouping import WORKSPACE_BYTES, chunks
+from isda.functional.quadratic import centred
+from isda.functional.unchanged import Unchanged
+
+__all__ = ["jensen_consistency", "tilted_consistency"]
 
 
 def tilted_consistency(
@@ -32,23 +35,28 @@ def jensen_consistency(logits: Tensor, weight: Tensor, covariance: Covariances, 
     prediction = torch.softmax(logits.detach(), 1)
     groups = covariance.groups(prediction.argmax(1))
     weight = centred(weight)
-    keep = logits.numel() * logits.shape[1] * logits.element_size() <= WORKSPACE_BYTES
-    most = rows_per_chunk(logits.shape[1] ** 2 * logits.element_size())
-
+    table_bytes = logits.shape[1] ** 2 * logits.element_size()
+    keep = len(logits) * table_bytes <= WORKSPACE_BYTES
+    tables = None
+    if len(groups.classes) * table_bytes <= WORKSPACE_BYTES:
+        tables = margin_from_gram(covariance.gram(weight, groups.classes))
     unchanged = Unchanged(*covariance.buffers())
 
-    def rows_of(matrix: Tensor, rows: Tensor, probabilities: Tensor) -> Tensor:
+    def rows_of(part: slice) -> Tensor:
         unchanged.check()
-        variance = margin_from_gram(covariance.gram(weight, matrix)[0])
-        pairs = torch.logsumexp(rows.unsqueeze(1) + strength / 2 * variance, 2)
-        return (probabilities * (pairs - rows)).sum(1)
+        rows, slot = logits[part], groups.slot[part]
+        if tables is None:
+            variance = margin_from_gram(covariance.gram(weight, groups.classes.index_select(0, slot)))
+        else:
+            variance = tables.index_select(0, slot)
+        pairs = torch.logsumexp(torch.add(rows.unsqueeze(1), variance, alpha=strength / 2), 2)
+        return (prediction[part] * (pairs - rows)).sum(1)
 
-    values = []
-    for slot, index in enumerate(groups.order.split(groups.sizes)):
-        for part in index.split(most):
-            arguments = (groups.classes[slot : slot + 1], logits[part], prediction[part])
-            if keep:
-                values.append(rows_of(*arguments))
-            else:
-                values.append(checkpoint(rows_of, *arguments, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(values)[groups.inverse_order]
+    if keep:
+        return rows_of(slice(None))
+    return torch.cat(
+        [
+            checkpoint(rows_of, part, use_reentrant=False, preserve_rng_state=False)
+            for part in chunks(len(logits), table_bytes)
+        ]
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from isda.functional.grouping import chunks
 from isda.functional.quadratic import centred, margin_from_forms
+
+__all__ = ["diagonal_gram", "diagonal_margins", "diagonal_variances", "scaled_diagonal_margins"]
 
 
 def diagonal_variances(weight: Tensor, variance: Tensor) -> Tensor:
@@ -25,6 +29,60 @@ def diagonal_margins(weight: Tensor, variance: Tensor, pivots: Tensor) -> Tensor
     weight = centred(weight)
     cross = (variance * weight[pivots]) @ weight.t()
     return margin_from_forms(diagonal_variances(weight, variance), cross, pivots)
+
+
+def scaled_diagonal_margins(weight: Tensor, scatter: Tensor, scale: Tensor, pivots: Tensor | None) -> Tensor:
+    """`diagonal_margins` of variances that are scatter (C, A) times scale (C,), in few kernels.
+
+    Args:
+        weight: (C, A).
+        scatter: no gradient flows into it.
+        scale: factors 1/n.
+        pivots: (K,) the class of each output row, or None for all classes in turn.
+    """
+    return _ScaledMargins.apply(centred(weight), scatter, scale, pivots)
+
+
+class _ScaledMargins(torch.autograd.Function):
+    """R[k, j] = T[k, j] - T[k, p] with T = V (W W)' - 2 (V Wp) W', where V Wp and W W are products by entry.
+
+    dW = 2 [W (G'V) - G'(V Wp)] - 2 [row p: V (G W - g Wp)] for the gradient G of R and its row sums g.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, scatter: Tensor, scale: Tensor, pivots: Tensor | None) -> Tensor:
+        own = weight
+        if pivots is not None:
+            own, scatter, scale = (tensor.index_select(0, pivots) for tensor in (weight, scatter, scale))
+        dim = weight.shape[1]
+        both = weight.new_empty(len(own), 2 * dim)
+        variance = torch.mul(scatter, scale.unsqueeze(1), out=both[:, :dim])
+        cross = torch.mul(variance, own, out=both[:, dim:])
+        ctx.save_for_backward(weight, own, both)
+        ctx.pivots = pivots
+        table = torch.mm(variance, weight.square().t()).addmm_(cross, weight.t(), alpha=-2)
+        aimed = table.diagonal().unsqueeze(1) if pivots is None else table.gather(1, pivots.unsqueeze(1))
+        # A number minus itself: the own class is exactly 0.
+        return (table - aimed).clamp_min_(0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        weight, own, both = ctx.saved_tensors
+        dim = weight.shape[1]
+        variance = both[:, :dim]
+        if torch.is_grad_enabled():
+            pivots = torch.arange(len(weight), device=weight.device) if ctx.pivots is None else ctx.pivots
+            plain = diagonal_margins(weight, variance, pivots)
+            (second,) = torch.autograd.grad(plain, weight, grad, create_graph=True)
+            return second, None, None, None
+        pulled = torch.addmm(both[:1], grad.t(), both, beta=0, alpha=-2)
+        change = torch.addcmul(pulled[:, dim:], pulled[:, :dim], weight, value=-1)
+        toward_own = torch.addcmul(grad @ weight, grad.sum(1, keepdim=True), own, value=-1)
+        if ctx.pivots is None:
+            change.addcmul_(variance, toward_own, value=-2)
+        else:
+            change.index_add_(0, ctx.pivots, toward_own.mul_(variance), alpha=-2)
+        return change, None, None, None
 
 
 def diagonal_gram(weight: Tensor, variance: Tensor) -> Tensor:

@@ -13,6 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isda.devices import on_host
+
+__all__ = [
+    "LOOP_FROM_DIM",
+    "WORKSPACE_BYTES",
+    "Groups",
+    "chunks",
+    "group_rows",
+    "places_in_blocks",
+    "rows_per_chunk",
+]
+
 WORKSPACE_BYTES = 32 * 2**20
 """Upper limit of any temporary that would otherwise grow like rows x classes x features."""
 
@@ -24,33 +36,59 @@ class Groups:
     """The rows of a batch grouped by class.
 
     Attributes:
-        classes: (K,) distinct class indices. On a device that would have to wait for the host to learn K, K is
-            min(num_classes, N) and some of the classes do not occur.
+        labels: (N,) the class of each row.
+        classes: (K,) class indices. On the CPU those that occur, once each. Elsewhere the host would have to wait to
+            learn K: there they are either all of the classes in turn or, where the batch has fewer rows, the class of
+            every row.
         slot: (N,) position of each row's class in ``classes``.
+        complete: whether ``classes`` are all of the classes in turn.
         counts: (C,) number of rows of every class, where the host knows it for free.
     """
 
-    def __init__(self, classes: Tensor, slot: Tensor, counts: np.ndarray | None = None) -> None:
-        self.classes, self.slot, self.counts = classes, slot, counts
+    def __init__(
+        self,
+        labels: Tensor,
+        num_classes: int,
+        classes: Tensor | None = None,
+        slot: Tensor | None = None,
+        counts: np.ndarray | None = None,
+    ) -> None:
+        self.labels, self.counts, self.complete = labels, counts, classes is None
+        self._num_classes, self._classes, self._slot = num_classes, classes, slot
+
+    @cached_property
+    def classes(self) -> Tensor:
+        """(K,) class indices; see above."""
+        return torch.arange(self._num_classes, device=self.labels.device) if self._classes is None else self._classes
+
+    @cached_property
+    def slot(self) -> Tensor:
+        """(N,) position of each row's class in ``classes``."""
+        if self.complete:
+            return self.labels
+        return torch.arange(len(self.labels), device=self.labels.device) if self._slot is None else self._slot
+
+    @property
+    def one_slot_per_row(self) -> bool:
+        """Whether row i is the only one of slot i."""
+        return self._classes is self.labels
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Number of rows per slot, on the host (waits for the device, once)."""
-        return np.bincount(self.slot.cpu().numpy(), minlength=len(self.classes)).tolist()
+        """Number of rows per slot; for groups on the CPU."""
+        return np.bincount(self.slot.numpy(), minlength=len(self.classes)).tolist()
 
     @cached_property
     def order(self) -> Tensor:
-        """(N,) permutation that sorts the rows by slot and keeps their order within a slot."""
-        if self.slot.device.type == "cpu":
-            # numpy's stable sort of small integers is a radix sort.
-            return torch.from_numpy(np.argsort(self.slot.numpy(), kind="stable"))
-        return torch.argsort(self.slot, stable=True)
+        """(N,) permutation that sorts the rows by slot and keeps their order within a slot; on the CPU."""
+        # numpy's stable sort of small integers is a radix sort.
+        return torch.from_numpy(np.argsort(self.slot.numpy(), kind="stable"))
 
     @cached_property
     def padded(self) -> tuple[Tensor, int]:
-        """(N,) place of each row when every slot gets a block of the same length, and that length."""
-        place, longest = places_in_blocks(self.slot.cpu().numpy(), np.asarray(self.sizes))
-        return torch.from_numpy(place).to(self.slot.device), longest
+        """(N,) place of each row when every slot gets a block of the same length, and that length; on the CPU."""
+        place, longest = places_in_blocks(self.slot.numpy(), np.asarray(self.sizes))
+        return torch.from_numpy(place), longest
 
     @cached_property
     def inverse_order(self) -> Tensor:
@@ -66,32 +104,25 @@ def group_rows(targets: Tensor, num_classes: int, *, exact: bool | None = None) 
     Args:
         targets: (N,) class indices, all in 0..num_classes-1.
         num_classes: number of classes C.
-        exact: whether ``classes`` holds just the classes that occur. This needs their number on the host, which is
-            free on the CPU and a synchronisation elsewhere; the default is therefore exact on the CPU only.
+        exact: whether ``classes`` holds just the classes that occur, which only the CPU can tell without waiting; by
+            default it does there, and elsewhere their number is min(C, N).
 
     Example:
         >>> groups = group_rows(torch.tensor([7, 2, 7]), num_classes=10)
         >>> groups.classes.tolist(), groups.slot.tolist()
         ([2, 7], [1, 0, 1])
     """
-    if targets.device.type == "cpu" and exact is not False:
+    if on_host(targets) and exact is not False:
         # The same bookkeeping in numpy: for a batch of a hundred rows the calls themselves are the cost.
         labels = targets.numpy()
         counts = np.bincount(labels, minlength=num_classes)
         (present,) = counts.nonzero()
-        slot = targets
-        if len(present) < num_classes:
-            slot = torch.from_numpy(np.cumsum(counts > 0)[labels] - 1)
-        return Groups(torch.from_numpy(present), slot, counts)
-    if not exact and num_classes <= len(targets):
-        return Groups(torch.arange(num_classes, device=targets.device), targets)
-    seen = torch.zeros(num_classes, dtype=torch.bool, device=targets.device)
-    seen[targets] = True
-    if exact:
-        classes = seen.nonzero().squeeze(1)
-    else:
-        classes = torch.argsort(seen.logical_not().to(torch.int8), stable=True)[: len(targets)]
-    return Groups(classes, (seen.cumsum(0) - 1)[targets])
+        complete = len(present) == num_classes
+        if complete:
+            return Groups(targets, num_classes, counts=counts)
+        slot = torch.from_numpy(np.cumsum(counts > 0)[labels] - 1)
+        return Groups(targets, num_classes, torch.from_numpy(present), slot, counts)
+    return Groups(targets, num_classes, None if num_classes <= len(targets) else targets)
 
 
 def places_in_blocks(labels: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:

@@ -19,8 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isda.devices import on_host
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, rows_per_chunk
+from isda.functional.tiles import Tiles
+from isda.functional.unchanged import Unchanged
 from isda.functional.workspace import Scratch
+
+__all__ = [
+    "centred",
+    "full_gram",
+    "full_quadratic",
+    "full_transform",
+    "margin_from_forms",
+    "margin_variance",
+    "product_by_group",
+    "self_adjoint",
+]
 
 
 def centred(weight: Tensor) -> Tensor:
@@ -98,15 +112,21 @@ def self_adjoint(operator: Callable[[Tensor], Tensor], vectors: Tensor, *reads: 
 
 def full_transform(vectors: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     """(N, A) rows Sigma_{g(i)} v_i, one GEMM per matrix that occurs; ``groups.classes`` index ``matrices``."""
+    if not on_host(vectors):
+        return _product_without_waiting(vectors, matrices, groups.labels, complete=groups.complete)
     parts = vectors[groups.order].split(groups.sizes)
     products = [part @ matrices[index] for index, part in zip(groups.classes.tolist(), parts, strict=True)]
     return torch.cat(products)[groups.inverse_order]
 
 
 def product_by_group(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """(N, D) rows times the symmetric matrix of their group; ``matrices`` (K, D, D) are in the order of the groups."""
+    """(N, E) rows (N, D) times the matrix of their group; ``matrices`` (K, D, E) are in the order of the groups."""
     if len(matrices) == 1:
         return rows @ matrices[0]
+    if groups.one_slot_per_row:
+        return (rows.unsqueeze(1) @ matrices).squeeze(1)
+    if not on_host(rows):
+        return _product_without_waiting(rows, matrices, groups.slot, complete=True)
     place, longest = groups.padded
     if len(matrices) * longest <= 4 * (len(rows) + len(matrices)):
         # Groups about as large as each other: one batched product of blocks padded to the same length.
@@ -117,26 +137,20 @@ def product_by_group(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     return torch.cat(products).index_select(0, groups.inverse_order)
 
 
+def _product_without_waiting(rows: Tensor, matrices: Tensor, index: Tensor, *, complete: bool) -> Tensor:
+    """(N, E) rows times ``matrices[index]``; all rows with every matrix while that is little work."""
+    wide = len(matrices) * len(rows) * matrices.shape[2] * rows.element_size()
+    if complete and wide <= WORKSPACE_BYTES:
+        own = index.view(1, -1, 1).expand(1, -1, matrices.shape[2])
+        return torch.matmul(rows, matrices).gather(0, own).squeeze(0)
+    return Tiles(index, len(matrices)).product(rows, matrices)
+
+
 def _plain_quadratic(weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None) -> Tensor:
     if pivots is None:
         return (weight @ matrices[groups] * weight).sum(-1)
     difference = weight - weight[pivots].unsqueeze(1)
     return (difference @ matrices[groups] * difference).sum(-1).clamp_min(0)
-
-
-class Unchanged:
-    """Remembers the state of buffers that a backward pass will read again, and refuses to go on if they moved."""
-
-    def __init__(self, *buffers: Tensor) -> None:
-        self._seen = [(buffer, buffer._version) for buffer in buffers]
-
-    def check(self) -> None:
-        """Raise RuntimeError if a buffer was changed since."""
-        if any(buffer._version != version for buffer, version in self._seen):
-            raise RuntimeError(
-                "the covariance statistics were updated between a forward pass and its backward pass, which has to "
-                "read them again at this size; call backward() before the next training forward"
-            )
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -157,9 +171,9 @@ class _Projected:
         self.unchanged = Unchanged(matrices)
         (num_classes, dim), length = weight.shape, groups.shape[0]
         self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
-        on_host = weight.is_cpu  # elsewhere a look at the groups would be a synchronisation
-        self.whole = on_host and length == matrices.shape[0] and bool((np.diff(groups.numpy()) > 0).all())
-        self.loop = on_host and dim >= LOOP_FROM_DIM and not self.whole
+        here = on_host(weight)  # elsewhere a look at the groups would be a synchronisation
+        self.whole = here and length == matrices.shape[0] and bool((np.diff(groups.numpy()) > 0).all())
+        self.loop = here and dim >= LOOP_FROM_DIM and not self.whole
         row_bytes = max(num_classes, dim) * dim * weight.element_size()
         # Two matrices in place are a batch without a copy: a slice whose step is the distance between them.
         step = min(length, 2 if self.loop else rows_per_chunk(row_bytes))

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from isda.functional.grouping import chunks
 
+__all__ = ["append_rows", "shrink"]
+
 
 def shrink(rows: Tensor, rank: int, spared: int = 0) -> Tensor:
     """Reduce rows to the ``spared`` strongest directions and ``rank`` more, shrunk by the first one dropped.
@@ -47,39 +49,48 @@ def shrink(rows: Tensor, rank: int, spared: int = 0) -> Tensor:
 def append_rows(sketch: Tensor, fill: Tensor, rows: Tensor, index: Tensor) -> None:
     """Append each row to the sketch of its index, in place, shrinking the sketches that would overflow.
 
+    Off the CPU the host waits once, to learn whether any would, and once more in `torch.linalg.eigh` if so.
+
     Args:
         sketch: (G, 2r, A).
         fill: (G,) number of rows in use per sketch.
         rows: (N, A).
         index: (N,) which sketch each row belongs to.
     """
-    keep = rows.square().sum(1) > 0
-    rows, index = rows[keep], index[keep]
-    order = torch.argsort(index, stable=True)
-    rows, index = rows[order], index[order]
-    incoming = torch.bincount(index, minlength=len(sketch))
-    within = torch.arange(len(index), device=index.device) - (incoming.cumsum(0) - incoming)[index]
-    position = fill[index] + within
-    length = fill + incoming
-    overfull = length > sketch.shape[1]
-    simple = ~overfull[index]
-    sketch[index[simple], position[simple]] = rows[simple]
+    (num_sketches, capacity, dim), device = sketch.shape, rows.device
+    # Rows of zeros go to nobody, behind the others.
+    wanted = torch.where(rows.square().sum(1) > 0, index, num_sketches)
+    ordered, order = torch.sort(wanted, stable=True)
+    rows = rows.index_select(0, order)
+    first = torch.searchsorted(ordered, torch.arange(num_sketches + 1, device=device))
+    length = fill + first.diff()
+    overfull = length > capacity
+    counts = ordered < num_sketches
+    owner = ordered.clamp_max(num_sketches - 1)
+    position = fill.index_select(0, owner) - first.index_select(0, owner) + torch.arange(len(rows), device=device)
+    # The one value that the host has to know: most batches fill no sketch, and then there is nothing to decompose.
+    number, longest = torch.stack([overfull.sum(), length.max()]).tolist()
+    members = torch.argsort(overfull.to(torch.int8), descending=True, stable=True)[:number]
+    _append(sketch, rows, owner, position, counts & ~overfull.index_select(0, owner))
     fill.copy_(length)
-    _append_and_shrink(sketch, fill, rows[~simple], index[~simple], position[~simple])
-
-
-def _append_and_shrink(sketch: Tensor, fill: Tensor, rows: Tensor, index: Tensor, position: Tensor) -> None:
-    if len(rows) == 0:
+    if not number:
         return
-    members, slot = torch.unique_consecutive(index, return_inverse=True)
-    longest, (capacity, dim) = int(fill[members].max()), sketch.shape[1:]
     rank = capacity // 2
     spared = 3 * rank // 4  # the rest, r / 4 rows, is free again: sparing more would mean shrinking more often
-    for part in chunks(len(members), longest * dim * rows.element_size()):
-        here = (slot >= part.start) & (slot < part.stop)
-        stack = rows.new_zeros(part.stop - part.start, longest, dim)
-        stack[:, :capacity] = sketch[members[part]]
-        stack[slot[here] - part.start, position[here]] = rows[here]
-        sketch[members[part]] = 0
-        sketch[members[part], : rank + spared] = shrink(stack, rank, spared)
-    fill[members] = rank + spared
+    slot = (overfull.cumsum(0) - 1).index_select(0, owner)
+    waiting = counts & overfull.index_select(0, owner)
+    for part in chunks(number, longest * dim * rows.element_size()):
+        size, chosen = part.stop - part.start, members[part]
+        stack = rows.new_zeros(size, longest, dim)
+        stack[:, :capacity] = sketch.index_select(0, chosen)
+        _append(stack, rows, slot - part.start, position, waiting & (slot >= part.start) & (slot < part.stop))
+        shrunk = F.pad(shrink(stack, rank, spared), (0, 0, 0, capacity - rank - spared))
+        sketch.index_copy_(0, chosen, shrunk)
+    fill.masked_fill_(overfull, rank + spared)
+
+
+def _append(stack: Tensor, rows: Tensor, owner: Tensor, position: Tensor, chosen: Tensor) -> None:
+    """Put the chosen rows (N, A) into stack (K, L, A) at [owner, position], which holds zeros there, in place."""
+    place = torch.where(chosen, owner * stack.shape[1] + position, 0)
+    # Adding nothing to the first row instead of leaving a row out: the device is not asked how many there are.
+    stack.flatten(0, 1).index_add_(0, place, torch.where(chosen.unsqueeze(1), rows, 0))

@@ -11,6 +11,10 @@ import math
 import torch
 from torch import Tensor
 
+from isda.devices import on_host
+
+__all__ = ["Scratch"]
+
 _spare: dict[torch.dtype, Tensor] = {}
 
 
@@ -23,7 +27,7 @@ class Scratch:
 
     def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
         size = math.prod(shape)
-        buffer = _spare.pop(like.dtype, None) if like.device.type == "cpu" else None
+        buffer = _spare.pop(like.dtype, None) if on_host(like) else None
         if buffer is None or buffer.numel() < size:
             buffer = torch.empty(shape, dtype=like.dtype, device=like.device)
         self._buffer = buffer
@@ -31,7 +35,7 @@ class Scratch:
 
     def __del__(self) -> None:
         buffer = getattr(self, "_buffer", None)
-        if buffer is not None and buffer.device.type == "cpu":
+        if buffer is not None and on_host(buffer):
             other = _spare.get(buffer.dtype)
             if other is None or other.numel() < buffer.numel():
                 _spare[buffer.dtype] = buffer

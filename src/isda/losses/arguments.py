@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import Tensor
 
 from isda import checks
-from isda.covariance import CovarianceModel
+from isda.choices import check_choice, did_you_mean
+from isda.covariance import MODELS, CovarianceModel
+
+__all__ = ["check_known", "check_model", "check_settings"]
 
 
 def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None, tilt_steps: int) -> None:
@@ -18,6 +22,25 @@ def check_settings(num_classes: int, label_smoothing: float, class_weight: Tenso
         raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
     if int(tilt_steps) != tilt_steps or tilt_steps < 0:
         raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
+
+
+def check_known(covariance: str, settings: dict[str, Any], criterion: type) -> None:
+    """Refuse settings that neither the criterion nor the covariance model of this name has."""
+    model = MODELS[check_choice("covariance", covariance, tuple(MODELS))]
+    own = {name for kind in model.__mro__ for name in _keywords(kind)}
+    for name in settings:
+        if name not in own:
+            known = sorted(own | _keywords(criterion) | {"classifier"})
+            what = f"{criterion.__name__} has no setting {name!r} with covariance={covariance!r}"
+            raise ValueError(what + did_you_mean(name, known))
+
+
+def _keywords(kind: type) -> set[str]:
+    """The names that the constructor of a class, itself, takes."""
+    if "__init__" not in vars(kind):
+        return set()
+    parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+    return {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)} - {"self"}
 
 
 def check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isda import checks
+from isda.devices import on_host
 from isda.losses.spatial import as_rows, resize_labels
 from isda.losses.targets import is_soft
 from isda.recording import Recorder
@@ -44,8 +45,8 @@ class Batch(NamedTuple):
         targets: as given, at label resolution.
         weight: (C, A).
         features: (rows, A) or None.
-        classes: (rows,) the class of each row of features: its label, or the largest share of a soft target; 0 where
-            the label is ignored.
+        classes: (rows,) the class of each row of features: its label, or the largest share of a soft target. On the
+            CPU 0 where the label is ignored, elsewhere as given.
         counts: (rows,) False where the label is ignored; None when every row counts.
         grid: spatial size of the features, which is where variances are computed; empty for plain rows.
     """
@@ -80,8 +81,10 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
     if clean:
         return Batch(logits, targets, weight, features, labels, None, grid)
     counts = labels != settings.ignore_index
-    # On a GPU labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
-    return Batch(logits, targets, weight, features, labels.masked_fill(~counts, 0), counts, grid)
+    if on_host(labels):
+        labels = labels.masked_fill(~counts, 0)
+    # Elsewhere labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
+    return Batch(logits, targets, weight, features, labels, counts, grid)
 
 
 def check_logits(settings: Settings, logits: Tensor) -> None:
@@ -96,7 +99,7 @@ def check_logits(settings: Settings, logits: Tensor) -> None:
 
 def _labels_are_clean(settings: Settings, targets: Tensor) -> bool:
     """Whether every label is known to lie in 0..C-1 and none is ignored; raises for labels out of range."""
-    if targets.device.type != "cpu":
+    if not on_host(targets):
         return False
     low, high = (int(value) for value in targets.aminmax())
     if low >= 0 and high < settings.num_classes and not 0 <= settings.ignore_index < settings.num_classes:

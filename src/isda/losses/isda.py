@@ -12,16 +12,18 @@ from isda.attach import find_classifier
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel, create
+from isda.devices import on_host
 from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
-from isda.losses.arguments import check_model, check_settings
+from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
+from isda.losses.strength_monitor import StrengthMonitor
 from isda.losses.targets import bound_loss, is_soft
-from isda.losses.watch import SwampWatch, warn_of_eval_mode
+from isda.losses.warning import warn_of_eval_mode
 from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
 _BOUNDS = ("jensen", "tilted")
@@ -94,6 +96,7 @@ class ISDALoss(nn.Module):
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
         if isinstance(covariance, str):
             factory = {"device": device, "dtype": dtype}
+            check_known(covariance, covariance_settings, type(self))
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
         else:
             check_model(covariance, num_classes, feature_dim, covariance_settings)
@@ -105,7 +108,7 @@ class ISDALoss(nn.Module):
         self.register_buffer("class_weight", class_weight)
         self._recorder: Recorder | None = None
         self._last_strength = 0.0
-        self._watch = SwampWatch(self.schedule.lambda_0)
+        self._monitor = StrengthMonitor(self.schedule.lambda_0)
 
     # -- the interface -----------------------------------------------------------------------------------------------
 
@@ -202,7 +205,8 @@ class ISDALoss(nn.Module):
         groups = self._groups(batch)
         if not recomputing:
             assert batch.features is not None
-            self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=groups)
+            known = groups if batch.counts is None or not on_host(batch.classes) else None
+            self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=known)
         loss = self._loss(batch, groups, strength)
         if not recomputing:
             self._last_strength = strength
@@ -262,21 +266,30 @@ class ISDALoss(nn.Module):
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
         with outside_autocast(logits.device):
-            return self._augment(batch, self._groups(batch), strength)
+            return self._augment(batch, self._groups(batch), strength, mask=True)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _groups(self, batch: Batch) -> Groups | None:
-        """The rows by class; None where labels may still be out of range, as on a GPU."""
-        if batch.classes.device.type != "cpu" or batch.counts is not None:
-            return None
-        return group_rows(batch.classes, self.num_classes)
+    def _groups(self, batch: Batch) -> Groups:
+        """The rows by class; a label that does not count, or is out of range on a device, is put with another class."""
+        classes = batch.classes
+        if not on_host(classes):
+            classes = classes.clamp(0, self.num_classes - 1)
+        return group_rows(classes, self.num_classes)
 
-    def _loss(self, batch: Batch, groups: Groups | None, strength: float) -> Tensor:
+    def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         if strength == 0:
             return self._cross_entropy(batch.logits, batch.targets)
+        loss, penalty = self._bound(batch, groups, strength), self.covariance.penalty()
+        if penalty is None:
+            return loss
+        # Once per sample or pixel, so that it weighs the same in every reduction.
+        return loss + penalty * (len(batch.classes) if self.reduction == "sum" else 1)
+
+    def _bound(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         with outside_autocast(batch.logits.device):
-            augmented = self._augment(batch, groups, strength)
+            # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
+            augmented = self._augment(batch, groups, strength, mask=batch.logits.ndim > 2)
             size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
             augmented = resize_logits(augmented, size, self.align_corners)
             if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
@@ -292,23 +305,21 @@ class ISDALoss(nn.Module):
                 label_smoothing=self.label_smoothing,
             )
 
-    def _augment(self, batch: Batch, groups: Groups | None, strength: float) -> Tensor:
-        """Logits plus half the scaled variances, at the resolution of the logits."""
+    def _augment(self, batch: Batch, groups: Groups, strength: float, *, mask: bool) -> Tensor:
+        """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
         logits = self.covariance.as_statistics(batch.logits)
         weight = self.covariance.as_statistics(batch.weight)
         coarse = resize_logits(logits, batch.grid, self.align_corners)
         rows = as_rows(coarse)
-        classes = batch.classes if groups is not None else batch.classes.clamp(0, self.num_classes - 1)
         if self.bound == "tilted":
+            classes = groups.labels
             start = F.one_hot(classes, self.num_classes).to(rows.dtype)
             variance = tilted_variance(rows, start, classes, weight, self.covariance, strength, self.tilt_steps)
         else:
-            groups = groups or group_rows(classes, self.num_classes)
-            matrices = self.covariance.matrix_index(groups.classes)
-            variance = self.covariance.margins(weight, matrices, groups.classes).index_select(0, groups.slot)
-        if batch.counts is not None:
+            variance = self.covariance.row_margins(weight, groups)
+        if batch.counts is not None and mask:
             variance = variance * batch.counts.unsqueeze(1)
-        self._watch.look(variance, rows, strength)
+        self._monitor.check(variance, rows, strength)
         if logits.ndim > 2:
             variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
         return augmented_logits(logits, variance, strength)

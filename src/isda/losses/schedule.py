@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+__all__ = ["StrengthSchedule"]
+
 
 class StrengthSchedule(nn.Module):
     """lambda = lambda_0 * t / T, section 4.1 of the paper; constant lambda_0 without a T.
@@ -28,14 +30,14 @@ class StrengthSchedule(nn.Module):
         self.advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
-        self._mirror = [0, -1, 0]
+        self._step_on_host, self._microstep_on_host = _Mirror(), _Mirror()
 
     @property
     def strength(self) -> float:
         """The current lambda."""
         if self.total_steps is None:
             return self.lambda_0
-        return self.lambda_0 * min(self._host_step(), self.total_steps) / self.total_steps
+        return self.lambda_0 * min(self._step_on_host.read(self.step), self.total_steps) / self.total_steps
 
     def chosen(self, strength: float | None) -> float:
         """The lambda of one call: as given, or the schedule's."""
@@ -49,19 +51,26 @@ class StrengthSchedule(nn.Module):
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
         if self.advance_every > 1:
-            self.microstep.add_(1)
-            if int(self.microstep) < self.advance_every:
+            done = self._microstep_on_host.read(self.microstep) + 1
+            if done < self.advance_every:
+                self._microstep_on_host.write(self.microstep.add_(1), done)
                 return
-            self.microstep.zero_()
-        done = self._host_step()
+            self._microstep_on_host.write(self.microstep.zero_(), 0)
+        done = self._step_on_host.read(self.step)
         if self.total_steps is None or done < self.total_steps:
-            step = self.step.add_(1)
-            self._mirror[:] = step.data_ptr(), step._version, done + 1
+            self._step_on_host.write(self.step.add_(1), done + 1)
 
-    def _host_step(self) -> int:
-        """The step on the host; the buffer is read only after somebody else changed it."""
-        step = self.step
-        stamp = [step.data_ptr(), step._version]
-        if self._mirror[:2] != stamp:
-            self._mirror[:] = *stamp, int(step)
-        return self._mirror[2]
+
+class _Mirror:
+    """The value of a counter on the host; the buffer is read only after somebody else changed it."""
+
+    def __init__(self) -> None:
+        self._address, self._version, self._value = 0, -1, 0
+
+    def read(self, buffer: Tensor) -> int:
+        if (self._address, self._version) != (buffer.data_ptr(), buffer._version):
+            self.write(buffer, int(buffer))
+        return self._value
+
+    def write(self, buffer: Tensor, value: int) -> None:
+        self._address, self._version, self._value = buffer.data_ptr(), buffer._version, value

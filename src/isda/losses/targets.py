@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+__all__ = ["bound_loss", "is_soft"]
+
 
 def is_soft(targets: Tensor) -> bool:
     """Whether targets are distributions over the classes (mixup, cutmix, distillation)."""
@@ -39,7 +41,7 @@ def bound_loss(
         share = targets.to(plain.dtype) * (1 - label_smoothing) + label_smoothing / num_classes
         share = share * weight.view(1, -1, *[1] * (plain.ndim - 2))
         loss = share.sum(1) * total - (share * plain).sum(1)
-        normaliser = plain.new_tensor(float(loss.numel()))
+        normaliser: Tensor | int = loss.numel()
     else:
         # Class by class only where smoothing asks for it: at label resolution a (N, C, H, W) tensor is a large one.
         valid = targets != ignore_index

@@ -32,7 +32,7 @@ class UnlabelledBatch:
     """The same samples, strongly augmented: for FixMatch."""
     indices: Tensor | None = None
     """(N,) positions in the training set: for temporal ensembling."""
-    beside: Tensor | None = None
+    labelled_images: Tensor | None = None
     """(L, C, H, W) the labelled images of the step, where they share batch statistics: see `passed`."""
 
     def __post_init__(self) -> None:
@@ -59,10 +59,10 @@ class UnlabelledBatch:
         In the publications of the Pi-model, mean teacher and FixMatch every pass has the whole batch, labelled images
         included: all of them see the same batch statistics, and what is evaluated was trained with them.
         """
-        if self.beside is None:
+        if self.labelled_images is None:
             return network(images)
-        logits: Tensor = network(torch.cat([self.beside, images]))
-        return logits[len(self.beside) :]
+        logits: Tensor = network(torch.cat([self.labelled_images, images]))
+        return logits[len(self.labelled_images) :]
 
     def with_noise(self, standard_deviation: float) -> UnlabelledBatch:
         """A fresh draw of Gaussian noise on the first and on the second view."""

@@ -125,7 +125,7 @@ class SemiSupervised(nn.Module):
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
             logits, others = together.split([len(images), len(view.images)])
-            view = replace(view, beside=images)
+            view = replace(view, labelled_images=images)
             labelled, weight = self._labelled(together, len(images), targets)
         else:
             logits = network(images)

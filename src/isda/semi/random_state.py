@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
+from isda.devices import on_host
+
 __all__ = ["RandomState"]
 
 
@@ -23,15 +25,16 @@ class RandomState:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._devices = [device] if device.type == "cuda" else []
+        self._devices = [] if on_host(device) else [device]
         self._cpu = torch.get_rng_state()
-        self._cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
+        self._states = [torch.get_device_module(device).get_rng_state(device) for device in self._devices]
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
         """Draw the same numbers again in the block, then go on as if it had drawn none."""
-        with torch.random.fork_rng(self._devices):
+        kind = self._devices[0].type if self._devices else "cpu"
+        with torch.random.fork_rng(self._devices, device_type=kind):
             torch.set_rng_state(self._cpu)
-            for device, state in zip(self._devices, self._cuda, strict=True):
-                torch.cuda.set_rng_state(state, device)
+            for device, state in zip(self._devices, self._states, strict=True):
+                torch.get_device_module(device).set_rng_state(state, device)
             yield

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isda import distributed
 from isda.checks import label_error, shape_of
+from isda.devices import on_host
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import mean_squared_error
 from isda.semi.regulariser import Regulariser, Surroundings
@@ -84,7 +85,7 @@ class TemporalEnsembling(Regulariser):
         if logits.shape[1:] != self.ensemble.shape[1:]:
             raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {shape_of(logits)}")
         # Indices on a GPU are checked by the indexing itself, without making it wait.
-        message = label_error(indices, len(self.ensemble), name="indices") if indices.device.type == "cpu" else None
+        message = label_error(indices, len(self.ensemble), name="indices") if on_host(indices) else None
         if message:
             raise ValueError(message)
         target, known = self.targets(indices)
