@@ -2,7 +2,6 @@
 
 from isda.functional.bounds import (
     augmented_logits,
-    find_tilt,
     jensen_bound,
     margin_from_gram,
     quadratic_tables,
@@ -17,6 +16,7 @@ from isda.functional.moments import absorb_means, add_outer_products, add_square
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform, margin_from_forms, margin_variance
 from isda.functional.sampling import Estimate, explicit_loss, monte_carlo, symmetric_root
 from isda.functional.sketch import append_rows, shrink
+from isda.functional.tilt import find_tilt
 
 __all__ = [
     "Estimate",

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from isda.functional.bounds import TILT_STEPS, Covariances, margin_from_gram, tilted_variance
+from isda.functional.bounds import Covariances, margin_from_gram, tilted_variance
 from isda.functional.grouping import WORKSPACE_BYTES, rows_per_chunk
 from isda.functional.quadratic import Unchanged, centred
+from isda.functional.tilt import TILT_STEPS
 
 
 def tilted_consistency(

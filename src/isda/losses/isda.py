@@ -12,9 +12,10 @@ from isda.attach import find_classifier
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel, create
-from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
+from isda.functional.bounds import augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
