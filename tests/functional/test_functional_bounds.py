@@ -45,6 +45,10 @@ class Matrices:
         assert self.route == "product"
         return lambda rows: torch.einsum("na,nab->nb", rows, self.matrices[groups.classes[groups.slot]])
 
+    def transform_stacks(self, rows, matrices):
+        assert self.route == "product"
+        return rows @ self.matrices[matrices]
+
     def prefers_gram(self, rows, matrices):
         return self.route == "gram"
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
-from isda.functional.grouping import Groups
+from isda.functional.grouping import Groups, chunks
 
 
 class LearnedCovariance(CovarianceModel):
@@ -108,6 +108,14 @@ class LearnedCovariance(CovarianceModel):
             return torch.cat(products)[groups.inverse_order]
 
         return apply
+
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v."""
+        stacks = []
+        for part in chunks(len(rows), self.factor[0].numel() * rows.element_size()):
+            factor = self.factor.index_select(0, matrices[part])
+            stacks.append(rows[part] @ factor @ factor.mT)
+        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

@@ -6,8 +6,8 @@ wbar = sum_k t_k w_k,
     E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
 
 for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
-F is convex in t; a few line searches along softmax - t from there, keeping the best value seen, give the "tilted"
-bound, which is never looser. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
+F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it and
+the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Covariances(Protocol):
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
+
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for m vectors v per matrix k."""
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether tables per matrix are cheaper than products per row."""
@@ -79,8 +82,7 @@ def tilted_bound(
     steps: int = TILT_STEPS,
 ) -> Tensor:
     """(N,) the tilted supervised bound F(t) - z_y, started at the paper's t = one-hot(y)."""
-    start = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
-    variance = tilted_variance(logits, start, targets, weight, covariance, strength, steps)
+    variance = tilted_variance(logits, targets, targets, weight, covariance, strength, steps)
     aimed = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     return torch.logsumexp(augmented_logits(logits, variance, strength), 1) - aimed
 
@@ -131,11 +133,10 @@ def _pick(gram: Tensor, slot: Tensor, few: Tensor) -> Tensor:
 
 def _forms(weight: Tensor, covariance: Covariances, matrices: Tensor, few: Tensor) -> Tensor:
     """(n, m, m) w_j' Sigma_i w_k between the classes ``few`` (n, m) of each row, through a bounded workspace."""
-    tables, size = [], few.shape[1]
-    for part in chunks(len(few), 2 * size * weight.shape[1] * weight.element_size()):
-        rows = weight.index_select(0, few[part].flatten())
-        transform = covariance.transform(covariance.groups(matrices[part].repeat_interleave(size)))
-        tables.append(transform(rows).view(-1, size, weight.shape[1]) @ rows.view(-1, size, weight.shape[1]).mT)
+    tables = []
+    for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
+        rows = weight.index_select(0, few[part].flatten()).view(*few[part].shape, -1)
+        tables.append(covariance.transform_stacks(rows, matrices[part]) @ rows.mT)
     return tables[0] if len(tables) == 1 else torch.cat(tables)
 
 
@@ -154,7 +155,7 @@ def tilted_variance(
 
     Args:
         logits: (N, C).
-        start: (N, C) tilts to start from: one-hot(y) for labelled rows, the prediction for unlabelled ones.
+        start: (N, C) tilts to start from, the prediction for unlabelled rows; or (N,) classes y for one-hot(y).
         classes: (N,) whose covariance each row uses.
         weight: (C, A).
         covariance: a covariance model.

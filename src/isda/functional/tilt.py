@@ -53,17 +53,22 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
     Args:
         logits: (N, C).
         tables: the quadratic forms.
-        start: (N, C) rows on the simplex.
+        start: (N, C) rows on the simplex, or (N,) classes for their one-hot rows.
         strength: lambda.
         steps: how many Newton steps to take; 0 for the start itself.
 
     Returns:
         (N, C).
     """
+    fixed, num_classes = torch.add(logits, tables.diagonal, alpha=strength / 2), logits.shape[1]
+    if start.ndim == 1:
+        few = start.unsqueeze(1)
+        weights = torch.ones_like(few, dtype=logits.dtype)
+        start, cross = torch.zeros_like(fixed).scatter_(1, few, weights), tables.product_of_few(few, weights)
+    else:
+        cross = tables.product(start)
     if steps == 0:
         return start
-    fixed, num_classes = torch.add(logits, tables.diagonal, alpha=strength / 2), logits.shape[1]
-    cross = tables.product(start)
     best = start, _evaluate(fixed, start, cross, strength)[1]
     if num_classes <= FEW:
         everything = torch.arange(num_classes, device=logits.device).expand_as(fixed)
@@ -157,6 +162,8 @@ def _newton(fixed: Tensor, table: Tensor, tilt: Tensor, temperatures: list[Tenso
     identity = torch.eye(table.shape[1], dtype=table.dtype, device=table.device)
     lengths = torch.linspace(0, 1, _LENGTHS, dtype=table.dtype, device=table.device).square()
     column, halves = lengths.unsqueeze(1), lengths.unsqueeze(1) / 2
+    # Where F differs by its rounding alone, the full step is the better one: only it converges.
+    slack = 4 * torch.finfo(table.dtype).eps * fixed.abs().amax(1, keepdim=True)
     cross = _multiply(table, tilt)
     for temperature in temperatures:
         tilted = fixed - cross
@@ -168,7 +175,7 @@ def _newton(fixed: Tensor, table: Tensor, tilt: Tensor, temperatures: list[Tenso
         # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.(Kt + x/2 Kd) + constant
         trials = torch.addcmul(tilted.unsqueeze(1), column, change.unsqueeze(1), value=-1)
         rise = _multiply(torch.addcmul(cross.unsqueeze(1), halves, change.unsqueeze(1)), direction)
-        values = torch.addcmul(torch.logsumexp(trials, 2), lengths, rise)
+        values = torch.addcmul(torch.logsumexp(trials, 2), lengths, rise - slack)
         length = column.index_select(0, values.argmin(1))
         tilt, cross = torch.addcmul(tilt, length, direction), torch.addcmul(cross, length, change)
     tilt = tilt.clamp_min(0)

@@ -46,7 +46,7 @@ class ISDALoss(nn.Module):
         reduction: mean, sum or none.
         label_smoothing: as in nn.CrossEntropyLoss.
         class_weight: (C,) weights of the classes, as ``weight`` in nn.CrossEntropyLoss.
-        tilt_steps: steps of the search for the tilted bound.
+        tilt_steps: Newton steps of the search for the tilted bound; 0 leaves it at the published one.
         align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
         validate: check labels and features for values that would spoil the statistics.
         device: where the statistics live.
@@ -301,8 +301,7 @@ class ISDALoss(nn.Module):
         rows = as_rows(coarse)
         classes = batch.classes if groups is not None else batch.classes.clamp(0, self.num_classes - 1)
         if self.bound == "tilted":
-            start = F.one_hot(classes, self.num_classes).to(rows.dtype)
-            variance = tilted_variance(rows, start, classes, weight, self.covariance, strength, self.tilt_steps)
+            variance = tilted_variance(rows, classes, classes, weight, self.covariance, strength, self.tilt_steps)
         else:
             groups = groups or group_rows(classes, self.num_classes)
             matrices = self.covariance.matrix_index(groups.classes)
