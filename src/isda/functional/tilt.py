@@ -110,14 +110,14 @@ def _weights_of_few(fixed: Tensor, tables: Tables, few: Tensor, strength: float,
     """(N, m) weights of the classes ``few`` that minimise F where there are no others, c = ``fixed`` (N, m).
 
     Newton steps from the vertices creep along the edges, because their softmax is saturated. The first two steps are
-    therefore those of a flatter problem, (c - K t) / temperature, which starts at a sixth of half the mean variance of
+    therefore those of a flatter problem, (c - K t) / temperature, which starts at a tenth of half the mean variance of
     a margin.
     """
 
     def solve(part: slice) -> Tensor:
         table = strength * tables.restricted(few[part], part)
         spread = table.diagonal(dim1=1, dim2=2).mean(1) - table.mean((1, 2))
-        hottest = (spread / 6).clamp_min(1).unsqueeze(1)
+        hottest = (spread / 10).clamp_min(1).unsqueeze(1)
         temperatures: list[Tensor | None] = [hottest, hottest.sqrt(), *[None] * steps]
         equal = torch.full_like(fixed[part], 1 / few.shape[1])
         return _newton(fixed[part], table, equal, temperatures[:steps])
