@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isda.functional import augmented_logits, jensen_bound, margin_variance, monte_carlo, tilted_bound
-from isda.functional.bounds import find_tilt, margin_from_gram, quadratic_tables
+from isda.functional.bounds import margin_from_gram, quadratic_tables
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.tilt import find_tilt
 from oracles import jensen_bound as oracle_jensen
 from oracles import margin_variance as oracle_margin
 from oracles import minimum_of_tilt, random_covariances, tilted_value
@@ -35,6 +36,10 @@ class Matrices:
     def transform(self, groups: Groups):
         assert self.route == "product"
         return lambda rows: torch.einsum("na,nab->nb", rows, self.matrices[groups.classes[groups.slot]])
+
+    def transform_stacks(self, rows, matrices):
+        assert self.route == "product"
+        return rows @ self.matrices[matrices]
 
     def prefers_gram(self, rows, matrices):
         return self.route == "gram"

@@ -186,6 +186,11 @@ class CovarianceModel(nn.Module):
         """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
         return matrices * self.num_classes <= 4 * rows
 
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v, each with the matrix k of ``matrices`` (n,)."""
+        groups = group_rows(matrices.repeat_interleave(rows.shape[1]), self.num_matrices)
+        return self.transform(groups)(rows.flatten(0, 1)).view_as(rows)
+
     def as_statistics(self, tensor: Tensor) -> Tensor:
         """The tensor in the dtype of the statistics, which is never below float32."""
         dtype = self.dtype

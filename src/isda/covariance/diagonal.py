@@ -66,6 +66,10 @@ class DiagonalCovariance(OnlineCovariance):
         variance = self.variance(groups.classes)[groups.slot]
         return lambda rows: rows * variance
 
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v."""
+        return rows * self.variance(matrices).unsqueeze(1)
+
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws from N(0, Sigma_y)."""
         deviation = self.variance(targets).sqrt().unsqueeze(1)

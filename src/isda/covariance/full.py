@@ -15,7 +15,7 @@ from isda.devices import on_host
 from isda.functional.blocks import Blocks
 from isda.functional.class_margins import class_margins
 from isda.functional.device_moments import add_outer_products_of
-from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups
+from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks
 from isda.functional.moments import add_outer_products
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
 from isda.functional.sampling import symmetric_root
@@ -81,6 +81,13 @@ class FullCovariance(OnlineCovariance):
             return lambda rows: product_by_group(rows, matrices, groups)
         of_row = scale[groups.slot].unsqueeze(1)
         return lambda rows: self_adjoint(lambda v: full_transform(v, self.scatter, groups) * of_row, rows, self.scatter)
+
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v, with as many matrices at a time as fit the workspace."""
+        stacks, scale = [], self.scale_of(matrices).view(-1, 1, 1)
+        for part in chunks(len(rows), self.scatter[0].numel() * rows.element_size()):
+            stacks.append(rows[part] @ self.scatter.index_select(0, matrices[part]) * scale[part])
+        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """The tables cost C / A of the product W Sigma that is needed anyway; they only have to fit."""

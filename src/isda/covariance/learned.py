@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
-from isda.functional.grouping import Groups
+from isda.functional.grouping import Groups, chunks
 from isda.functional.quadratic import product_by_group
 
 
@@ -106,6 +106,14 @@ class LearnedCovariance(CovarianceModel):
         """The map of (N, A) rows v to Sigma v."""
         factors = self.factor[groups.classes]
         return lambda rows: product_by_group(product_by_group(rows, factors, groups), factors.mT, groups)
+
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v."""
+        stacks = []
+        for part in chunks(len(rows), self.factor[0].numel() * rows.element_size()):
+            factor = self.factor.index_select(0, matrices[part])
+            stacks.append(rows[part] @ factor @ factor.mT)
+        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

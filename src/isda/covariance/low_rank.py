@@ -99,6 +99,14 @@ class LowRankCovariance(OnlineCovariance):
 
         return lambda rows: self_adjoint(apply, rows, self.scatter, self.sketch)
 
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for stacks of m rows v: each sketch is read once."""
+        stacks = []
+        for part in chunks(len(rows), self.sketch[0].numel() * rows.element_size()):
+            diagonal, factor = self.factors(matrices[part])
+            stacks.append(rows[part] * diagonal.unsqueeze(1) + rows[part] @ factor.mT @ factor)
+        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
+
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws from N(0, Sigma_y): independent noise on the diagonal plus noise along the sketch."""
         diagonal, rows = self.factors(targets)

@@ -6,24 +6,22 @@ wbar = sum_k t_k w_k,
     E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
 
 for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
-F is convex in t; a few line searches along softmax - t from there, keeping the best value seen, give the "tilted"
-bound, which is never looser. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
+F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it and
+the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda.functional.grouping import Groups
+from isda.functional.grouping import Groups, chunks
 from isda.functional.quadratic import centred, product_by_group
-
-TILT_STEPS = 3
-LINE_STEPS = 4
+from isda.functional.tilt import TILT_STEPS, Tables, find_tilt
 
 
 class Covariances(Protocol):
@@ -38,6 +36,9 @@ class Covariances(Protocol):
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
 
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(n, m, A) rows Sigma_k v for m vectors v per matrix k."""
+
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether tables per matrix are cheaper than products per row."""
 
@@ -46,20 +47,6 @@ class Covariances(Protocol):
 
     def buffers(self) -> Iterator[Tensor]:
         """The statistics that the operations above read."""
-
-
-class Tables(NamedTuple):
-    """The quadratic forms of a batch: everything F(t) needs besides the logits."""
-
-    diagonal: Tensor
-    """(N, C) w_j' Sigma_i w_j."""
-    product: Callable[[Tensor], Tensor]
-    """Maps tilts (N, C) to (N, C) w_j' Sigma_i wbar_i."""
-
-    def variance(self, tilt: Tensor) -> Tensor:
-        """(N, C) (w_j - wbar_i)' Sigma_i (w_j - wbar_i), differentiable in W at a fixed tilt."""
-        cross = self.product(tilt)
-        return (self.diagonal - 2 * cross + (tilt * cross).sum(1, keepdim=True)).clamp_min(0)
 
 
 def augmented_logits(logits: Tensor, variance: Tensor, strength: float | Tensor) -> Tensor:
@@ -95,8 +82,7 @@ def tilted_bound(
     steps: int = TILT_STEPS,
 ) -> Tensor:
     """(N,) the tilted supervised bound F(t) - z_y, started at the paper's t = one-hot(y)."""
-    start = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
-    variance = tilted_variance(logits, start, targets, weight, covariance, strength, steps)
+    variance = tilted_variance(logits, targets, targets, weight, covariance, strength, steps)
     aimed = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     return torch.logsumexp(augmented_logits(logits, variance, strength), 1) - aimed
 
@@ -114,65 +100,44 @@ def quadratic_tables(weight: Tensor, covariance: Covariances, groups: Groups) ->
     if covariance.prefers_gram(len(groups.slot), len(groups.classes)):
         gram = covariance.gram(weight, groups.classes)
         diagonal = gram.diagonal(dim1=1, dim2=2)[groups.slot]
-        return Tables(diagonal, lambda tilt: product_by_group(tilt, gram, groups))
+
+        def product(tilt: Tensor) -> Tensor:
+            return product_by_group(tilt, gram, groups)
+
+        return Tables(
+            diagonal,
+            product,
+            lambda few, weights: product(torch.zeros_like(diagonal).scatter_(1, few, weights)),
+            lambda few, part: _pick(gram, groups.slot[part], few),
+        )
     diagonal, transform = covariance.variances(weight, groups.classes)[groups.slot], covariance.transform(groups)
-    return Tables(diagonal, lambda tilt: transform(tilt @ weight) @ weight.t())
+    matrices, constant = groups.classes[groups.slot], weight.detach()
+    return Tables(
+        diagonal,
+        lambda tilt: transform(tilt @ weight) @ weight.t(),
+        lambda few, weights: (
+            transform(F.embedding_bag(few, constant, per_sample_weights=weights, mode="sum")) @ constant.t()
+        ),
+        lambda few, part: _forms(constant, covariance, matrices[part], few),
+    )
 
 
-@torch.no_grad()
-def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, steps: int = TILT_STEPS) -> Tensor:
-    """Weights t on the simplex that make F(t) small; F of the result is never above F(start).
-
-    F has the gradient lambda K (t - s) with K = W Sigma W' and s the softmax of the tilted logits, so s - t is a
-    descent direction. One product with K per step.
-
-    Args:
-        logits: (N, C).
-        tables: the quadratic forms.
-        start: (N, C) rows on the simplex.
-        strength: lambda.
-        steps: how many steps to take.
-
-    Returns:
-        (N, C).
-    """
-    tilt, cross = start, tables.product(start)
-    best, best_value = start, torch.full_like(logits[:, 0], torch.inf)
-    fixed = logits + strength / 2 * tables.diagonal
-    for step in range(steps + 1):
-        tilted = fixed - strength * cross
-        value = torch.logsumexp(tilted, 1) + strength / 2 * (tilt * cross).sum(1)
-        better = value < best_value
-        best = torch.where(better.unsqueeze(1), tilt, best)
-        best_value = torch.where(better, value, best_value)
-        if step == steps:
-            break
-        softmax = torch.softmax(tilted, 1)
-        direction, change = softmax - tilt, tables.product(softmax) - cross
-        length = _line_minimum(tilted, tilt, direction, change, strength)
-        tilt, cross = tilt + length * direction, cross + length * change
-    return best
+def _pick(gram: Tensor, slot: Tensor, few: Tensor) -> Tensor:
+    """(n, m, m) entries of the tables (K, C, C) between the classes ``few`` (n, m) of each row."""
+    size = gram.shape[1]
+    if few.shape[1] == size:
+        return gram.index_select(0, slot)
+    rows = torch.add(few, slot.unsqueeze(1), alpha=size) * size
+    return gram.reshape(-1).take(rows.unsqueeze(2) + few.unsqueeze(1))
 
 
-def _line_minimum(tilted: Tensor, tilt: Tensor, direction: Tensor, change: Tensor, strength: float) -> Tensor:
-    """(N, 1) length x in [0, 1] that makes F(t + x d) small, for d = s - t and u = K d = ``change``.
-
-    F is logsumexp(tilted - lambda x u) + lambda (x t.u + x^2/2 d.u) up to a constant, so that the search needs no
-    product with K. Newton steps alone overshoot where lambda u is large, and cycle: they are kept within a bracket.
-    The search ends where F is three times flatter than at the start.
-    """
-    slope, offset = (direction * change).sum(1, keepdim=True), (tilt * change).sum(1, keepdim=True)
-    length, low, high = torch.zeros_like(slope), torch.zeros_like(slope), torch.ones_like(slope)
-    for _ in range(LINE_STEPS):
-        softmax = torch.softmax(tilted - strength * length * change, 1)
-        centre = (softmax * change).sum(1, keepdim=True)
-        gradient = offset + length * slope - centre
-        curvature = slope + strength * (softmax * (change - centre).square()).sum(1, keepdim=True)
-        low, high = torch.where(gradient < 0, length, low), torch.where(gradient < 0, high, length)
-        newton = length - gradient / curvature
-        inside = torch.where((newton > low) & (newton < high), newton, (low + high) / 2)
-        length = torch.where(gradient.abs() > 0.3 * slope, inside, length)
-    return torch.where(slope > 0, length, 0)
+def _forms(weight: Tensor, covariance: Covariances, matrices: Tensor, few: Tensor) -> Tensor:
+    """(n, m, m) w_j' Sigma_i w_k between the classes ``few`` (n, m) of each row, through a bounded workspace."""
+    tables = []
+    for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
+        rows = weight.index_select(0, few[part].flatten()).view(*few[part].shape, -1)
+        tables.append(covariance.transform_stacks(rows, matrices[part]) @ rows.mT)
+    return tables[0] if len(tables) == 1 else torch.cat(tables)
 
 
 def tilted_variance(
@@ -190,7 +155,7 @@ def tilted_variance(
 
     Args:
         logits: (N, C).
-        start: (N, C) tilts to start from: one-hot(y) for labelled rows, the prediction for unlabelled ones.
+        start: (N, C) tilts to start from, the prediction for unlabelled rows; or (N,) classes y for one-hot(y).
         classes: (N,) whose covariance each row uses.
         weight: (C, A).
         covariance: a covariance model.

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from isda.functional.bounds import TILT_STEPS, Covariances, margin_from_gram, tilted_variance
+from isda.functional.bounds import Covariances, margin_from_gram, tilted_variance
 from isda.functional.grouping import WORKSPACE_BYTES, chunks
 from isda.functional.quadratic import centred
+from isda.functional.tilt import TILT_STEPS
 from isda.functional.unchanged import Unchanged
 
 __all__ = ["jensen_consistency", "tilted_consistency"]

@@ -13,9 +13,10 @@ from isda.autocast import outside_autocast
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel, create
 from isda.devices import on_host
-from isda.functional.bounds import TILT_STEPS, augmented_logits, tilted_variance
+from isda.functional.bounds import augmented_logits, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
@@ -47,7 +48,7 @@ class ISDALoss(nn.Module):
         reduction: mean, sum or none.
         label_smoothing: as in nn.CrossEntropyLoss.
         class_weight: (C,) weights of the classes, as ``weight`` in nn.CrossEntropyLoss.
-        tilt_steps: steps of the search for the tilted bound.
+        tilt_steps: Newton steps of the search for the tilted bound; 0 leaves it at the published one.
         align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
         validate: check labels and features for values that would spoil the statistics.
         device: where the statistics live.
@@ -312,9 +313,9 @@ class ISDALoss(nn.Module):
         coarse = resize_logits(logits, batch.grid, self.align_corners)
         rows = as_rows(coarse)
         if self.bound == "tilted":
-            classes = groups.labels
-            start = F.one_hot(classes, self.num_classes).to(rows.dtype)
-            variance = tilted_variance(rows, start, classes, weight, self.covariance, strength, self.tilt_steps)
+            variance = tilted_variance(
+                rows, groups.labels, groups.labels, weight, self.covariance, strength, self.tilt_steps
+            )
         else:
             variance = self.covariance.row_margins(weight, groups)
         if batch.counts is not None and mask:

@@ -1,0 +1,194 @@
+"""The search for the tilt t that minimises F(t) (isda.functional.bounds): Newton steps on the classes that matter.
+
+With K = lambda W Sigma W' and c_j = z_j + K_jj / 2, F(t) = logsumexp(c - K t) + t'Kt / 2 is convex with the gradient
+K (t - s), s = softmax(c - K t), and min_t F(t) = max_s [s.c - s'Ks / 2 + entropy(s)], where t = s at the optimum. Few
+classes have a share in it, so that a step is a system of a dozen unknowns per row, whatever the number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isda.functional.grouping import chunks
+
+__all__ = ["FEW", "TILT_STEPS", "Tables", "find_tilt"]
+
+TILT_STEPS = 5
+FEW = 16
+"""Unknowns of a row's Newton steps: classes, or 15 classes and all the others in fixed proportions."""
+_LENGTHS = 8
+
+
+class Tables(NamedTuple):
+    """The quadratic forms of a batch, of centred weights w_j: everything F(t) needs besides the logits."""
+
+    diagonal: Tensor
+    """(N, C) w_j' Sigma_i w_j."""
+    product: Callable[[Tensor], Tensor]
+    """Maps tilts (N, C) to (N, C) w_j' Sigma_i wbar_i."""
+    product_of_few: Callable[[Tensor, Tensor], Tensor]
+    """The same for tilts that are zero but for the weights (N, m) of few classes (N, m)."""
+    restricted: Callable[[Tensor, slice], Tensor]
+    """Maps few classes (n, m) of each row in a range of rows to (n, m, m) w_j' Sigma_i w_k."""
+
+    def variance(self, tilt: Tensor) -> Tensor:
+        """(N, C) (w_j - wbar_i)' Sigma_i (w_j - wbar_i), differentiable in W at a fixed tilt."""
+        cross = self.product(tilt)
+        return (self.diagonal - 2 * cross + (tilt * cross).sum(1, keepdim=True)).clamp_min(0)
+
+
+@torch.no_grad()
+def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, steps: int = TILT_STEPS) -> Tensor:
+    """Weights t on the simplex that minimise F(t); F of the result is never above F(start).
+
+    Up to FEW classes all steps are Newton steps on F. With more, half of them move the weights of the FEW largest
+    logits, and half those of the FEW classes that then matter most, against all others in the proportions of their
+    softmax: an ascent of the dual on a face that all classes have a part in. What is computed, and on which classes,
+    is decided on the device: it never waits for the host.
+
+    Args:
+        logits: (N, C).
+        tables: the quadratic forms.
+        start: (N, C) rows on the simplex, or (N,) classes for their one-hot rows.
+        strength: lambda.
+        steps: how many Newton steps to take; 0 for the start itself.
+
+    Returns:
+        (N, C).
+    """
+    fixed, num_classes = torch.add(logits, tables.diagonal, alpha=strength / 2), logits.shape[1]
+    if start.ndim == 1:
+        few = start.unsqueeze(1)
+        weights = torch.ones_like(few, dtype=logits.dtype)
+        start, cross = torch.zeros_like(fixed).scatter_(1, few, weights), tables.product_of_few(few, weights)
+    else:
+        cross = tables.product(start)
+    if steps == 0:
+        return start
+    best = start, _evaluate(fixed, start, cross, strength)[1]
+    if num_classes <= FEW:
+        everything = torch.arange(num_classes, device=logits.device).expand_as(fixed)
+        tilt = _weights_of_few(fixed, tables, everything, strength, steps)
+        return _better(best, tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1])[0]
+    # Logits at a quarter of the way from equal weights, where K t = 0, to the start: about where the minimum lies.
+    few = torch.add(fixed, cross, alpha=-strength / 4).topk(FEW, 1, sorted=False).indices
+    weights = _weights_of_few(fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
+    tilt = torch.zeros_like(fixed).scatter_(1, few, weights)
+    tilted, value = _evaluate(fixed, tilt, tables.product_of_few(few, weights), strength)
+    best = _better(best, tilt, value)
+    if steps == 1:
+        return best[0]
+    few = torch.maximum(torch.softmax(tilted, 1), tilt).topk(FEW - 1, 1, sorted=False).indices
+    others = torch.softmax(tilted.scatter(1, few, -torch.inf), 1)
+    shared = tables.product(others)
+    weights = _weights_with_others(
+        fixed, tables, few, tilt.gather(1, few), others, shared, strength, steps - steps // 2
+    )
+    weights, share = weights[:, :-1], weights[:, -1:]
+    tilt = (share * others).scatter_(1, few, weights)
+    cross = torch.addcmul(tables.product_of_few(few, weights), share, shared)
+    return _better(best, tilt, _evaluate(fixed, tilt, cross, strength)[1])[0]
+
+
+def _evaluate(fixed: Tensor, tilt: Tensor, cross: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """(N, C) tilted logits c - K t and (N,) values F(t), from the forms w_j' Sigma wbar = ``cross``."""
+    tilted = torch.add(fixed, cross, alpha=-strength)
+    return tilted, torch.add(torch.logsumexp(tilted, 1), (tilt * cross).sum(1), alpha=strength / 2)
+
+
+def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The better of two tilts per row, and its value; the first where they are equal or the second is not finite."""
+    better = value < best[1]
+    return torch.where(better.unsqueeze(1), tilt, best[0]), torch.where(better, value, best[1])
+
+
+def _weights_of_few(fixed: Tensor, tables: Tables, few: Tensor, strength: float, steps: int) -> Tensor:
+    """(N, m) weights of the classes ``few`` that minimise F where there are no others, c = ``fixed`` (N, m).
+
+    Newton steps from the vertices creep along the edges, because their softmax is saturated. The first two steps are
+    therefore those of a flatter problem, (c - K t) / temperature, which starts at a tenth of half the mean variance of
+    a margin.
+    """
+
+    def solve(part: slice) -> Tensor:
+        table = strength * tables.restricted(few[part], part)
+        spread = table.diagonal(dim1=1, dim2=2).mean(1) - table.mean((1, 2))
+        hottest = (spread / 10).clamp_min(1).unsqueeze(1)
+        temperatures: list[Tensor | None] = [hottest, hottest.sqrt(), *[None] * steps]
+        equal = torch.full_like(fixed[part], 1 / few.shape[1])
+        return _newton(fixed[part], table, equal, temperatures[:steps])
+
+    return _in_chunks(solve, few)
+
+
+def _weights_with_others(
+    fixed: Tensor,
+    tables: Tables,
+    few: Tensor,
+    weights: Tensor,
+    others: Tensor,
+    shared: Tensor,
+    strength: float,
+    steps: int,
+) -> Tensor:
+    """(N, m + 1) weights of the classes ``few``, and one for all others together, that maximise the dual.
+
+    Others in proportions r (``others``), K r / lambda = ``shared``, are one more class: with c = r.c + entropy(r) and
+    the forms of sum_j r_j w_j.
+    """
+    logit = torch.addcmul(torch.special.entr(others), others, fixed).sum(1, keepdim=True)
+    column = strength * torch.cat([shared.gather(1, few), (others * shared).sum(1, keepdim=True)], 1)
+    fixed = torch.cat([fixed.gather(1, few), logit], 1)
+    weights = torch.cat([weights, 1 - weights.sum(1, keepdim=True)], 1)
+
+    def solve(part: slice) -> Tensor:
+        table = torch.cat([strength * tables.restricted(few[part], part), column[part, None, :-1]], 1)
+        table = torch.cat([table, column[part].unsqueeze(2)], 2)
+        return _newton(fixed[part], table, weights[part], [None] * steps)
+
+    return _in_chunks(solve, few)
+
+
+def _newton(fixed: Tensor, table: Tensor, tilt: Tensor, temperatures: list[Tensor | None]) -> Tensor:
+    """(n, m) weights after one Newton step per temperature on F, with c = ``fixed`` (n, m) and K = ``table`` (n, m, m).
+
+    The direction d solves (I + S K) d = s - t, S = diag(s) - s s'. All lengths are tried at once, zero among them, so
+    that F never rises. Weights below zero, which F does not mind, are cut off at the end.
+    """
+    identity = torch.eye(table.shape[1], dtype=table.dtype, device=table.device)
+    lengths = torch.linspace(0, 1, _LENGTHS, dtype=table.dtype, device=table.device).square()
+    column, halves = lengths.unsqueeze(1), lengths.unsqueeze(1) / 2
+    # Where F differs by its rounding alone, the full step is the better one: only it converges.
+    slack = 4 * torch.finfo(table.dtype).eps * fixed.abs().amax(1, keepdim=True)
+    cross = _multiply(table, tilt)
+    for temperature in temperatures:
+        tilted = fixed - cross
+        softmax = torch.softmax(tilted if temperature is None else tilted / temperature, 1)
+        scale = softmax if temperature is None else softmax / temperature
+        system = torch.addcmul(identity, scale.unsqueeze(2), table - _multiply(table, softmax).unsqueeze(1))
+        direction = torch.linalg.solve_ex(system, (softmax - tilt).unsqueeze(2)).result.squeeze(2)
+        change = _multiply(table, direction)
+        # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.(Kt + x/2 Kd) + constant
+        trials = torch.addcmul(tilted.unsqueeze(1), column, change.unsqueeze(1), value=-1)
+        rise = _multiply(torch.addcmul(cross.unsqueeze(1), halves, change.unsqueeze(1)), direction)
+        values = torch.addcmul(torch.logsumexp(trials, 2), lengths, rise - slack)
+        length = column.index_select(0, values.argmin(1))
+        tilt, cross = torch.addcmul(tilt, length, direction), torch.addcmul(cross, length, change)
+    tilt = tilt.clamp_min(0)
+    return tilt / tilt.sum(1, keepdim=True)
+
+
+def _multiply(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """(n, k) products of matrices (n, k, m) and vectors (n, m)."""
+    return torch.bmm(matrices, vectors.unsqueeze(2)).squeeze(2)
+
+
+def _in_chunks(solve: Callable[[slice], Tensor], few: Tensor) -> Tensor:
+    """The rows of ``solve``, which needs a few tables (m, m) and stacks of trials per row, within the workspace."""
+    size = few.shape[1] + 1
+    parts = [solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

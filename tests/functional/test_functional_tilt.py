@@ -1,0 +1,224 @@
+"""The search for the tilt: it attains the minimum, never rises above the start, and costs little at any size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from isda.covariance import create
+from isda.functional import tilt as search
+from isda.functional.bounds import quadratic_tables, tilted_bound
+from isda.functional.tilt import find_tilt
+from oracles import random_covariances, tilted_value
+
+KINDS = ("full", "diagonal", "low_rank", "shared", "identity", "learned")
+
+
+def learned(kind: str, num_classes: int, dim: int, seed: int = 0, dtype=torch.float64, rows: int = 6):
+    """A covariance model that has seen ``rows`` features of every class."""
+    generator = torch.Generator().manual_seed(seed)
+    model = create(kind, num_classes, dim, dtype=dtype)
+    targets = torch.arange(num_classes).repeat(rows)
+    model.update(torch.randn(len(targets), dim, generator=generator, dtype=dtype), targets)
+    return model
+
+
+def batch(num_classes: int, dim: int, n: int, scale: float, seed: int = 1, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    weight = scale * torch.randn(num_classes, dim, generator=generator, dtype=dtype)
+    logits = torch.randn(n, dim, generator=generator, dtype=dtype) @ weight.t()
+    return logits, weight, torch.randint(num_classes, (n,), generator=generator)
+
+
+def values(logits, weight, matrices, tilts, strength):
+    """(N,) F(tilt_i) with the covariance matrices[i], written from its definition."""
+    return torch.stack(
+        [tilted_value(z, t, weight, m, strength) for z, t, m in zip(logits, tilts, matrices, strict=True)]
+    )
+
+
+def minima(logits, weight, matrices, strength):
+    """(N,) min F, by exponentiated gradient ascent of the dual; certified by the value of the dual below it.
+
+    max_s s.c - s'Ks/2 + entropy(s) has the optimum s = softmax(c - K s), and is never above min F. A step of size h
+    moves log s towards c - K s by h; h below 1 / (1 + max K) never overshoots. It knows nothing of Newton steps, few
+    classes or temperatures.
+    """
+    weight = weight - weight.mean(0)
+    forms = strength * weight @ matrices @ weight.t()
+    fixed = logits + forms.diagonal(dim1=1, dim2=2) / 2
+    size = (1 / (1 + torch.linalg.matrix_norm(forms, ord=2))).unsqueeze(1)
+    share = torch.log_softmax(torch.zeros_like(fixed), 1)
+    for _ in range(200_000):
+        target = fixed - torch.bmm(forms, share.exp().unsqueeze(2)).squeeze(2)
+        step = torch.log_softmax((1 - size) * share + size * target, 1) - share
+        share = share + step
+        if step.abs().mul(share.exp()).max() < 1e-9 * size.min():
+            break
+    share = share.exp()
+    product = torch.bmm(forms, share.unsqueeze(2)).squeeze(2)
+    above = torch.logsumexp(fixed - product, 1) + (share * product).sum(1) / 2
+    below = (share * fixed).sum(1) - (share * product).sum(1) / 2 + torch.special.entr(share).sum(1)
+    assert (above - below).max() < 1e-4
+    return below
+
+
+def matrices_of(model, targets):
+    return torch.stack([model.covariance(int(c)).detach() for c in targets])
+
+
+@pytest.mark.parametrize("start", ["one-hot", "prediction"])
+@pytest.mark.parametrize(
+    ("kind", "num_classes", "dim"),
+    [("full", 10, 12), ("full", 40, 48), ("full", 40, 12)] + [(kind, 40, 12) for kind in KINDS[1:]],
+)
+def test_attains_the_minimum_within_a_hundredth_of_a_nat(kind, num_classes, dim, start):
+    model = learned(kind, num_classes, dim)
+    logits, weight, targets = batch(num_classes, dim, 24, scale=1.0)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    origin = targets if start == "one-hot" else torch.softmax(logits, 1)
+    tilts = find_tilt(logits, tables, origin, 0.7)
+    assert (tilts >= 0).all()
+    torch.testing.assert_close(tilts.sum(1), torch.ones(24).double())
+    matrices = matrices_of(model, targets)
+    least = minima(logits, weight, matrices, 0.7)
+    gap = values(logits, weight, matrices, tilts, 0.7) - least
+    assert gap.min() > -1e-9
+    assert gap.quantile(0.95) < 0.01
+    first = find_tilt(logits, tables, origin, 0.7, steps=0)
+    distance = values(logits, weight, matrices, first, 0.7) - least
+    assert distance.median() > 0.05 or start == "prediction"  # there was something to find
+    assert (gap <= distance + 1e-12).all()
+
+
+def hard_batch(dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(10, 32, generator=generator, dtype=torch.float64)
+    covariances = random_covariances(10, 32, generator=generator)
+    targets = torch.randint(10, (128,), generator=generator)
+    logits = torch.randn(128, 32, generator=generator, dtype=torch.float64) @ weight.t()
+    order = torch.randperm(32, generator=generator)
+    return logits.to(dtype), targets, weight.to(dtype), covariances.to(dtype), order
+
+
+def with_covariances(covariances):
+    model = create("full", *covariances.shape[:2], dtype=covariances.dtype)
+    model.scatter.copy_(covariances)
+    model.count.fill_(1)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_where_margins_vary_much_the_minimum_is_found_and_does_not_depend_on_the_order_of_features(dtype):
+    logits, targets, weight, covariances, order = hard_batch(dtype, seed=0)
+    loss = tilted_bound(logits, targets, weight, with_covariances(covariances), 0.4)
+    swapped = tilted_bound(logits, targets, weight[:, order], with_covariances(covariances[:, order][:, :, order]), 0.4)
+    assert (loss - swapped).abs().max() < (1e-3 if dtype == torch.float32 else 1e-9)
+    exact = logits.double(), weight.double(), covariances.double()[targets]
+    least = minima(*exact, 0.4)
+    published = values(*exact, F.one_hot(targets, 10).double(), 0.4) - least
+    gap = loss.double() + logits.gather(1, targets.unsqueeze(1)).squeeze(1).double() - least
+    assert published.median() > 5
+    assert (gap / published).quantile(0.95) < 1e-3
+    assert gap.abs().quantile(0.95) < 1e-3
+
+
+@pytest.mark.parametrize("num_classes", [5, 16, 17, 60])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_float32_is_finite_and_never_above_the_start_at_any_scale(num_classes, scale):
+    model = learned("full", num_classes, 8, dtype=torch.float32)
+    logits, weight, targets = batch(num_classes, 8, 32, scale, dtype=torch.float32)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    exact, matrices = (logits.double(), weight.double()), matrices_of(model, targets).double()
+    published = values(*exact, matrices, F.one_hot(targets, num_classes).double(), 5.0)
+    for steps in (1, 2, 5, 20):
+        tilts = find_tilt(logits, tables, targets, 5.0, steps)
+        assert torch.isfinite(tilts).all()
+        found = values(*exact, matrices, tilts.double(), 5.0)
+        assert (found <= published * (1 + 1e-5) + 1e-6).all()
+
+
+def test_classes_and_their_one_hot_rows_start_the_same_search():
+    for num_classes in (6, 30):
+        model = learned("full", num_classes, 40)
+        logits, weight, targets = batch(num_classes, 40, 9, 0.5)
+        tables = quadratic_tables(weight, model, model.groups(targets))
+        rows = F.one_hot(targets, num_classes).double()
+        assert torch.equal(find_tilt(logits, tables, targets, 1.0, steps=0), rows)
+        torch.testing.assert_close(find_tilt(logits, tables, targets, 1.0), find_tilt(logits, tables, rows, 1.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dim", [3, 50])  # products per row, and tables per class where a model prefers them
+def test_tables_of_few_classes_are_those_of_the_quadratic_forms(kind, dim):
+    model = learned(kind, 20, dim)
+    _, weight, targets = batch(20, dim, 7, 1.0)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    few = torch.stack([torch.randperm(20)[:4] for _ in targets])
+    centred, weights = weight - weight.mean(0), torch.rand(7, 4, dtype=torch.float64)
+    forms = centred @ matrices_of(model, targets) @ centred.t()
+    part = slice(2, 6)
+    table = tables.restricted(few[part], part)
+    product = tables.product_of_few(few, weights)
+    for i in range(7):
+        torch.testing.assert_close(product[i], forms[i][:, few[i]] @ weights[i], rtol=1e-9, atol=1e-9)
+        if part.start <= i < part.stop:
+            torch.testing.assert_close(table[i - part.start], forms[i][few[i]][:, few[i]], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_classes", [12, 40])
+def test_rows_in_chunks_give_the_same_tilts(monkeypatch, num_classes):
+    model = learned("full", num_classes, 10)
+    logits, weight, targets = batch(num_classes, 10, 50, 1.0)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    whole = find_tilt(logits, tables, targets, 1.0)
+    monkeypatch.setattr("isda.functional.grouping.WORKSPACE_BYTES", 200_000)
+    torch.testing.assert_close(find_tilt(logits, tables, targets, 1.0), whole, rtol=1e-9, atol=1e-9)
+
+
+VIEWS = {"view", "unsqueeze", "squeeze", "expand", "slice", "select", "t", "transpose", "detach", "diagonal", "alias"}
+WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "masked_select", "equal"}
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations other than views, and refuses what would make a device wait."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.__name__.split(".")[0]
+        assert name not in WAITS
+        if name == "index":
+            assert all(i is None or i.dtype != torch.bool for i in args[1])
+        self.count += name not in VIEWS
+        return function(*args, **(kwargs or {}))
+
+
+def launches(kind, num_classes, dim, n):
+    model = learned(kind, num_classes, dim, dtype=torch.float32, rows=2)
+    logits, weight, targets = batch(num_classes, dim, n, 0.1, dtype=torch.float32)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    with Launches() as counter:
+        find_tilt(logits, tables, targets, 0.5)
+    return counter.count
+
+
+def test_a_search_waits_for_nothing_and_launches_as_much_at_any_size():
+    few, many = launches("diagonal", 10, 16, 8), launches("diagonal", 40, 16, 64)
+    assert few < 160
+    assert many < 220
+    assert launches("diagonal", 16, 16, 300) <= few
+    assert launches("diagonal", 400, 32, 500) <= many
+    assert launches("full", 40, 64, 64) <= many  # tables per class
+
+
+def test_the_defaults_are_enough():
+    assert search.TILT_STEPS == 5
+    model = learned("full", 40, 48)
+    logits, weight, targets = batch(40, 48, 32, 0.5)
+    tables = quadratic_tables(weight, model, model.groups(targets))
+    matrices = matrices_of(model, targets)
+    short, long = (values(logits, weight, matrices, find_tilt(logits, tables, targets, 0.5, s), 0.5) for s in (5, 50))
+    assert (short - long).abs().quantile(0.95) < 1e-3
