@@ -20,6 +20,8 @@ __all__ = ["FEW", "TILT_STEPS", "Tables", "find_tilt"]
 TILT_STEPS = 5
 FEW = 16
 """Unknowns of a row's Newton steps: classes, or 15 classes and all the others in fixed proportions."""
+MANY_ROWS = 4096
+"""With more rows than this, pixels that is, half as many unknowns: the systems cost as much as the rest of the step."""
 _LENGTHS = 8
 
 
@@ -45,8 +47,8 @@ class Tables(NamedTuple):
 def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, steps: int = TILT_STEPS) -> Tensor:
     """Weights t on the simplex that minimise F(t); F of the result is never above F(start).
 
-    Up to FEW classes all steps are Newton steps on F. With more, half of them move the weights of the FEW largest
-    logits, and half those of the FEW classes that then matter most, against all others in the proportions of their
+    Up to m = FEW classes all steps are Newton steps on F. With more, half of them move the weights of the m largest
+    logits, and half those of the m - 1 classes that then matter most, against all others in the proportions of their
     softmax: an ascent of the dual on a face that all classes have a part in. What is computed, and on which classes,
     is decided on the device: it never waits for the host.
 
@@ -70,19 +72,20 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
     if steps == 0:
         return start
     best = start, _evaluate(fixed, start, cross, strength)[1]
-    if num_classes <= FEW:
+    size = FEW if len(logits) <= MANY_ROWS else FEW // 2
+    if num_classes <= size:
         everything = torch.arange(num_classes, device=logits.device).expand_as(fixed)
         tilt = _weights_of_few(fixed, tables, everything, strength, steps)
         return _better(best, tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1])[0]
     # Logits at a quarter of the way from equal weights, where K t = 0, to the start: about where the minimum lies.
-    few = torch.add(fixed, cross, alpha=-strength / 4).topk(FEW, 1, sorted=False).indices
+    few = torch.add(fixed, cross, alpha=-strength / 4).topk(size, 1, sorted=False).indices
     weights = _weights_of_few(fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
     tilt = torch.zeros_like(fixed).scatter_(1, few, weights)
     tilted, value = _evaluate(fixed, tilt, tables.product_of_few(few, weights), strength)
     best = _better(best, tilt, value)
     if steps == 1:
         return best[0]
-    few = torch.maximum(torch.softmax(tilted, 1), tilt).topk(FEW - 1, 1, sorted=False).indices
+    few = torch.maximum(torch.softmax(tilted, 1), tilt).topk(size - 1, 1, sorted=False).indices
     others = torch.softmax(tilted.scatter(1, few, -torch.inf), 1)
     shared = tables.product(others)
     weights = _weights_with_others(
