@@ -313,7 +313,7 @@ class ISDALoss(nn.Module):
         rows = as_rows(coarse)
         if self.bound == "tilted":
             classes = groups.labels
-            start = F.one_hot(classes, self.num_classes).to(rows.dtype)
+            start = torch.zeros_like(rows).scatter_(1, classes.unsqueeze(1), 1)
             variance = tilted_variance(rows, start, classes, weight, self.covariance, strength, self.tilt_steps)
         else:
             variance = self.covariance.row_margins(weight, groups)
