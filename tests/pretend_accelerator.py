@@ -255,7 +255,7 @@ def _run(func: Any, args: Any, kwargs: Any, recorder: PretendAccelerator | None)
         return args[0] if packet is aten.copy_ else result
     if recorder is not None and not _is_view(func) and packet not in _ALLOCATIONS | _METADATA:
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        count = flop_registry.get(packet)
+        count = flop_registry.get(packet) or flop_registry.get(getattr(aten, packet.__name__.rstrip("_"), None))
         flops = count(*plain_args, **plain_kwargs, out_val=result) if count else 0
         inputs = [leaf for leaf in tree_leaves((plain_args, plain_kwargs)) if isinstance(leaf, Tensor)]
         recorder.launches.append(Launch(str(packet), flops, _moved_bytes(inputs) + _moved_bytes(outputs)))

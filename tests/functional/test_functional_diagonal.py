@@ -10,6 +10,8 @@ from isda.functional import grouping
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from oracles import margin_variance
 
+pytestmark = pytest.mark.any_device
+
 C, A = 5, 4
 
 

@@ -8,6 +8,8 @@ from torch.distributions import MultivariateNormal, Normal
 
 from isda.functional import diagonal_gaussian_entropy, feature_uncertainty_loss, gaussian_entropy
 
+pytestmark = pytest.mark.any_device
+
 
 def test_entropy_of_a_square_factor_is_that_of_the_normal_distribution():
     factor = torch.randn(4, 3, 3, dtype=torch.float64)

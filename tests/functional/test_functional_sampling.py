@@ -12,6 +12,8 @@ from isda.functional.sampling import symmetric_root
 from oracles import explicit_loss as oracle_loss
 from oracles import random_covariances
 
+pytestmark = pytest.mark.any_device
+
 N, M, C, A = 4, 3, 5, 2
 
 

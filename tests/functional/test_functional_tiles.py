@@ -15,6 +15,8 @@ from isda.functional.quadratic import full_transform, product_by_group
 from isda.functional.tiles import Tiles
 from oracles import margin_variance, random_covariances
 
+pytestmark = pytest.mark.any_device
+
 C, A = 5, 4
 
 
@@ -66,11 +68,12 @@ def both_margins(weight, covariances, pivots):
 
 
 @pytest.mark.parametrize("workspace", [1, 2**25])
-@pytest.mark.parametrize("pivots", [None, torch.tensor([3, 0, 3])])
+@pytest.mark.parametrize("pivots", [None, [3, 0, 3]])
 def test_margins_without_waiting_equal_the_oracle_with_both_derivatives(pivots, workspace, monkeypatch):
     for module in (grouping, class_margins_module):
         monkeypatch.setattr(module, "WORKSPACE_BYTES", workspace)
     weight = torch.randn(C, A, dtype=torch.float64, requires_grad=True)
+    pivots = None if pivots is None else torch.tensor(pivots)
     for function, expected in both_margins(weight, random_covariances(C, A), pivots):
         actual = function(weight)
         torch.testing.assert_close(actual, expected)
@@ -80,4 +83,5 @@ def test_margins_without_waiting_equal_the_oracle_with_both_derivatives(pivots, 
         (ours,) = torch.autograd.grad(actual, weight, pull)
         (theirs,) = torch.autograd.grad(expected, weight, pull)
         torch.testing.assert_close(ours, theirs)
-        assert torch.autograd.gradgradcheck(function, (weight,))
+        if weight.is_cpu:  # slow elsewhere, and the same plain expressions
+            assert torch.autograd.gradgradcheck(function, (weight,))

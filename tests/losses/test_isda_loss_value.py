@@ -35,6 +35,8 @@ def labels_for(shape, seed):
 
 
 def make(covariance, bound, **settings):
+    if covariance == "learned":
+        settings["uncertainty_weight"] = 0  # the term is tested with the covariance
     criterion = ISDALoss(CLASSES, DIM, covariance=covariance, bound=bound, dtype=torch.float64, **settings)
     if covariance == "learned":
         with torch.no_grad():

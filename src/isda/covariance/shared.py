@@ -18,6 +18,7 @@ class SharedCovariance(FullCovariance):
     See OnlineCovariance for the arguments.
 
     Example:
+        >>> import torch
         >>> model = SharedCovariance(num_classes=2, feature_dim=1)
         >>> model.update(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]))
         >>> model.covariance(0), model.covariance(1)

@@ -281,30 +281,30 @@ class ISDALoss(nn.Module):
     def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         if strength == 0:
             return self._cross_entropy(batch.logits, batch.targets)
-        loss, penalty = self._bound(batch, groups, strength), self.covariance.penalty()
+        with outside_autocast(batch.logits.device):
+            loss, penalty = self._bound(batch, groups, strength), self.covariance.penalty()
         if penalty is None:
             return loss
         # Once per sample or pixel, so that it weighs the same in every reduction.
         return loss + penalty * (len(batch.classes) if self.reduction == "sum" else 1)
 
     def _bound(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
-        with outside_autocast(batch.logits.device):
-            # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
-            augmented = self._augment(batch, groups, strength, mask=batch.logits.ndim > 2)
-            size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
-            augmented = resize_logits(augmented, size, self.align_corners)
-            if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
-                return self._cross_entropy(augmented, batch.targets)
-            plain = resize_logits(self.covariance.as_statistics(batch.logits), size, self.align_corners)
-            return bound_loss(
-                augmented,
-                plain,
-                batch.targets,
-                class_weight=self.class_weight,
-                ignore_index=self.ignore_index,
-                reduction=self.reduction,
-                label_smoothing=self.label_smoothing,
-            )
+        # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
+        augmented = self._augment(batch, groups, strength, mask=batch.logits.ndim > 2)
+        size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
+        augmented = resize_logits(augmented, size, self.align_corners)
+        if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
+            return self._cross_entropy(augmented, batch.targets)
+        plain = resize_logits(self.covariance.as_statistics(batch.logits), size, self.align_corners)
+        return bound_loss(
+            augmented,
+            plain,
+            batch.targets,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
 
     def _augment(self, batch: Batch, groups: Groups, strength: float, *, mask: bool) -> Tensor:
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
