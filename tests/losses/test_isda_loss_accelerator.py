@@ -134,6 +134,16 @@ def test_launches_stay_below_the_limit_and_do_not_grow(covariance, bound, limit)
     assert len(wide) <= limit + 6
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_launches_of_the_tilted_bound_stay_below_the_limit_and_do_not_grow(covariance):
+    with pretend_accelerator.PretendAccelerator() as device:
+        # Fewer classes than features, more, and more than a step of the search has unknowns.
+        for sizes in (((12, 4), (60, 6)), ((60, 10), (96, 16)), ((60, 30), (96, 48))):
+            small, large = (launches_of_a_step(covariance, "tilted", *size, device) for size in sizes)
+            assert small == large
+            assert len(large) <= 300
+
+
 @pytest.mark.parametrize("advance_every", [1, 3])
 def test_a_schedule_asks_the_device_for_nothing(advance_every):
     with pretend_accelerator.PretendAccelerator() as device:

@@ -17,6 +17,7 @@ from torch import Tensor
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
+from isda.devices import send
 from isda.seeds import generator
 
 __all__ = ["Batch", "Batches", "evaluation_batches", "ready"]
@@ -96,8 +97,8 @@ class Batches:
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
-        images = self.pipeline(_take(self.images, indices), draws).to(self.device, non_blocking=True)
-        return Batch(images, self.labels[indices.to(self.labels.device)], indices)
+        images = send(self.pipeline(_take(self.images, indices), draws), torch.device(self.device))
+        return Batch(images, self.labels[send(indices, self.labels.device)], indices)
 
 
 def evaluation_batches(
@@ -140,4 +141,4 @@ def _take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
     """The images at the indices: a tensor, or a list where they are decoded and may differ in size."""
     if isinstance(images, ImageFiles):
         return [images[index] for index in indices.tolist()]
-    return images[indices.to(images.device)]
+    return images[send(indices, images.device)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from isda.checks import NonFiniteFeatures
+from isda.engine.averaging import AveragedNetwork
 from isda.engine.folder.checkpoint import State
 from isda.engine.folder.config import RunConfig
 from isda.engine.interruptions import FiniteLoss, NonFiniteLoss
@@ -69,8 +69,7 @@ class Trainer(Job):
     def __init__(self, config: TrainingConfig, network: nn.Module, method: Method, processes: Processes) -> None:
         self.config, self.processes = config, processes
         self.network, self.method = network.train(), method.train()
-        average = None if config.ema is None else get_ema_multi_avg_fn(config.ema)
-        self.average = None if average is None else AveragedModel(network, multi_avg_fn=average, use_buffers=True)
+        self.average = None if config.ema is None else AveragedNetwork(network, config.ema)
         self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
         # A mean teacher is part of the method, and is not trained.
         parameters = [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)]
@@ -128,7 +127,7 @@ class Trainer(Job):
         self.scaler.update()
         self.optimiser.zero_grad()
         if self.average is not None:
-            self.average.update_parameters(self.network)
+            self.average.update(self.network)
         self.method.after_step(self.network)
         with torch.no_grad():
             sums = {name: term.double() * samples for name, term in {"loss": loss, **terms}.items()}

@@ -8,7 +8,7 @@ classes have a share in it, so that a step is a system of a dozen unknowns per r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +17,9 @@ from isda.functional.grouping import chunks
 
 __all__ = ["FEW", "TILT_STEPS", "Tables", "find_tilt"]
 
-TILT_STEPS = 5
-FEW = 16
-"""Unknowns of a row's Newton steps: classes, or 15 classes and all the others in fixed proportions."""
+TILT_STEPS = 4
+FEW = 20
+"""Unknowns of a row's Newton steps: classes, or 19 classes and all the others in fixed proportions."""
 MANY_ROWS = 4096
 """With more rows than this, pixels that is, half as many unknowns: the systems cost as much as the rest of the step."""
 _LENGTHS = 8
@@ -72,14 +72,15 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
     if steps == 0:
         return start
     best = start, _evaluate(fixed, start, cross, strength)[1]
-    size = FEW if len(logits) <= MANY_ROWS else FEW // 2
+    size = min(num_classes, FEW if len(logits) <= MANY_ROWS else FEW // 2)
+    newton = _Newton.of(fixed, size)
     if num_classes <= size:
         everything = torch.arange(num_classes, device=logits.device).expand_as(fixed)
-        tilt = _weights_of_few(fixed, tables, everything, strength, steps)
+        tilt = _weights_of_few(newton, fixed, tables, everything, strength, steps)
         return _better(best, tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1])[0]
     # Logits at a quarter of the way from equal weights, where K t = 0, to the start: about where the minimum lies.
     few = torch.add(fixed, cross, alpha=-strength / 4).topk(size, 1, sorted=False).indices
-    weights = _weights_of_few(fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
+    weights = _weights_of_few(newton, fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
     tilt = torch.zeros_like(fixed).scatter_(1, few, weights)
     tilted, value = _evaluate(fixed, tilt, tables.product_of_few(few, weights), strength)
     best = _better(best, tilt, value)
@@ -89,7 +90,7 @@ def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, st
     others = torch.softmax(tilted.scatter(1, few, -torch.inf), 1)
     shared = tables.product(others)
     weights = _weights_with_others(
-        fixed, tables, few, tilt.gather(1, few), others, shared, strength, steps - steps // 2
+        newton, fixed, tables, few, tilt.gather(1, few), others, shared, strength, steps - steps // 2
     )
     weights, share = weights[:, :-1], weights[:, -1:]
     tilt = (share * others).scatter_(1, few, weights)
@@ -109,7 +110,7 @@ def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[T
     return torch.where(better.unsqueeze(1), tilt, best[0]), torch.where(better, value, best[1])
 
 
-def _weights_of_few(fixed: Tensor, tables: Tables, few: Tensor, strength: float, steps: int) -> Tensor:
+def _weights_of_few(newton: _Newton, fixed: Tensor, tables: Tables, few: Tensor, strength: float, steps: int) -> Tensor:
     """(N, m) weights of the classes ``few`` that minimise F where there are no others, c = ``fixed`` (N, m).
 
     Newton steps from the vertices creep along the edges, because their softmax is saturated. The first two steps are
@@ -123,12 +124,13 @@ def _weights_of_few(fixed: Tensor, tables: Tables, few: Tensor, strength: float,
         hottest = (spread / 10).clamp_min(1).unsqueeze(1)
         temperatures: list[Tensor | None] = [hottest, hottest.sqrt(), *[None] * steps]
         equal = torch.full_like(fixed[part], 1 / few.shape[1])
-        return _newton(fixed[part], table, equal, temperatures[:steps])
+        return newton.minimise(part, fixed[part], table, equal, temperatures[:steps])
 
     return _in_chunks(solve, few)
 
 
 def _weights_with_others(
+    newton: _Newton,
     fixed: Tensor,
     tables: Tables,
     few: Tensor,
@@ -151,38 +153,53 @@ def _weights_with_others(
     def solve(part: slice) -> Tensor:
         table = torch.cat([strength * tables.restricted(few[part], part), column[part, None, :-1]], 1)
         table = torch.cat([table, column[part].unsqueeze(2)], 2)
-        return _newton(fixed[part], table, weights[part], [None] * steps)
+        return newton.minimise(part, fixed[part], table, weights[part], [None] * steps)
 
     return _in_chunks(solve, few)
 
 
-def _newton(fixed: Tensor, table: Tensor, tilt: Tensor, temperatures: list[Tensor | None]) -> Tensor:
-    """(n, m) weights after one Newton step per temperature on F, with c = ``fixed`` (n, m) and K = ``table`` (n, m, m).
+class _Newton(NamedTuple):
+    """What the Newton steps of all rows and rounds share."""
 
-    The direction d solves (I + S K) d = s - t, S = diag(s) - s s'. All lengths are tried at once, zero among them, so
-    that F never rises. Weights below zero, which F does not mind, are cut off at the end.
-    """
-    identity = torch.eye(table.shape[1], dtype=table.dtype, device=table.device)
-    lengths = torch.linspace(0, 1, _LENGTHS, dtype=table.dtype, device=table.device).square()
-    column, halves = lengths.unsqueeze(1), lengths.unsqueeze(1) / 2
-    # Where F differs by its rounding alone, the full step is the better one: only it converges.
-    slack = 4 * torch.finfo(table.dtype).eps * fixed.abs().amax(1, keepdim=True)
-    cross = _multiply(table, tilt)
-    for temperature in temperatures:
-        tilted = fixed - cross
-        softmax = torch.softmax(tilted if temperature is None else tilted / temperature, 1)
-        scale = softmax if temperature is None else softmax / temperature
-        system = torch.addcmul(identity, scale.unsqueeze(2), table - _multiply(table, softmax).unsqueeze(1))
-        direction = torch.linalg.solve_ex(system, (softmax - tilt).unsqueeze(2)).result.squeeze(2)
-        change = _multiply(table, direction)
-        # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.(Kt + x/2 Kd) + constant
-        trials = torch.addcmul(tilted.unsqueeze(1), column, change.unsqueeze(1), value=-1)
-        rise = _multiply(torch.addcmul(cross.unsqueeze(1), halves, change.unsqueeze(1)), direction)
-        values = torch.addcmul(torch.logsumexp(trials, 2), lengths, rise - slack)
-        length = column.index_select(0, values.argmin(1))
-        tilt, cross = torch.addcmul(tilt, length, direction), torch.addcmul(cross, length, change)
-    tilt = tilt.clamp_min(0)
-    return tilt / tilt.sum(1, keepdim=True)
+    identity: Tensor
+    """(m, m)."""
+    lengths: Tensor
+    """(L,) of a step, from 0 to 1."""
+    slack: Tensor
+    """(N, 1) differences of F that are its rounding alone."""
+
+    @classmethod
+    def of(cls, fixed: Tensor, size: int) -> _Newton:
+        """For rows with c = ``fixed`` (N, C) and ``size`` unknowns each."""
+        like: dict[str, Any] = {"dtype": fixed.dtype, "device": fixed.device}
+        slack = 4 * torch.finfo(fixed.dtype).eps * torch.linalg.vector_norm(fixed, torch.inf, 1, keepdim=True)
+        return cls(torch.eye(size, **like), torch.linspace(0, 1, _LENGTHS, **like).square(), slack)
+
+    def minimise(
+        self, part: slice, fixed: Tensor, table: Tensor, tilt: Tensor, temperatures: list[Tensor | None]
+    ) -> Tensor:
+        """(n, m) weights after one step per temperature on F, with c = ``fixed`` (n, m) and K = ``table`` (n, m, m).
+
+        The direction d solves (I + S K) d = s - t, S = diag(s) - s s'. All lengths are tried at once, zero among them,
+        so that F never rises; where F differs by its rounding alone, the full step is the better one: only it
+        converges. Weights below zero, which F does not mind, are cut off at the end.
+        """
+        column, slack, cross = self.lengths.unsqueeze(1), self.slack[part], _multiply(table, tilt)
+        for temperature in temperatures:
+            tilted = fixed - cross
+            softmax = torch.softmax(tilted if temperature is None else tilted / temperature, 1)
+            scale = softmax if temperature is None else softmax / temperature
+            system = torch.addcmul(self.identity, scale.unsqueeze(2), table - _multiply(table, softmax).unsqueeze(1))
+            direction = torch.linalg.solve_ex(system, (softmax - tilt).unsqueeze(2)).result.squeeze(2)
+            change = _multiply(table, direction)
+            # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.(Kt + x/2 Kd) + constant
+            trials = torch.addcmul(tilted.unsqueeze(1), column, change.unsqueeze(1), value=-1)
+            rise = torch.addcmul(cross.unsqueeze(1), column, change.unsqueeze(1), value=0.5)
+            values = torch.addcmul(torch.logsumexp(trials, 2), self.lengths, _multiply(rise, direction) - slack)
+            length = column.index_select(0, values.argmin(1))
+            tilt, cross = torch.addcmul(tilt, length, direction), torch.addcmul(cross, length, change)
+        tilt = tilt.clamp_min(0)
+        return tilt / tilt.sum(1, keepdim=True)
 
 
 def _multiply(matrices: Tensor, vectors: Tensor) -> Tensor:

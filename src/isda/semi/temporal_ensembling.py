@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isda import distributed
 from isda.checks import label_error, shape_of
-from isda.devices import on_host
+from isda.devices import on_host, send
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import mean_squared_error
 from isda.semi.regulariser import Regulariser, Surroundings
@@ -81,7 +81,7 @@ class TemporalEnsembling(Regulariser):
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; in training mode it also notes the predictions for the next epoch's targets."""
-        indices = view.needed("indices").to(self.ensemble.device)
+        indices = send(view.needed("indices"), self.ensemble.device)
         if logits.shape[1:] != self.ensemble.shape[1:]:
             raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {shape_of(logits)}")
         # Indices on a GPU are checked by the indexing itself, without making it wait.

@@ -15,6 +15,7 @@ from torch import Tensor
 from isda.classification.batches import Batch, ready
 from isda.data import DataSet
 from isda.data.augment import Draws, Transform
+from isda.devices import send
 from isda.engine.processes import Processes
 from isda.seeds import generator
 from isda.semi import UnlabelledBatch
@@ -112,7 +113,7 @@ class SemiBatches:
             positions = self.labelled[which]
             draws = self._draws(positions, self._mine(passes[step]), epoch, LABELLED)
             images = self.views.first(self._take(self.images, positions), draws)
-            targets = self.targets[which.to(self.targets.device)]
+            targets = self.targets[send(which, self.targets.device)]
             unlabelled = None
             if self.unlabelled_size:
                 unlabelled = self._unlabelled(self._mine(others[step]), self._mine(other_passes[step]), epoch)
@@ -137,7 +138,7 @@ class SemiBatches:
         return whole.tensor_split(self.world)[self.rank]
 
     def _take(self, images: Tensor, positions: Tensor) -> Tensor:
-        return images[positions.to(images.device)]
+        return images[send(positions, images.device)]
 
 
 def semi_batches(

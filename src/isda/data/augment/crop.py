@@ -9,6 +9,7 @@ from torch import Tensor
 from isda.choices import check_choice
 from isda.data.augment.compose import check_images
 from isda.data.augment.draws import Draws, require_draws
+from isda.devices import send
 
 __all__ = ["HorizontalFlip", "RandomCrop", "RandomTranslation", "crop", "pad"]
 
@@ -73,7 +74,7 @@ class RandomCrop:
         """(N, C, H, W) in and out."""
         check_images(images)
         draws = require_draws(draws, len(images))
-        offsets = draws.integers(2 * self.padding + 1, count=2).to(images.device)
+        offsets = send(draws.integers(2 * self.padding + 1, count=2), images.device)
         padded = pad(images, self.padding, self.padding_mode)
         return crop(padded, offsets[:, 0], offsets[:, 1], images.shape[2], images.shape[3])
 
@@ -100,7 +101,7 @@ class HorizontalFlip:
         draws = require_draws(draws, len(images))
         mirrored = draws.integers(2)[:, 0]
         rows = torch.arange(len(images)) + mirrored * len(images)
-        return torch.cat([images, images.flip(-1)]).index_select(0, rows.to(images.device))
+        return torch.cat([images, images.flip(-1)]).index_select(0, send(rows, images.device))
 
     def __repr__(self) -> str:
         return "HorizontalFlip()"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isda.data.augment.compose import check_images
 from isda.data.augment.draws import Draws, require_draws
+from isda.devices import send
 
 __all__ = ["Cutout", "cutout"]
 
@@ -32,7 +33,7 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, length: int, fill: float
     hidden_columns = (right >= 0) & (right < length)
     hidden = (hidden_rows[:, :, None] & hidden_columns[:, None, :])[:, None]
     if isinstance(fill, Sequence):
-        return torch.where(hidden, torch.tensor(fill, device=images.device).to(images.dtype).view(-1, 1, 1), images)
+        return torch.where(hidden, send(fill, images.device, images.dtype).view(-1, 1, 1), images)
     return images.masked_fill(hidden, fill)
 
 
@@ -56,7 +57,7 @@ class Cutout:
         if isinstance(self.fill, Sequence) and len(self.fill) != images.shape[1]:
             raise ValueError(f"fill must be one value per channel ({images.shape[1]}), got {len(self.fill)}")
         draws = require_draws(draws, len(images))
-        row, column = (draws.integers(size)[:, 0].to(images.device) for size in images.shape[-2:])
+        row, column = (send(draws.integers(size)[:, 0], images.device) for size in images.shape[-2:])
         return cutout(images, row, column, self.length, self.fill)
 
     def __repr__(self) -> str:

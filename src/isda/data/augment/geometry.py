@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from isda.devices import send
+
 __all__ = ["Fill", "affine_nearest", "rotate", "shear_x", "shear_y", "translate_x", "translate_y"]
 
 Fill = int | Sequence[int]
@@ -39,7 +41,7 @@ def affine_nearest(images: Tensor, maps: Tensor, fill: Fill = 0) -> Tensor:
     count, channels, height, width = images.shape
     if (height + 2) * (width + 2) > _MOST_PIXELS:
         raise ValueError(f"images must have fewer than {_MOST_PIXELS} pixels each, got {height}x{width}")
-    size = torch.tensor([width, height], dtype=torch.float32, device=images.device).view(2, 1, 1)
+    size = send([width, height], images.device, torch.float32).view(2, 1, 1)
     x = torch.arange(width, dtype=torch.float32, device=images.device) - (width - 1) / 2
     y = torch.arange(height, dtype=torch.float32, device=images.device)[:, None] - (height - 1) / 2
     normalised = maps.to(torch.float32)[..., None, None] / (0.5 * size[:, None])
@@ -48,7 +50,7 @@ def affine_nearest(images: Tensor, maps: Tensor, fill: Fill = 0) -> Tensor:
     # A border of one pixel in the fill colour stands for everything outside.
     column, row = torch.minimum(source.clamp_(min=-1), size, out=source).unbind(1)
     position = row.mul_(width + 2).add_(column).add_(width + 3).to(torch.int64).view(count, 1, -1)
-    border = torch.as_tensor(fill, device=images.device).to(images.dtype).view(1, -1, 1, 1)
+    border = send(fill, images.device, images.dtype).view(1, -1, 1, 1)
     padded = border.expand(count, channels, height + 2, width + 2).contiguous()
     padded[:, :, 1:-1, 1:-1] = images
     return padded.flatten(2).gather(2, position.expand(-1, channels, -1)).view_as(images)

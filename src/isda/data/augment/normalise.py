@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isda.data.augment.compose import check_images
 from isda.data.augment.draws import Draws
+from isda.devices import send
 
 __all__ = ["Normalize"]
 
@@ -45,7 +46,7 @@ class Normalize:
             raise ValueError(f"images must be uint8 or floating point, got {images.dtype}")
         white = 255 if images.dtype == torch.uint8 else 1
         mean, std = (
-            torch.tensor(values, device=images.device).mul_(white).view(-1, 1, 1) for values in (self.mean, self.std)
+            send(torch.tensor(values).mul_(white), images.device).view(-1, 1, 1) for values in (self.mean, self.std)
         )
         return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 

@@ -15,6 +15,7 @@ from isda.choices import check_choice
 from isda.data.augment import geometry, photometry
 from isda.data.augment.compose import check_images
 from isda.data.augment.geometry import Fill, affine_nearest
+from isda.devices import send
 
 __all__ = ["GEOMETRIC", "OPERATION_NAMES", "PHOTOMETRIC", "apply_operations", "operation_index"]
 
@@ -79,13 +80,15 @@ def apply_operations(images: Tensor, operation: Tensor, magnitude: Tensor, fill:
             moved.append(samples)
             maps.append(GEOMETRIC[name](magnitude[samples], height, width))
             continue
-        chosen = images.index_select(0, samples.to(images.device))
+        chosen = images.index_select(0, send(samples, images.device))
         if name in PHOTOMETRIC:
-            chosen = PHOTOMETRIC[name](chosen, magnitude[samples].to(images.device))
+            chosen = PHOTOMETRIC[name](chosen, send(magnitude[samples], images.device))
         order.append(samples)
         parts.append(chosen)
     if moved:
         order.append(torch.cat(moved))
-        chosen = images.index_select(0, order[-1].to(images.device))
-        parts.append(affine_nearest(chosen, torch.cat(maps).to(images.device), fill))
-    return torch.cat(parts).index_select(0, torch.cat(order).argsort().to(images.device)) if parts else images
+        chosen = images.index_select(0, send(order[-1], images.device))
+        parts.append(affine_nearest(chosen, send(torch.cat(maps), images.device), fill))
+    if not parts:
+        return images
+    return torch.cat(parts).index_select(0, send(torch.cat(order).argsort(), images.device))

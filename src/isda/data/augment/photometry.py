@@ -10,6 +10,8 @@ import torch
 import torchvision.transforms.v2.functional as torchvision_functional
 from torch import Tensor
 
+from isda.devices import send
+
 __all__ = [
     "autocontrast",
     "brightness",
@@ -25,7 +27,7 @@ __all__ = [
 
 def _column(values: Tensor, images: Tensor) -> Tensor:
     """(N,) parameters as float32 (N, 1, 1, 1) beside the images."""
-    return values.to(images.device, torch.float32).view(-1, 1, 1, 1)
+    return send(values, images.device, torch.float32).view(-1, 1, 1, 1)
 
 
 def _to_uint8(values: Tensor) -> Tensor:
@@ -80,7 +82,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest bits (N,), 0 .. 8, of each value; fractions of a bit are dropped."""
-    dropped = 8 - bits.to(images.device, torch.int64).view(-1, 1, 1, 1)
+    dropped = 8 - send(bits, images.device, torch.int64).view(-1, 1, 1, 1)
     return images & ((255 >> dropped) << dropped).to(torch.uint8)
 
 
