@@ -146,7 +146,7 @@ def test_sizes_and_type_follow_the_network():
             r"method must be one of .*, got 'mean-teecher\+isda'; did you mean 'mean-teacher\+isda'",
         ),
         ("vat", {"epsilno": 1.0}, "option of method vat must be one of .*, got 'epsilno'; did you mean 'epsilon'"),
-        ("pi-model", {"alpha": 0.6}, "option of method pi-model must be one of none, got 'alpha'"),
+        ("pi-model", {"alpha": 0.6}, "method pi-model has no options, got 'alpha'"),
         ("vat", {"consistency_weight": 1.0}, r"consistency_weight is for methods with \+isda, got method 'vat'"),
         ("pi-model", {"labels": 50_001}, "labels must lie in 1..samples=50000, got 50001"),
     ],

@@ -6,6 +6,17 @@ from pathlib import Path
 
 import torch
 
+from isda.devices import on_host
+
+__all__ = [
+    "CovarianceTooLarge",
+    "available_bytes",
+    "check_full_fits",
+    "diagonal_bytes",
+    "full_bytes",
+    "low_rank_bytes",
+]
+
 
 class CovarianceTooLarge(MemoryError, ValueError):
     """The requested statistics do not fit the device; the message names the models that would."""
@@ -33,10 +44,9 @@ def diagonal_bytes(num_classes: int, feature_dim: int, itemsize: int = 4) -> int
 
 def available_bytes(device: torch.device) -> int | None:
     """Free memory of ``device``, or None where the system does not tell."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type != "cpu":
-        return None
+    if not on_host(device):
+        ask = getattr(getattr(torch, device.type, None), "mem_get_info", None)
+        return None if ask is None else int(ask(device)[0])
     limits = [_memory_available(), _control_group_left()]
     known = [limit for limit in limits if limit is not None]
     return min(known) if known else None

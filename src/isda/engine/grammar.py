@@ -6,13 +6,19 @@ Every method states its options as typed fields of a dataclass; nothing else kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from isda.choices import check_choice
 
-__all__ = ["canonical", "option_types", "read_options", "split_method", "write_method"]
+__all__ = ["NoOptions", "canonical", "option_types", "read_options", "split_method", "write_method"]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of methods that have none."""
+
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
 

@@ -11,6 +11,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from isda.devices import on_host
 from isda.engine.processes import Processes
 
 __all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "remember_signals", "stop_on_signals"]
@@ -98,7 +99,7 @@ class FiniteLoss:
         """Take note of the loss of a step."""
         bad = ~loss.detach().isfinite() & (self.first_bad < 0)
         self.first_bad.masked_fill_(bad, step)
-        if self.processes.device.type == "cpu" and self.processes.world == 1:
+        if on_host(self.processes.device) and self.processes.world == 1:
             self.check()
 
     def check(self) -> None:

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from isda.devices import on_host
+
 __all__ = ["Processes", "join_processes"]
 
 # Seconds between two looks whether the process that started this one is still there.
@@ -38,13 +40,13 @@ class Processes:
     def device_name(self) -> str:
         """The device as its maker calls it, where torch knows."""
         maker = getattr(torch.get_device_module(self.device), "get_device_name", None)
-        return self.device.type if maker is None or self.device.type == "cpu" else str(maker(self.device))
+        return self.device.type if maker is None or on_host(self.device) else str(maker(self.device))
 
     def wrap(self, network: nn.Module) -> nn.Module:
         """The network with gradients averaged over processes; itself where there is one."""
         if self.world == 1:
             return network
-        devices = None if self.device.type == "cpu" else [self.device]
+        devices = None if on_host(self.device) else [self.device]
         # Batch norm keeps its running figures per process, and those of the first count: see `share_buffers`.
         return DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
 
@@ -128,7 +130,7 @@ def _stop_with_parent(parent: int) -> None:
 def _device(name: str, local_rank: int) -> torch.device:
     try:
         device = torch.device(_accelerator() if name == "auto" else name)
-        if device.type != "cpu":
+        if not on_host(device):
             device = torch.device(device.type, local_rank if device.index is None else device.index)
             torch.get_device_module(device).set_device(device)
             _repeat_exactly()

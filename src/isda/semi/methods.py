@@ -128,5 +128,8 @@ def _divided(method: str, options: dict[str, Any], with_isda: bool) -> tuple[dic
     own = {name: value for name, value in options.items() if name in known}
     further = {name: value for name, value in options.items() if name not in known}
     if further and not with_isda:
-        check_choice(f"option of method {method}", next(iter(further)), known or ("none",))
+        first = next(iter(further))
+        if not known:
+            raise ValueError(f"method {method} has no options, got {first!r}")
+        check_choice(f"option of method {method}", first, known)
     return own, further

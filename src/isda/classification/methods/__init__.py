@@ -23,6 +23,7 @@ def find_method(name: str) -> type[ClassificationMethod]:
     """
     if "." in name:
         method = load_named(name, ClassificationMethod, "method")  # type: ignore[type-abstract]
-        method.name = name
+        if not hasattr(method, "name"):
+            method.name = name
         return method
     return METHODS[check_choice("method", name, METHODS)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isda.engine.grammar import option_types, read_options
+from isda.engine.grammar import NoOptions, option_types, read_options
 from isda.engine.method import Method
 from isda.engine.recipe import Recipe
 from isda.networks import Network
@@ -23,7 +23,7 @@ class ClassificationMethod(Method):
     """
 
     name: ClassVar[str]
-    Options: ClassVar[type]
+    Options: ClassVar[type] = NoOptions
     """A dataclass: what may follow the colon. Every option has a default."""
     settled: ClassVar[dict[str, Any]] = {}
     """Options that the name itself decides."""
