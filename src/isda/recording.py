@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,10 +52,21 @@ def weight_of(head: nn.Linear | nn.Conv2d) -> Tensor:
 
 
 def record_inputs(head: nn.Linear | nn.Conv2d) -> Recorder:
-    """Record the inputs of ``head`` from now on."""
+    """Record the inputs of ``head`` from now on, in place of whoever recorded them before."""
+    _remove_recorders(head)
     recorder = Recorder()
+    recorder.head = weakref.ref(head)
     head.register_forward_hook(recorder, with_kwargs=True)
     return recorder
+
+
+def _remove_recorders(head: nn.Module) -> None:
+    """Leave no hook of ours on ``head``; those of others stay."""
+    for key, hook in list(head._forward_hooks.items()):
+        if isinstance(hook, Recorder):
+            del head._forward_hooks[key]
+            head._forward_hooks_with_kwargs.pop(key, None)
+            hook.retire()
 
 
 class Record:
@@ -138,11 +150,17 @@ class Recorder:
     found by the logits they belong to, even when the model ran again in between, and nothing else is kept alive. Where
     the hook sees no node (under torch.compile, without gradients, in reentrant checkpointing) the last two passes wait
     here until the criterion asks.
+
+    Attributes:
+        head: a weak reference to the classifier; None in a copy until the copied classifier runs.
+        retired: whether the hook was taken off the classifier.
     """
 
     def __init__(self) -> None:
         self._last = self._before = _NOTHING
         self._verified = False
+        self.head: weakref.ref[nn.Module] | None = None
+        self.retired = False
 
     def __reduce__(self) -> tuple[type[Recorder], tuple[()]]:
         """Copies and pickles of a model get a recorder of their own, without its tensors."""
@@ -152,9 +170,13 @@ class Recorder:
         """Record one forward pass of the classifier."""
         if getattr(head, "_is_replica", False):
             raise ValueError(DATA_PARALLEL)
+        if self.retired:  # a compiled model does not notice that a hook is gone
+            return
         features = args[0] if args else kwargs["input"]
         record = Record(head, features.detach()) if head.training else Record(head)
         compiling = torch.compiler.is_compiling()
+        if self.head is None and not compiling:
+            self.head = weakref.ref(head)
         if not compiling and output.grad_fn is not None:
             self._hang(record, output.grad_fn)
         elif compiling or not in_backward():
@@ -162,12 +184,29 @@ class Recorder:
                 record.output = output
             self._before, self._last = self._last, record
 
+    def detach(self) -> None:
+        """Take the hook off the classifier."""
+        head = None if self.head is None else self.head()
+        if head is not None and not self.retired:
+            _remove_recorders(head)
+        self.retire()
+
+    def retire(self) -> None:
+        """Record nothing from now on."""
+        self.retired = True
+        self.clear()
+
     def clear(self) -> None:
         """Let go of the passes that wait."""
         self._last = self._before = _NOTHING
 
     def take(self, logits: Tensor, *, verify: bool = True) -> Record:
         """The record of the pass that made ``logits``; the first one taken is verified."""
+        if self.retired:
+            raise ValueError(
+                "logits must come from a model that this criterion is attached to, but another criterion was attached "
+                f"to its classifier since; call {BY_HAND}"
+            )
         record = self._search(logits, self._settle())
         if record is None:
             raise ValueError(

@@ -126,7 +126,8 @@ class ISDALoss(nn.Module):
         """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
 
         ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
-        in eval mode: the rest of a training script, validation included, stays as it was.
+        in eval mode: the rest of a training script, validation included, stays as it was. A criterion that was attached
+        to the same classifier before is replaced; ``detach`` leaves the model as it was.
 
         Args:
             model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
@@ -142,6 +143,16 @@ class ISDALoss(nn.Module):
         criterion = cls(num_classes, feature_dim, lambda_0, total_steps, **settings)
         criterion._recorder = record_inputs(head)
         return criterion
+
+    def detach(self) -> None:
+        """Take the hook off the model, which is then as it was before ``attach``: it can be pickled without isda.
+
+        The statistics stay, and ``criterion(logits, targets, features=..., weight=...)`` works on. Does nothing for a
+        criterion that is not attached.
+        """
+        if self._recorder is not None:
+            self._recorder.detach()
+            self._recorder = None
 
     @property
     def strength(self) -> float:
