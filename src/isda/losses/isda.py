@@ -171,9 +171,31 @@ class ISDALoss(nn.Module):
 
     @advance_every.setter
     def advance_every(self, value: int) -> None:
-        if int(value) != value or value < 1:
-            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
-        self.schedule.advance_every = int(value)
+        self.schedule.advance_every = value
+
+    @property
+    def total_steps(self) -> int | None:
+        """T, the number of steps over which the strength grows; None for a constant lambda_0; it can be set."""
+        return self.schedule.total_steps
+
+    @total_steps.setter
+    def total_steps(self, value: int | None) -> None:
+        self.schedule.total_steps = value
+
+    def set_step(self, step: int) -> None:
+        """Let the optimiser's step drive the schedule: t = ``step``, and training forwards no longer move it.
+
+        Call it after every step of the optimiser, with the number of steps so far; it is exact for windows of gradient
+        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict remembers who
+        drives.
+
+        Example:
+            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
+            >>> criterion.set_step(20)
+            >>> criterion.strength
+            0.1
+        """
+        self.schedule.set_step(step)
 
     @outside_graphs
     def forward(
@@ -249,9 +271,10 @@ class ISDALoss(nn.Module):
         self.covariance.check_weight(weight)
         check_logits(self, logits)
         with outside_autocast(logits.device):
-            rows, weight = self.covariance.as_statistics(as_rows(logits)), self.covariance.as_statistics(weight)
+            rows, weight = as_rows(self._wide(logits)), self.covariance.as_statistics(weight)
             if bound == "tilted":
-                loss = tilted_consistency(rows, weight, self.covariance, strength, self.tilt_steps)
+                narrow = self.covariance.as_statistics(rows)
+                loss = tilted_consistency(narrow, weight, self.covariance, strength, self.tilt_steps).to(rows.dtype)
             else:
                 loss = jensen_consistency(rows, weight, self.covariance, strength)
         if self.reduction == "none":
@@ -306,7 +329,7 @@ class ISDALoss(nn.Module):
         augmented = resize_logits(augmented, size, self.align_corners)
         if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
             return self._cross_entropy(augmented, batch.targets)
-        plain = resize_logits(self.covariance.as_statistics(batch.logits), size, self.align_corners)
+        plain = resize_logits(self._wide(batch.logits), size, self.align_corners)
         return bound_loss(
             augmented,
             plain,
@@ -319,10 +342,10 @@ class ISDALoss(nn.Module):
 
     def _augment(self, batch: Batch, groups: Groups, strength: float, *, mask: bool) -> Tensor:
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
-        logits = self.covariance.as_statistics(batch.logits)
+        logits = self._wide(batch.logits)
         weight = self.covariance.as_statistics(batch.weight)
         coarse = resize_logits(logits, batch.grid, self.align_corners)
-        rows = as_rows(coarse)
+        rows = self.covariance.as_statistics(as_rows(coarse))
         if self.bound == "tilted":
             variance = tilted_variance(
                 rows, groups.labels, groups.labels, weight, self.covariance, strength, self.tilt_steps
@@ -335,6 +358,11 @@ class ISDALoss(nn.Module):
         if logits.ndim > 2:
             variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
         return augmented_logits(logits, variance, strength)
+
+    def _wide(self, logits: Tensor) -> Tensor:
+        """The logits in the dtype of the statistics, or in their own where that is wider."""
+        dtype = torch.promote_types(logits.dtype, self.covariance.dtype)
+        return logits if logits.dtype == dtype else logits.to(dtype)
 
     def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
