@@ -261,12 +261,10 @@ def overwrite(how, criterion, value):
         schedule.register_buffer("step", torch.full((), value, dtype=torch.int64, device=there))
 
 
-WRITERS = pytest.mark.parametrize(
-    "how", ["copy_", "detached copy_", "load_state_dict", "assign", "foreach", "replaced"]
-)
+WRITERS = ["copy_", "detached copy_", "load_state_dict", "assign", "replaced"]
 
 
-@WRITERS
+@pytest.mark.parametrize("how", [*WRITERS, "foreach"])
 def test_a_step_that_somebody_else_wrote_is_never_stale(how):
     criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
     for value in (5, 3, 8):
@@ -284,7 +282,7 @@ def test_a_step_written_past_autograd_is_never_stale():
 
 
 @pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
-@WRITERS
+@pytest.mark.parametrize("how", WRITERS)  # the pretend device, unlike real ones, counts no versions for foreach
 def test_a_step_that_somebody_else_wrote_is_never_stale_off_the_cpu(how):
     with pretend_accelerator.PretendAccelerator():
         criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10, device="pretend")

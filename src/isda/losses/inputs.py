@@ -10,7 +10,7 @@ from torch import Tensor
 from isda import checks
 from isda.devices import on_host
 from isda.losses.spatial import as_rows, resize_labels
-from isda.losses.targets import is_soft
+from isda.losses.targets import SharesMonitor, is_soft
 from isda.recording import Recorder
 
 
@@ -21,6 +21,7 @@ class Settings(Protocol):
     feature_dim: int
     ignore_index: int
     validate: bool
+    shares: SharesMonitor
 
 
 def recorded(
@@ -74,7 +75,13 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
         grid = features.shape[2:]
         features = as_rows(features)
     if is_soft(targets):
-        return Batch(logits, targets, weight, features, targets.argmax(1).flatten(), None, grid)
+        classes = targets.argmax(1)
+        if settings.validate:
+            settings.shares.check(targets)
+            if not on_host(targets):
+                # A row that is not finite has no class: -1 keeps it out of the statistics, where it is counted as bad.
+                classes = classes.masked_fill(targets.sum(1).isfinite().logical_not(), -1)
+        return Batch(logits, targets, weight, features, classes.flatten(), None, grid)
     targets = targets.long()
     clean = _labels_are_clean(settings, targets)
     labels = targets if logits.ndim == 2 else resize_labels(targets, grid).flatten()

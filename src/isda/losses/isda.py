@@ -23,7 +23,7 @@ from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, r
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.strength_monitor import StrengthMonitor
-from isda.losses.targets import bound_loss, is_soft
+from isda.losses.targets import SharesMonitor, bound_loss, is_soft
 from isda.losses.warning import warn_of_eval_mode
 from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
@@ -110,6 +110,7 @@ class ISDALoss(nn.Module):
         self._recorder: Recorder | None = None
         self._last_strength = 0.0
         self._monitor = StrengthMonitor(self.schedule.lambda_0)
+        self.shares = SharesMonitor()
 
     # -- the interface -----------------------------------------------------------------------------------------------
 
