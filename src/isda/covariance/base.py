@@ -330,6 +330,14 @@ class CovarianceModel(nn.Module):
                 raise raised(f"bad input on process {rank}; statistics were not changed")
         return [size for size, _ in header]
 
+    def refuse_join(self) -> None:
+        """Raise where updates are shared: a process that has run out of batches would leave the others waiting."""
+        if self._world_size() > 1:
+            raise ValueError(
+                "statistics that are shared between processes need as many batches on each of them, so they cannot be "
+                "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
+            )
+
     def withdraw(self) -> None:
         """Tell the processes that are about to share an update that this one has bad input: they raise too."""
         if self._world_size() > 1:

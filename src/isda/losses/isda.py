@@ -19,7 +19,7 @@ from isda.functional.grouping import Groups, group_rows
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
+from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.strength_monitor import StrengthMonitor
@@ -210,6 +210,10 @@ class ISDALoss(nn.Module):
     ) -> Tensor:
         """The loss; in training mode it also learns from the features and advances the schedule.
 
+        With an attached criterion a forward pass of the model counts once: the labels of the first call on its logits
+        feed the statistics, and later calls use the same strength and change nothing. Logits without a graph that the
+        classifier did not make (those of an averaged copy of the model) get plain cross-entropy.
+
         Args:
             logits: outputs of the classifier.
             targets: class indices, or distributions of the shape of the logits.
@@ -227,24 +231,33 @@ class ISDALoss(nn.Module):
         strength = self.schedule.chosen(strength)
         if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
             return self._cross_entropy(logits, targets)
+        again = False
         try:
-            features, weight = self._recorded(logits, features, weight)
-            if features is None:
+            features, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
+            if features is None or weight is None:
                 return self._evaluate(logits, targets)
+            if record is not None and record.strength is not None:
+                again, strength = True, record.strength if moves else strength
             batch = check_batch(self, logits, targets, features, weight)
         except ValueError:
-            if not recomputing:
+            if not (recomputing or again):
                 self.covariance.withdraw()
             raise
-        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice.
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
+        # does a second call on one pass, as mixup makes it.
+        counts = not (recomputing or again)
         groups = self._groups(batch)
-        if not recomputing:
+        if counts:
             assert batch.features is not None
+            if record is not None and record.joining:
+                self.covariance.refuse_join()
             known = groups if batch.counts is None or not on_host(batch.classes) else None
             self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=known)
         loss = self._loss(batch, groups, strength)
-        if not recomputing:
+        if counts:
             self._last_strength = strength
+            if record is not None:
+                record.strength = strength
             if moves:
                 self.schedule.advance()
         return loss
@@ -266,7 +279,7 @@ class ISDALoss(nn.Module):
         """
         bound = self.bound if bound is None else check_choice("bound", bound, _BOUNDS)
         if weight is None:
-            _, weight = self._recorded(logits, None, None)
+            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
         weight = plain_weight(weight)
         self.covariance.check_weight(weight)
@@ -298,7 +311,7 @@ class ISDALoss(nn.Module):
             strength: lambda; the current one of the schedule by default.
         """
         if weight is None:
-            _, weight = self._recorded(logits, None, None)
+            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
         with outside_autocast(logits.device):
@@ -384,12 +397,6 @@ class ISDALoss(nn.Module):
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
-
-    def _recorded(self, logits: Tensor, features: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Features and weight as given, or as the attached classifier recorded them: no features in eval mode."""
-        if weight is not None and features is not None:
-            return features, weight
-        return recorded(self._recorder, logits, features, weight, verify=self.validate)
 
     def _forget_recorded(self) -> None:
         if self._recorder is not None:
