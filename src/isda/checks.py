@@ -16,14 +16,22 @@ from isda.devices import READ_EVERY
 
 __all__ = [
     "LateErrors",
+    "NonFiniteFeatures",
     "check_labels_dtype",
     "check_mask",
     "check_rows",
     "finite_error",
     "finite_rows",
     "label_error",
+    "largest_feature",
     "shape_of",
 ]
+
+_MOST_ROWS = 2.0**40
+
+
+class NonFiniteFeatures(ValueError):
+    """Features that hold NaN or infinity, or whose squares overflow: training has diverged."""
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -76,20 +84,40 @@ def label_error(
     )
 
 
-def finite_error(features: Tensor) -> str | None:
-    """A message with the number of rows that hold NaN or infinity, or None. Reads the device."""
-    # A finite sum proves that every entry is finite; the exact count is only taken when it is needed.
-    if math.isfinite(float(features.sum(dtype=torch.promote_types(features.dtype, torch.float32)))):
-        return None
-    bad = int(finite_rows(features).logical_not().sum())
-    if bad == 0:
-        return None
-    return f"features must be finite, got NaN or infinity in {bad} of {len(features)} rows; statistics were not changed"
+def largest_feature(dtype: torch.dtype) -> float:
+    """The magnitude from which features would overflow a scatter of this dtype within 2^40 rows: 9e12 for float32.
+
+    A row adds at most (2 |x|)^2 to an entry of the scatter.
+    """
+    return math.sqrt(torch.finfo(dtype).max / _MOST_ROWS) / 2
 
 
-def finite_rows(features: Tensor) -> Tensor:
-    """(N,) whether every entry of the row is finite: its largest magnitude is, and NaN is passed on."""
-    return torch.linalg.vector_norm(features, math.inf, dim=1) < math.inf
+def finite_error(features: Tensor, below: float = math.inf) -> NonFiniteFeatures | None:
+    """The error for rows that hold NaN, infinity or magnitudes not ``below``, or None. Reads the device.
+
+    Args:
+        features: (N, A).
+        below: see ``largest_feature``; infinity where no squares are taken.
+    """
+    if features.numel() == 0:
+        return None
+    low, high = (float(value) for value in features.aminmax())
+    if -below < low and high < below:  # false for NaN
+        return None
+    rows, unchanged = len(features), "statistics were not changed"
+    bad = rows - int(finite_rows(features).sum())
+    if bad:
+        return NonFiniteFeatures(f"features must be finite, got NaN or infinity in {bad} of {rows} rows; {unchanged}")
+    bad = rows - int(finite_rows(features, below).sum())
+    return NonFiniteFeatures(
+        f"features must be smaller than {below:.2g}, or their squares overflow statistics in {features.dtype}, got "
+        f"{max(-low, high):.2g} ({bad} of {rows} rows are too large); {unchanged}"
+    )
+
+
+def finite_rows(features: Tensor, below: float = math.inf) -> Tensor:
+    """(N,) whether every entry of the row is finite and ``below``: its largest magnitude is, and NaN is passed on."""
+    return torch.linalg.vector_norm(features, math.inf, dim=1) < below
 
 
 class LateErrors:
@@ -103,7 +131,9 @@ class LateErrors:
         """Copies and pickles start empty: what was counted belongs to this process and this object."""
         return (LateErrors, ())
 
-    def admitted(self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def admitted(
+        self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None, below: float = math.inf
+    ) -> Tensor:
         """(N,) the rows that may enter the statistics; the others are counted.
 
         Args:
@@ -111,13 +141,14 @@ class LateErrors:
             targets: (N,) labels as given.
             labels: (N,) the same, but 0..C-1 where they lie outside.
             mask: (N,) the rows that are meant to count, or None for all.
+            below: what features have to be below; see ``largest_feature``.
         """
         labelled = labels == targets
         if mask is None:
             mask = torch.ones_like(labelled)
         else:
             labelled = labelled & mask
-        admitted = labelled & finite_rows(features)
+        admitted = labelled & finite_rows(features, below)
         counts = torch.stack([mask, labelled, admitted]).sum(1)
         if self._counts is not None and self._counts.device != counts.device:
             self.raise_if_any()
@@ -134,11 +165,9 @@ class LateErrors:
         wanted, labelled, admitted = self._counts.tolist()
         self._counts = None
         if admitted < wanted:
-            raise ValueError(
+            kind = NonFiniteFeatures if admitted < labelled else ValueError
+            raise kind(
                 f"features and targets held {wanted - labelled} labels out of range and {labelled - admitted} rows of "
-                f"features with NaN or infinity among the last {wanted} rows; they were kept out of the statistics"
+                f"features with NaN or infinity, or too large for their squares, among the last {wanted} rows; they "
+                "were kept out of the statistics (a soft target that is not finite counts as a label out of range)"
             )
-
-
-class NonFiniteFeatures(ValueError):
-    """Features that hold NaN or infinity: training has diverged."""

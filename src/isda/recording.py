@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,10 +52,21 @@ def weight_of(head: nn.Linear | nn.Conv2d) -> Tensor:
 
 
 def record_inputs(head: nn.Linear | nn.Conv2d) -> Recorder:
-    """Record the inputs of ``head`` from now on."""
+    """Record the inputs of ``head`` from now on, in place of whoever recorded them before."""
+    _remove_recorders(head)
     recorder = Recorder()
+    recorder.head = weakref.ref(head)
     head.register_forward_hook(recorder, with_kwargs=True)
     return recorder
+
+
+def _remove_recorders(head: nn.Module) -> None:
+    """Leave no hook of ours on ``head``; those of others stay."""
+    for key, hook in list(head._forward_hooks.items()):
+        if isinstance(hook, Recorder):
+            del head._forward_hooks[key]
+            head._forward_hooks_with_kwargs.pop(key, None)
+            hook.retire()
 
 
 class Record:
@@ -65,7 +77,12 @@ class Record:
         features: its input, detached: it keeps no graph alive. None where the classifier was in eval mode.
         output: its output, until a graph leads to this record.
         address: where that output was kept in memory.
+        strength: lambda of the call that fed the statistics with this pass; None until then. A pass counts once.
+        joining: whether the pass ran inside the join() of DistributedDataParallel, for uneven numbers of batches.
     """
+
+    strength: float | None = None
+    joining = False
 
     def __init__(self, head: Any = None, features: Tensor | None = None, output: Tensor | None = None) -> None:
         self.head, self.features, self.output, self.address = head, features, output, 0
@@ -75,6 +92,13 @@ class Record:
     def weight(self) -> Tensor:
         """The weight of the classifier."""
         return weight_of(self.head) if self._weight is None else self._weight
+
+    def made(self, logits: Tensor) -> bool:
+        """Whether logits without a graph are the output of this pass or a view of it: no other tensor lives there."""
+        if self.output is None:
+            return False
+        start = self.output.data_ptr()
+        return self.output is logits or 0 < start <= logits.data_ptr() < start + self.output.nbytes
 
     def rows_for(self, logits: Tensor) -> Tensor | None:
         """The features in the layout of the logits, (N, A) or (N, A, ...); None where there are none."""
@@ -138,11 +162,17 @@ class Recorder:
     found by the logits they belong to, even when the model ran again in between, and nothing else is kept alive. Where
     the hook sees no node (under torch.compile, without gradients, in reentrant checkpointing) the last two passes wait
     here until the criterion asks.
+
+    Attributes:
+        head: a weak reference to the classifier; None in a copy until the copied classifier runs.
+        retired: whether the hook was taken off the classifier.
     """
 
     def __init__(self) -> None:
         self._last = self._before = _NOTHING
         self._verified = False
+        self.head: weakref.ref[nn.Module] | None = None
+        self.retired = False
 
     def __reduce__(self) -> tuple[type[Recorder], tuple[()]]:
         """Copies and pickles of a model get a recorder of their own, without its tensors."""
@@ -152,9 +182,15 @@ class Recorder:
         """Record one forward pass of the classifier."""
         if getattr(head, "_is_replica", False):
             raise ValueError(DATA_PARALLEL)
+        if self.retired:  # a compiled model does not notice that a hook is gone
+            return
         features = args[0] if args else kwargs["input"]
         record = Record(head, features.detach()) if head.training else Record(head)
         compiling = torch.compiler.is_compiling()
+        if not compiling:
+            record.joining = _is_joining()
+            if self.head is None:
+                self.head = weakref.ref(head)
         if not compiling and output.grad_fn is not None:
             self._hang(record, output.grad_fn)
         elif compiling or not in_backward():
@@ -162,21 +198,60 @@ class Recorder:
                 record.output = output
             self._before, self._last = self._last, record
 
+    def detach(self) -> None:
+        """Take the hook off the classifier."""
+        head = None if self.head is None else self.head()
+        if head is not None and not self.retired:
+            _remove_recorders(head)
+        self.retire()
+
+    def retire(self) -> None:
+        """Record nothing from now on."""
+        self.retired = True
+        self.clear()
+
     def clear(self) -> None:
         """Let go of the passes that wait."""
         self._last = self._before = _NOTHING
 
     def take(self, logits: Tensor, *, verify: bool = True) -> Record:
         """The record of the pass that made ``logits``; the first one taken is verified."""
-        record = self._search(logits, self._settle())
+        record = self.find(logits, verify=verify)
         if record is None:
+            raise self._unknown(logits)
+        return record
+
+    def take_weight(self, logits: Tensor, *, verify: bool = True) -> Tensor:
+        """The weight that belongs to ``logits``; without a graph, that of the classifier that ran last."""
+        newest = self._last
+        record = self.find(logits, verify=verify)
+        if record is None and newest is _NOTHING:
+            raise self._unknown(logits)
+        return (record or newest).weight
+
+    def find(self, logits: Tensor, *, verify: bool = True) -> Record | None:
+        """Like ``take``, but None for logits without a graph that no recorded pass made: another model's, or copies."""
+        if self.retired:
             raise ValueError(
-                f"no features were recorded for these logits {shape_of(logits)}: they must come from the model that "
-                "this criterion was attached to (a copy of the model needs a criterion of its own)"
+                "logits must come from a model that this criterion is attached to, but another criterion was attached "
+                f"to its classifier since; call {BY_HAND}"
             )
-        if verify and not self._verified:
+        loose = self._settle()
+        record = self._search(logits, loose, verify=verify)
+        if not logits.requires_grad:
+            # Somebody may ask for the passes without a graph again: nothing was trained in between.
+            self._last, self._before = (*(r for r in loose if r.output is not None), _NOTHING, _NOTHING)[:2]
+        if record is None and logits.requires_grad:
+            raise self._unknown(logits)
+        if record is not None and verify and not self._verified:
             self._verified = record.verify(logits)
         return record
+
+    def _unknown(self, logits: Tensor) -> ValueError:
+        return ValueError(
+            f"no features were recorded for these logits {shape_of(logits)}: they must come from the model that "
+            "this criterion was attached to (a copy of the model needs a criterion of its own)"
+        )
 
     def _hang(self, record: Record, node: Any) -> None:
         _metadata(node).setdefault((_KEY, id(self)), []).append(record)
@@ -197,11 +272,10 @@ class Recorder:
                 loose.append(record)
         return loose
 
-    def _search(self, logits: Tensor, loose: list[Record]) -> Record | None:
+    def _search(self, logits: Tensor, loose: list[Record], *, verify: bool) -> Record | None:
         """Walk from the logits back to the classifier's output through operations that leave margins alone."""
         if logits.grad_fn is None:
-            own = [r for r in loose if r.output is not None and r.output.data_ptr() == logits.data_ptr()]
-            return next(iter(own + loose), None)
+            return next((record for record in loose if record.made(logits)), None)
         key, stops = (_KEY, id(self)), []
         for node in _walk(logits.grad_fn, stop=_changes_margins):
             if key in _metadata(node):
@@ -209,6 +283,8 @@ class Recorder:
             if _changes_margins(node) or node.name() in _OPAQUE:
                 stops.append(node)
         if loose and any(node.name() in _OPAQUE for node in stops):
+            if verify:
+                loose[0].verify(logits)  # nothing but the values can tell whether it is their pass
             return loose[0]
         for stop in stops:
             if any(key in _metadata(node) for node in _walk(stop)):
@@ -217,6 +293,12 @@ class Recorder:
                     f"call {BY_HAND} with the features that belong to these logits and the weight times that scale"
                 )
         return None
+
+
+def _is_joining() -> bool:
+    """Whether a DistributedDataParallel that runs right now does so inside its join()."""
+    wrapper = nn.parallel.DistributedDataParallel._get_active_ddp_module()
+    return wrapper is not None and wrapper._join_config.enable
 
 
 def in_backward() -> bool:

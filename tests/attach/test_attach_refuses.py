@@ -216,7 +216,7 @@ def test_rows_in_another_order_are_refused() -> None:
 def test_a_scale_that_no_graph_shows_is_refused() -> None:
     model, (x, y) = SmallNet(), batch()
     criterion = ISDALoss.attach(model)
-    model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         logits = model(x)
     with pytest.raises(ValueError, match=r"not W a \+ b of the classifier.*differ from it by 200%"):
@@ -229,7 +229,7 @@ def test_a_classifier_that_starts_at_zero_is_verified_when_it_has_left_it() -> N
     nn.init.zeros_(model.fc.weight)
     nn.init.zeros_(model.fc.bias)
     criterion = ISDALoss.attach(model)
-    handle = model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    handle = model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         criterion(model(x), y)
         nn.init.normal_(model.fc.weight)
@@ -245,7 +245,7 @@ def test_logits_that_are_not_zero_from_a_classifier_that_is_are_refused() -> Non
     nn.init.zeros_(model.fc.weight)
     nn.init.zeros_(model.fc.bias)
     criterion = ISDALoss.attach(model)
-    model.fc.register_forward_hook(lambda module, args, output: output + 1)
+    model.fc.register_forward_hook(lambda module, args, output: output.add_(1))
     with torch.no_grad(), pytest.raises(ValueError, match=r"differ from it by inf%"):
         criterion(model(x), y)
 
@@ -253,7 +253,7 @@ def test_logits_that_are_not_zero_from_a_classifier_that_is_are_refused() -> Non
 def test_validate_off_skips_the_verification() -> None:
     model, (x, y) = SmallNet(), batch()
     criterion = ISDALoss.attach(model, validate=False)
-    model.fc.register_forward_hook(lambda module, args, output: 3 * output)
+    model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         assert criterion(model(x), y).isfinite()
 

@@ -20,6 +20,7 @@ from covariance_cases import (
 )
 
 from isda import covariance
+from isda.checks import NonFiniteFeatures, largest_feature
 from pretend_accelerator import on_pretend
 
 ROWS = torch.randn(3, A, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -57,6 +58,46 @@ def test_bad_updates_raise_and_change_nothing(name, case):
     with pytest.raises(ValueError, match=message):
         model.update(features, targets)
     assert_same_state(model, before)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_features_that_are_not_finite_have_an_error_of_their_own(name, value):
+    with pytest.raises(NonFiniteFeatures):
+        make(name).update(with_bad(value), LABELS)
+    with pytest.raises(ValueError, match="targets must lie in") as caught:
+        make(name).update(with_bad(value), LABELS - 1)
+    assert type(caught.value) is ValueError
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, 1e20), (torch.float32, -1e18), (torch.float64, 1e160)])
+@pytest.mark.parametrize("name", ONLINE)
+def test_features_whose_squares_overflow_are_refused_and_change_nothing(name, dtype, value):
+    model = make(name, dtype=dtype)
+    model.update(ROWS, LABELS)
+    before = snapshot(model)
+    message = rf"^features must be smaller than .* {dtype}, got .*e\+\d+ \(2 of 3 rows are too large\); statistics were"
+    with pytest.raises(NonFiniteFeatures, match=message):
+        model.update(with_bad(value).to(dtype), LABELS)
+    assert_same_state(model, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ONLINE)
+def test_the_largest_features_that_are_taken_leave_the_statistics_finite(name, dtype):
+    model, largest = make(name, dtype=dtype), 0.99 * largest_feature(dtype)
+    rows = largest * torch.tensor([-1.0, 1.0], dtype=dtype).repeat(500).unsqueeze(1).expand(-1, A)
+    for _ in range(3):
+        model.update(rows, torch.zeros(len(rows), dtype=torch.int64))
+    variance = model.covariance(0).diagonal()
+    torch.testing.assert_close(variance / largest**2, torch.ones_like(variance), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(ONLINE)))
+def test_models_that_take_no_squares_count_large_features(name):
+    model = make(name)
+    model.update(with_bad(1e200), LABELS)
+    assert int(model.count.sum()) == 3
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -167,16 +208,16 @@ def test_an_unknown_model_is_refused_with_the_closest_name():
 
 
 def spoiled_stream():
-    """Twenty rows, five of them bad, and which are good."""
+    """Twenty rows, six of them bad (a large one, where squares are taken), and which are good."""
     features, targets = stream(20)
     spoiled, labels, good = features.clone(), targets.clone(), torch.ones(20, dtype=torch.bool)
-    spoiled[3, 1], spoiled[7, 0] = torch.nan, torch.inf
+    spoiled[3, 1], spoiled[7, 0], spoiled[9, 2] = torch.nan, torch.inf, 1e170
     labels[11], labels[12], labels[13] = -1, C, -100
-    good[[3, 7, 11, 12, 13]] = False
+    good[[3, 7, 9, 11, 12, 13]] = False
     return spoiled, labels, good
 
 
-REPORT = r"held 3 labels out of range and 2 rows of features with NaN or infinity"
+REPORT = r"held 3 labels out of range and [23] rows of features with NaN or infinity, or too large"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -184,7 +225,7 @@ def test_on_a_device_the_first_call_reports_bad_rows_and_changes_nothing(name, a
     spoiled, labels, _ = spoiled_stream()
     with accelerator:
         model = make(name, device="pretend")
-        with pytest.raises(ValueError, match=REPORT):
+        with pytest.raises(NonFiniteFeatures, match=REPORT):
             model.update(on_pretend(spoiled), on_pretend(labels))
         assert not model.count.cpu().any()
 
@@ -209,7 +250,7 @@ def test_on_a_device_bad_rows_are_kept_out_and_reported_later(name, when, accele
         look = {"eval": model.eval, "state_dict": model.state_dict}.get(
             when, lambda: model.update(on_pretend(features), on_pretend(targets))
         )
-        with pytest.raises(ValueError, match=REPORT):
+        with pytest.raises(NonFiniteFeatures, match=REPORT.replace("[23]", "3")):
             look()
         model.state_dict()  # reported once
 

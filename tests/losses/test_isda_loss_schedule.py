@@ -8,6 +8,7 @@ import torch
 from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
 from torch import nn
 
+import pretend_accelerator
 from isda import ISDALoss
 
 CLASSES, DIM, ROWS = 3, 4, 8
@@ -176,3 +177,126 @@ def test_half_precision_leaves_the_statistics_in_float32(covariance, dtype):
     before = state_of(criterion)
     criterion.to(dtype)
     assert_same_state(criterion, before)
+
+
+# -- somebody else drives ------------------------------------------------------------------------------------------
+
+
+def test_set_step_reaches_lambda_0_with_a_partial_last_window():
+    batches, window = 10, 4
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.5, total_steps=3)
+    criterion.set_step(0)
+    seen, done = [], 0
+    for seed in range(batches):
+        seen.append(criterion.strength)
+        step(criterion, seed)
+        if (seed + 1) % window == 0 or seed + 1 == batches:
+            done += 1
+            criterion.set_step(done)
+    assert seen == pytest.approx([0.0] * 4 + [0.5 / 3] * 4 + [1.0 / 3] * 2)
+    assert criterion.strength == 0.5
+
+
+def test_a_driven_schedule_stays_driven_in_a_state_dict_until_advance_every_is_set():
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    step(criterion, 0)
+    criterion.set_step(4)
+    resumed = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    resumed.load_state_dict(criterion.state_dict())
+    for driven in (criterion, resumed, copy.deepcopy(criterion)):
+        step(driven, 1)
+        assert driven.step == 4
+        driven.advance_every = 2
+        step(driven, 2)
+        assert driven.step == 4
+        step(driven, 3)
+        assert driven.step == 5
+
+
+def test_set_step_stops_at_lambda_0():
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.5, total_steps=3)
+    criterion.set_step(7)
+    assert criterion.strength == 0.5
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, float("nan"), float("inf")])
+def test_set_step_refuses_what_is_no_number_of_steps(value):
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    before = state_of(criterion)
+    with pytest.raises(ValueError, match="step must be an integer >= 0, got"):
+        criterion.set_step(value)
+    assert_same_state(criterion, before)
+
+
+def test_total_steps_can_be_read_and_set():
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    assert criterion.total_steps == 10
+    step(criterion, 0)
+    criterion.total_steps = 4
+    assert (criterion.total_steps, criterion.strength) == (4, 0.25)
+    criterion.total_steps = None
+    assert criterion.strength == 1.0
+    for value in (0, -3, 2.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="total_steps must be a positive integer or None, got"):
+            criterion.total_steps = value
+    assert criterion.total_steps is None
+
+
+def overwrite(how, criterion, value):
+    """Somebody else writes the step."""
+    schedule, there = criterion.schedule, criterion.schedule.step.device
+    new = torch.full((), value, dtype=torch.int64, device=there)
+    if how == "copy_":
+        schedule.step.copy_(new)
+    elif how == "detached copy_":  # torch.optim.swa_utils.AveragedModel
+        schedule.step.detach().copy_(new)
+    elif how == "load_state_dict":
+        criterion.load_state_dict(criterion.state_dict() | {"schedule.step": new})
+    elif how == "assign":
+        criterion.load_state_dict(criterion.state_dict() | {"schedule.step": new}, assign=True)
+    elif how == "foreach":
+        torch._foreach_copy_([schedule.step], [new])
+    else:
+        del schedule.step  # the new tensor may take the place of the old one in memory
+        schedule.register_buffer("step", torch.full((), value, dtype=torch.int64, device=there))
+
+
+WRITERS = ["copy_", "detached copy_", "load_state_dict", "assign", "replaced"]
+
+
+@pytest.mark.parametrize("how", [*WRITERS, "foreach"])
+def test_a_step_that_somebody_else_wrote_is_never_stale(how):
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    for value in (5, 3, 8):
+        overwrite(how, criterion, value)
+        assert criterion.strength == value / 10
+
+
+def test_a_step_written_past_autograd_is_never_stale():
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10)
+    step(criterion, 0)
+    criterion.schedule.step.data.fill_(7)
+    assert criterion.strength == 0.7
+    criterion.schedule.step.numpy()[...] = 4
+    assert criterion.strength == 0.4
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@pytest.mark.parametrize("how", WRITERS)  # the pretend device, unlike real ones, counts no versions for foreach
+def test_a_step_that_somebody_else_wrote_is_never_stale_off_the_cpu(how):
+    with pretend_accelerator.PretendAccelerator():
+        criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10, device="pretend")
+        for value in (5, 3, 8):
+            overwrite(how, criterion, value)
+            assert criterion.strength == value / 10
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+def test_a_driven_schedule_asks_the_device_for_nothing():
+    with pretend_accelerator.PretendAccelerator() as device:
+        criterion = ISDALoss(CLASSES, DIM, lambda_0=1.0, total_steps=10, device="pretend")
+        for done in range(4):
+            criterion.set_step(done)
+            criterion.schedule.advance()
+            assert criterion.strength == done / 10
+        assert device.waits == []

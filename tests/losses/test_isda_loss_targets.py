@@ -1,8 +1,11 @@
 """Class weights, label smoothing, reductions, ignored and soft targets at lambda > 0: F(a) - q.z, class by class."""
 
+import warnings
+
 import pytest
 import torch
 from loss_oracles import (
+    assert_same_state,
     bound_rows,
     class_covariances,
     jensen_tilts,
@@ -11,8 +14,10 @@ from loss_oracles import (
     one_hot,
     row_loss,
     smoothed,
+    state_of,
 )
 
+import pretend_accelerator
 from isda import ISDALoss
 
 CLASSES, DIM, ROWS, STRENGTH = 4, 3, 9, 0.9
@@ -174,3 +179,70 @@ def test_the_tilted_loss_is_never_above_the_jensen_loss(targets):
     }
     assert (rows["tilted"] <= rows["jensen"] + 1e-12).all()
     assert (rows["tilted"] < rows["jensen"] - 1e-3).any()
+
+
+# -- shares that are none ------------------------------------------------------------------------------------------
+
+
+def soft_batch(dtype=torch.float32):
+    """(logits, targets, features and weight) with proper distributions."""
+    features, weight = normal(6, 4, seed=1, dtype=dtype), normal(3, 4, seed=2, dtype=dtype)
+    targets = torch.softmax(normal(6, 3, seed=3, dtype=dtype), 1)
+    return features @ weight.t(), targets, {"features": features, "weight": weight}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("lambda_0", [0.0, 0.5])
+def test_soft_targets_that_are_not_finite_change_nothing(value, lambda_0):
+    logits, targets, others = soft_batch()
+    criterion = ISDALoss(3, 4, lambda_0, total_steps=5)
+    criterion(logits, targets, **others)
+    before = state_of(criterion)
+    targets[[1, 4], 2] = value
+    with pytest.raises(ValueError, match=r"targets given as distributions must be finite, got .* in 2 of 6 rows"):
+        criterion(logits, targets, **others)
+    assert_same_state(criterion, before)
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+def test_on_a_device_soft_targets_that_are_not_finite_stay_out_of_the_statistics():
+    logits, targets, others = soft_batch()
+    clean = ISDALoss(3, 4, 0.5)
+    clean(logits, targets, **others)
+    spoilt = targets.clone()
+    spoilt[[1, 4], 2] = float("nan")
+    kept = [0, 2, 3, 5]
+    clean.covariance.update(others["features"][kept], targets[kept].argmax(1))
+    place = pretend_accelerator.on_pretend
+    with pretend_accelerator.PretendAccelerator() as device:
+        criterion = ISDALoss(3, 4, 0.5, device="pretend")
+        others = {name: place(value) for name, value in others.items()}
+        criterion(place(logits), place(targets), **others)
+        device.clear()
+        criterion(place(logits), place(spoilt), **others)
+        assert device.waits == []
+        assert torch.equal(criterion.covariance.count.cpu(), clean.covariance.count)
+        torch.testing.assert_close(criterion.covariance.scatter.cpu(), clean.covariance.scatter)
+        with pytest.raises(ValueError, match="held 2 labels out of range"):
+            criterion.eval()
+
+
+def test_multi_hot_targets_are_warned_of_once():
+    logits, _, others = soft_batch()
+    criterion = ISDALoss(3, 4, 0.5)
+    targets = torch.tensor([[1.0, 1.0, 0.0]] * 6)
+    with pytest.warns(UserWarning, match=r"lie in 2..2 instead of at 1; .* \(multi-hot\)") as caught:
+        criterion(logits, targets, **others)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        criterion(logits, targets, **others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_distributions_in_any_precision_are_not_warned_of(dtype):
+    logits, _, others = soft_batch()
+    shares = torch.softmax(normal(6, 3, seed=4, dtype=torch.float32), 1).to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ISDALoss(3, 4, 0.5)(logits, shares, **others)

@@ -271,3 +271,41 @@ def assert_equal_with_gradients_of(loss, expected, inputs):
     torch.testing.assert_close(loss, expected, atol=1e-10, rtol=0)
     for grad, reference in zip(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs), strict=True):
         torch.testing.assert_close(grad, reference, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["labels", "soft", "pixels"])
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_float64_inputs_give_a_float64_loss_also_with_float32_statistics(covariance, bound, kind):
+    shape = (2, 4, 3, 2) if kind == "pixels" else (6, 4)
+    settings = {"rank": 2} if covariance in ("low_rank", "learned") else {}
+    features, weight = normal(*shape, seed=1), normal(3, 4, seed=2).requires_grad_()
+    targets = torch.arange(shape[0] * (6 if kind == "pixels" else 1)).view(shape[0], *shape[2:]) % 3
+    if kind == "soft":
+        targets = torch.nn.functional.one_hot(targets, 3).double()
+    criterion, wide = (
+        ISDALoss(3, 4, 0.7, covariance=covariance, bound=bound, dtype=dtype, **settings)
+        for dtype in (torch.float32, torch.float64)
+    )
+    if covariance == "learned":
+        with torch.no_grad():
+            wide.covariance.factor.copy_(criterion.covariance.factor)
+    logits = torch.einsum("na...,ca->nc...", features, weight)
+    results = []
+    for made in (criterion, wide):
+        loss = made(logits, targets, features=features, weight=weight)
+        augmented = made.augmented_logits(logits, targets, weight=weight)
+        results.append([loss, augmented, made.consistency(logits, weight=weight)])
+        results[-1] += torch.autograd.grad(sum(value.sum() for value in results[-1]), [weight], retain_graph=True)
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == torch.float64
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_in_float64_keep_their_digits_beside_float32_statistics():
+    criterion = ISDALoss(3, 4, 0.7, dtype=torch.float32)
+    features, weight, targets = normal(6, 4, seed=1), normal(3, 4, seed=2), torch.arange(6) % 3
+    logits = features @ weight.t()
+    criterion(logits, targets, features=features, weight=weight)
+    moved = logits + 1e-12 * normal(6, 3, seed=3)
+    assert not torch.equal(*(criterion.augmented_logits(z, targets, weight=weight) for z in (logits, moved)))

@@ -285,11 +285,12 @@ class CovarianceModel(nn.Module):
         """All that an update does in models whose covariance does not come from the features."""
         self._check_rows(features, targets, mask)
         targets = targets.long()
-        message = None
+        error: ValueError | None = None
         if self.validate and on_host(targets):
             rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
-            message = checks.label_error(labels, self.num_classes) or checks.finite_error(rows)
-        self._announce(len(features), message)
+            message = checks.label_error(labels, self.num_classes)
+            error = checks.finite_error(rows) if message is None else ValueError(message)
+        self._announce(len(features), error)
         labels = targets.clamp(0, self.num_classes - 1)
         if self.validate and not on_host(targets):
             mask = self._late_errors.admitted(features, targets, labels, mask)
@@ -314,15 +315,28 @@ class CovarianceModel(nn.Module):
     def _world_size(self) -> int:
         return distributed.world_size(self.process_group) if self.sync else 1
 
-    def _announce(self, rows: int, message: str | None) -> list[int]:
-        """How many rows every process brings to an update; raises on all of them if one has an error message."""
-        header = [[rows, int(message is not None)]]
+    def _announce(self, rows: int, error: ValueError | None) -> list[int]:
+        """How many rows every process brings to an update; raises on all of them if one has an error."""
+        # 1: bad input, 2: features that are not finite.
+        kind = 0 if error is None else 1 + isinstance(error, checks.NonFiniteFeatures)
+        header = [[rows, kind]]
         if self._world_size() > 1:
             header = distributed.exchange_counts(header[0], self.count.device, self.process_group)
-        failed = [rank for rank, (_, bad) in enumerate(header) if bad]
-        if failed:
-            raise ValueError(message or f"bad input on process {failed[0]}; statistics were not changed")
+        if error is not None:
+            raise error
+        for rank, (_, bad) in enumerate(header):
+            if bad:
+                raised = checks.NonFiniteFeatures if bad == 2 else ValueError
+                raise raised(f"bad input on process {rank}; statistics were not changed")
         return [size for size, _ in header]
+
+    def refuse_join(self) -> None:
+        """Raise where updates are shared: a process that has run out of batches would leave the others waiting."""
+        if self._world_size() > 1:
+            raise ValueError(
+                "statistics that are shared between processes need as many batches on each of them, so they cannot be "
+                "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
+            )
 
     def withdraw(self) -> None:
         """Tell the processes that are about to share an update that this one has bad input: they raise too."""

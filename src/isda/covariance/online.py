@@ -164,22 +164,24 @@ class OnlineCovariance(CovarianceModel, ABC):
         elif on_host(features):
             if mask is not None:
                 features, targets, groups = features[mask], targets[mask], None
-            message = self._first_error(features, None if groups is not None else targets)
-            if message is not None:
-                raise ValueError(message)
+            error = self._first_error(features, None if groups is not None else targets)
+            if error is not None:
+                raise error
             if len(features):
                 self._learn(features, targets, None, groups)
         else:
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
-                mask = self._late_errors.admitted(features, targets, labels, mask)
+                mask = self._late_errors.admitted(features, targets, labels, mask, checks.largest_feature(self.dtype))
             self._learn(features, labels, mask, groups)
 
-    def _first_error(self, features: Tensor, targets: Tensor | None) -> str | None:
+    def _first_error(self, features: Tensor, targets: Tensor | None) -> ValueError | None:
         if not self.validate:
             return None
         message = None if targets is None else checks.label_error(targets, self.num_classes)
-        return message or checks.finite_error(features)
+        if message is not None:
+            return ValueError(message)
+        return checks.finite_error(features, checks.largest_feature(self.dtype))
 
     def _update_together(self, features: Tensor, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from isda import checks
 from isda.devices import on_host
 from isda.losses.spatial import as_rows, resize_labels
-from isda.losses.targets import is_soft
-from isda.recording import Recorder
+from isda.losses.targets import SharesMonitor, is_soft
+from isda.recording import Record, Recorder
 
 
 class Settings(Protocol):
@@ -21,20 +21,36 @@ class Settings(Protocol):
     feature_dim: int
     ignore_index: int
     validate: bool
+    shares: SharesMonitor
 
 
 def recorded(
     recorder: Recorder | None, logits: Tensor, features: Tensor | None, weight: Tensor | None, *, verify: bool
-) -> tuple[Tensor | None, Tensor]:
-    """What was not given of features and weight as the attached classifier recorded it; no features in eval mode."""
+) -> tuple[Tensor | None, Tensor | None, Record | None]:
+    """Features and weight as given or as the attached classifier recorded them, and the record of the features.
+
+    No features in eval mode, and neither for logits without a graph that are not the classifier's.
+    """
+    if features is not None and weight is not None:
+        return features, weight, None
+    recorder = attached(recorder, features, weight)
+    if features is not None:
+        return features, recorder.take_weight(logits, verify=verify), None
+    record = recorder.find(logits, verify=verify)
+    if record is None:
+        return None, weight, None
+    return record.rows_for(logits), record.weight if weight is None else weight, record
+
+
+def attached(recorder: Recorder | None, features: Tensor | None, weight: Tensor | None) -> Recorder:
+    """The recorder, or the error that names what has to be given without one."""
     if recorder is None:
         missing = " and ".join(n for n, given in (("features", features), ("weight", weight)) if given is None)
         raise ValueError(
             f"{missing} must be given, for example criterion(logits, targets, features=features, "
             "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
         )
-    record = recorder.take(logits, verify=verify)
-    return record.rows_for(logits) if features is None else features, record.weight if weight is None else weight
+    return recorder
 
 
 class Batch(NamedTuple):
@@ -74,7 +90,13 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
         grid = features.shape[2:]
         features = as_rows(features)
     if is_soft(targets):
-        return Batch(logits, targets, weight, features, targets.argmax(1).flatten(), None, grid)
+        classes = targets.argmax(1)
+        if settings.validate:
+            settings.shares.check(targets)
+            if not on_host(targets):
+                # A row that is not finite has no class: -1 keeps it out of the statistics, where it is counted as bad.
+                classes = classes.masked_fill(targets.sum(1).isfinite().logical_not(), -1)
+        return Batch(logits, targets, weight, features, classes.flatten(), None, grid)
     targets = targets.long()
     clean = _labels_are_clean(settings, targets)
     labels = targets if logits.ndim == 2 else resize_labels(targets, grid).flatten()

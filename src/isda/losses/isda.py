@@ -19,11 +19,11 @@ from isda.functional.grouping import Groups, group_rows
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
+from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.strength_monitor import StrengthMonitor
-from isda.losses.targets import bound_loss, is_soft
+from isda.losses.targets import SharesMonitor, bound_loss, is_soft
 from isda.losses.warning import warn_of_eval_mode
 from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
@@ -110,6 +110,7 @@ class ISDALoss(nn.Module):
         self._recorder: Recorder | None = None
         self._last_strength = 0.0
         self._monitor = StrengthMonitor(self.schedule.lambda_0)
+        self.shares = SharesMonitor()
 
     # -- the interface -----------------------------------------------------------------------------------------------
 
@@ -126,7 +127,8 @@ class ISDALoss(nn.Module):
         """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
 
         ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
-        in eval mode: the rest of a training script, validation included, stays as it was.
+        in eval mode: the rest of a training script, validation included, stays as it was. A criterion that was attached
+        to the same classifier before is replaced; ``detach`` leaves the model as it was.
 
         Args:
             model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
@@ -142,6 +144,16 @@ class ISDALoss(nn.Module):
         criterion = cls(num_classes, feature_dim, lambda_0, total_steps, **settings)
         criterion._recorder = record_inputs(head)
         return criterion
+
+    def detach(self) -> None:
+        """Take the hook off the model, which is then as it was before ``attach``: it can be pickled without isda.
+
+        The statistics stay, and ``criterion(logits, targets, features=..., weight=...)`` works on. Does nothing for a
+        criterion that is not attached.
+        """
+        if self._recorder is not None:
+            self._recorder.detach()
+            self._recorder = None
 
     @property
     def strength(self) -> float:
@@ -160,9 +172,31 @@ class ISDALoss(nn.Module):
 
     @advance_every.setter
     def advance_every(self, value: int) -> None:
-        if int(value) != value or value < 1:
-            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
-        self.schedule.advance_every = int(value)
+        self.schedule.advance_every = value
+
+    @property
+    def total_steps(self) -> int | None:
+        """T, the number of steps over which the strength grows; None for a constant lambda_0; it can be set."""
+        return self.schedule.total_steps
+
+    @total_steps.setter
+    def total_steps(self, value: int | None) -> None:
+        self.schedule.total_steps = value
+
+    def set_step(self, step: int) -> None:
+        """Let the optimiser's step drive the schedule: t = ``step``, and training forwards no longer move it.
+
+        Call it after every step of the optimiser, with the number of steps so far; it is exact for windows of gradient
+        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict remembers who
+        drives.
+
+        Example:
+            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
+            >>> criterion.set_step(20)
+            >>> criterion.strength
+            0.1
+        """
+        self.schedule.set_step(step)
 
     @outside_graphs
     def forward(
@@ -175,6 +209,10 @@ class ISDALoss(nn.Module):
         strength: float | None = None,
     ) -> Tensor:
         """The loss; in training mode it also learns from the features and advances the schedule.
+
+        With an attached criterion a forward pass of the model counts once: the labels of the first call on its logits
+        feed the statistics, and later calls use the same strength and change nothing. Logits without a graph that the
+        classifier did not make (those of an averaged copy of the model) get plain cross-entropy.
 
         Args:
             logits: outputs of the classifier.
@@ -193,24 +231,33 @@ class ISDALoss(nn.Module):
         strength = self.schedule.chosen(strength)
         if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
             return self._cross_entropy(logits, targets)
+        again = False
         try:
-            features, weight = self._recorded(logits, features, weight)
-            if features is None:
+            features, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
+            if features is None or weight is None:
                 return self._evaluate(logits, targets)
+            if record is not None and record.strength is not None:
+                again, strength = True, record.strength if moves else strength
             batch = check_batch(self, logits, targets, features, weight)
         except ValueError:
-            if not recomputing:
+            if not (recomputing or again):
                 self.covariance.withdraw()
             raise
-        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice.
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
+        # does a second call on one pass, as mixup makes it.
+        counts = not (recomputing or again)
         groups = self._groups(batch)
-        if not recomputing:
+        if counts:
             assert batch.features is not None
+            if record is not None and record.joining:
+                self.covariance.refuse_join()
             known = groups if batch.counts is None or not on_host(batch.classes) else None
             self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=known)
         loss = self._loss(batch, groups, strength)
-        if not recomputing:
+        if counts:
             self._last_strength = strength
+            if record is not None:
+                record.strength = strength
             if moves:
                 self.schedule.advance()
         return loss
@@ -232,15 +279,16 @@ class ISDALoss(nn.Module):
         """
         bound = self.bound if bound is None else check_choice("bound", bound, _BOUNDS)
         if weight is None:
-            _, weight = self._recorded(logits, None, None)
+            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
         weight = plain_weight(weight)
         self.covariance.check_weight(weight)
         check_logits(self, logits)
         with outside_autocast(logits.device):
-            rows, weight = self.covariance.as_statistics(as_rows(logits)), self.covariance.as_statistics(weight)
+            rows, weight = as_rows(self._wide(logits)), self.covariance.as_statistics(weight)
             if bound == "tilted":
-                loss = tilted_consistency(rows, weight, self.covariance, strength, self.tilt_steps)
+                narrow = self.covariance.as_statistics(rows)
+                loss = tilted_consistency(narrow, weight, self.covariance, strength, self.tilt_steps).to(rows.dtype)
             else:
                 loss = jensen_consistency(rows, weight, self.covariance, strength)
         if self.reduction == "none":
@@ -263,7 +311,7 @@ class ISDALoss(nn.Module):
             strength: lambda; the current one of the schedule by default.
         """
         if weight is None:
-            _, weight = self._recorded(logits, None, None)
+            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
         with outside_autocast(logits.device):
@@ -295,7 +343,7 @@ class ISDALoss(nn.Module):
         augmented = resize_logits(augmented, size, self.align_corners)
         if self.bound == "jensen" and not is_soft(batch.targets) and not self.label_smoothing:
             return self._cross_entropy(augmented, batch.targets)
-        plain = resize_logits(self.covariance.as_statistics(batch.logits), size, self.align_corners)
+        plain = resize_logits(self._wide(batch.logits), size, self.align_corners)
         return bound_loss(
             augmented,
             plain,
@@ -308,10 +356,10 @@ class ISDALoss(nn.Module):
 
     def _augment(self, batch: Batch, groups: Groups, strength: float, *, mask: bool) -> Tensor:
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
-        logits = self.covariance.as_statistics(batch.logits)
+        logits = self._wide(batch.logits)
         weight = self.covariance.as_statistics(batch.weight)
         coarse = resize_logits(logits, batch.grid, self.align_corners)
-        rows = as_rows(coarse)
+        rows = self.covariance.as_statistics(as_rows(coarse))
         if self.bound == "tilted":
             variance = tilted_variance(
                 rows, groups.labels, groups.labels, weight, self.covariance, strength, self.tilt_steps
@@ -324,6 +372,11 @@ class ISDALoss(nn.Module):
         if logits.ndim > 2:
             variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
         return augmented_logits(logits, variance, strength)
+
+    def _wide(self, logits: Tensor) -> Tensor:
+        """The logits in the dtype of the statistics, or in their own where that is wider."""
+        dtype = torch.promote_types(logits.dtype, self.covariance.dtype)
+        return logits if logits.dtype == dtype else logits.to(dtype)
 
     def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
@@ -344,12 +397,6 @@ class ISDALoss(nn.Module):
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
-
-    def _recorded(self, logits: Tensor, features: Tensor | None, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Features and weight as given, or as the attached classifier recorded them: no features in eval mode."""
-        if weight is not None and features is not None:
-            return features, weight
-        return recorded(self._recorder, logits, features, weight, verify=self.validate)
 
     def _forget_recorded(self) -> None:
         if self._recorder is not None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from isda.devices import on_host
+
 __all__ = ["StrengthSchedule"]
+
+_DRIVEN = -1
+"""The microstep of a schedule whose steps are set from outside: forwards do not move it."""
 
 
 class StrengthSchedule(nn.Module):
@@ -24,13 +29,35 @@ class StrengthSchedule(nn.Module):
         super().__init__()
         if not lambda_0 >= 0 or lambda_0 == float("inf"):
             raise ValueError(f"lambda_0 must be a finite number >= 0, got {lambda_0!r}")
-        if total_steps is not None and (int(total_steps) != total_steps or total_steps < 1):
-            raise ValueError(f"total_steps must be a positive integer or None, got {total_steps!r}")
         self.lambda_0, self.total_steps = float(lambda_0), total_steps
-        self.advance_every = 1
+        self._advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
         self._step_on_host, self._microstep_on_host = _Mirror(), _Mirror()
+
+    @property
+    def total_steps(self) -> int | None:
+        """T, or None for a constant strength."""
+        return self._total_steps
+
+    @total_steps.setter
+    def total_steps(self, value: int | None) -> None:
+        if value is not None and not (value >= 1 and value % 1 == 0):
+            raise ValueError(f"total_steps must be a positive integer or None, got {value!r}")
+        self._total_steps = None if value is None else int(value)
+
+    @property
+    def advance_every(self) -> int:
+        """Training forwards per step; setting it makes forwards count again after ``set_step``."""
+        return self._advance_every
+
+    @advance_every.setter
+    def advance_every(self, value: int) -> None:
+        if not (value >= 1 and value % 1 == 0):
+            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
+        self._advance_every = int(value)
+        if self._microstep_on_host.read(self.microstep) == _DRIVEN:
+            self._microstep_on_host.write(self.microstep.zero_(), 0)
 
     @property
     def strength(self) -> float:
@@ -48,10 +75,20 @@ class StrengthSchedule(nn.Module):
             raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
         return strength
 
+    def set_step(self, step: int) -> None:
+        """Set t; from now on it moves by this alone."""
+        if not (step >= 0 and step % 1 == 0):
+            raise ValueError(f"step must be an integer >= 0, got {step!r}")
+        self._step_on_host.write(self.step.fill_(int(step)), int(step))
+        self._microstep_on_host.write(self.microstep.fill_(_DRIVEN), _DRIVEN)
+
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
+        microstep = self._microstep_on_host.read(self.microstep)
+        if microstep == _DRIVEN:
+            return
         if self.advance_every > 1:
-            done = self._microstep_on_host.read(self.microstep) + 1
+            done = microstep + 1
             if done < self.advance_every:
                 self._microstep_on_host.write(self.microstep.add_(1), done)
                 return
@@ -62,15 +99,25 @@ class StrengthSchedule(nn.Module):
 
 
 class _Mirror:
-    """The value of a counter on the host; the buffer is read only after somebody else changed it."""
+    """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
 
     def __init__(self) -> None:
+        # The buffer itself is kept, so that no other one can take its place in memory and pass for it.
+        self._buffer: Tensor | None = None
         self._address, self._version, self._value = 0, -1, 0
 
+    def __reduce__(self) -> tuple[type[_Mirror], tuple[()]]:
+        """A copy reads its own buffer."""
+        return (_Mirror, ())
+
     def read(self, buffer: Tensor) -> int:
-        if (self._address, self._version) != (buffer.data_ptr(), buffer._version):
+        if on_host(buffer):
+            return int(buffer)
+        if self._buffer is not buffer or (self._address, self._version) != (buffer.data_ptr(), buffer._version):
             self.write(buffer, int(buffer))
         return self._value
 
     def write(self, buffer: Tensor, value: int) -> None:
-        self._address, self._version, self._value = buffer.data_ptr(), buffer._version, value
+        if not on_host(buffer):
+            self._buffer, self._value = buffer, value
+            self._address, self._version = buffer.data_ptr(), buffer._version

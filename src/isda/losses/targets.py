@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-__all__ = ["bound_loss", "is_soft"]
+from isda.devices import READ_EVERY, on_host
+from isda.losses.warning import warn
+
+__all__ = ["SharesMonitor", "bound_loss", "is_soft"]
+
+_TOLERANCE = 0.05
+"""How far a distribution, rounded to whatever precision it was kept in, may be from a sum of 1."""
 
 
 def is_soft(targets: Tensor) -> bool:
     """Whether targets are distributions over the classes (mixup, cutmix, distillation)."""
     return targets.is_floating_point()
+
+
+class SharesMonitor:
+    """Refuses soft targets that are not finite, and warns, once, of rows that do not sum to 1.
+
+    On the CPU in every call; elsewhere the sums are looked at in the first and in every hundredth call.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._warned = 0, False
+
+    def check(self, targets: Tensor) -> None:
+        """Look at targets (N, C, ...)."""
+        self._calls += 1
+        here = on_host(targets)
+        if not here and (self._warned or self._calls % READ_EVERY != 1):
+            return
+        sums = targets.detach().sum(1, dtype=torch.promote_types(targets.dtype, torch.float32))
+        low, high = torch.stack(sums.aminmax()).tolist()
+        if here and not (math.isfinite(low) and math.isfinite(high)):
+            bad = int(sums.isfinite().logical_not().sum())
+            raise ValueError(
+                f"targets given as distributions must be finite, got NaN or infinity in {bad} of {sums.numel()} rows; "
+                "statistics were not changed"
+            )
+        if not self._warned and max(1 - low, high - 1) > _TOLERANCE:
+            self._warned = True
+            warn(
+                "targets in floating point are taken for distributions over the classes, but the sums of their rows "
+                f"lie in {low:.3g}..{high:.3g} instead of at 1; cross-entropy is not meant for several labels per "
+                "sample (multi-hot)"
+            )
 
 
 def bound_loss(
