@@ -42,22 +42,26 @@ class Trained:
         """Error, likelihood and calibration.
 
         Args:
-            data: the run's data set, or another one with the same classes.
+            data: the run's data set, or another one with the same classes, in any order.
             device: where to compute.
             own: measure on the images that the run was judged by, such as those it held out; else on the test images.
         """
         config = self.config
-        if data.num_classes != len(config.classes):
-            raise ValueError(f"data must have {len(config.classes)} classes, got {data.num_classes} in {data.name}")
+        label_of = _labels_by_name(data, config.classes)
         test = Evaluation(data.x_test, data.y_test, torch.arange(len(data.y_test)))
         images, labels, indices = self.task.evaluation(config, data) if own else test
-        batches = evaluation_batches(images, labels.to(device), indices, self.pipeline, device)
+        batches = evaluation_batches(images, label_of[labels].to(device), indices, self.pipeline, device)
         network = self.network.to(device)
         return evaluate(network, batches, data.num_classes, Processes(0, 1, device), config.channels_last)
 
     @torch.no_grad()
     def probabilities(self, paths: Sequence[Path]) -> Tensor:
         """(N, C) class probabilities of image files, each resized to the size that the network was trained on."""
+        if self.config.channels not in (1, 3):
+            raise ValueError(
+                f"the network must be of grey or colour images to see image files, it takes {self.config.channels} "
+                "channels; `isda evaluate --data` takes an .npz file of such images"
+            )
         rows = []
         for path in paths:
             image = read_image(path, self.config.channels)
@@ -66,6 +70,25 @@ class Trained:
             pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
+
+
+def _labels_by_name(data: DataSet, classes: tuple[str, ...]) -> Tensor:
+    """(C,) for each class of a data set the label that a network with these classes has for its name."""
+    lacking = [name for name in classes if name not in data.classes]
+    further = [name for name in data.classes if name not in classes]
+    if lacking or further:
+        differing = [f"{verb} {_some(names)}" for verb, names in (("lacks", lacking), ("has", further)) if names]
+        raise ValueError(f"data must have the {len(classes)} classes of the run; {data.name} {' and '.join(differing)}")
+    if data.classes == classes:
+        return torch.arange(len(classes))
+    if len(set(classes)) < len(classes) or len(data.classes) != len(classes):
+        raise ValueError(f"data must have the classes of the run in their order where names occur twice: {data.name}")
+    return torch.tensor([classes.index(name) for name in data.classes])
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    """The first few names."""
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
