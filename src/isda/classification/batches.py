@@ -19,7 +19,7 @@ from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
 from isda.seeds import generator
 
-__all__ = ["Batch", "Batches", "evaluation_batches", "ready"]
+__all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
 
 WORKERS = 4
 
@@ -96,7 +96,7 @@ class Batches:
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
-        images = self.pipeline(_take(self.images, indices), draws).to(self.device, non_blocking=True)
+        images = self.pipeline(take(self.images, indices), draws).to(self.device, non_blocking=True)
         return Batch(images, self.labels[indices.to(self.labels.device)], indices)
 
 
@@ -113,7 +113,7 @@ def evaluation_batches(
     """The given samples in order, without randomness."""
 
     def prepare(part: Tensor) -> Batch:
-        return Batch(pipeline(_take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
+        return Batch(pipeline(take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
 
     if isinstance(images, ImageFiles):
         # Decoded images are large, and many: fewer at a time, and several batches at once.
@@ -136,7 +136,7 @@ def _ahead(prepare: Callable[[Tensor], Batch], parts: Sequence[Tensor], workers:
                 future.cancel()
 
 
-def _take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
+def take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
     """The images at the indices: a tensor, or a list where they are decoded and may differ in size."""
     if isinstance(images, ImageFiles):
         return [images[index] for index in indices.tolist()]

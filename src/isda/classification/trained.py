@@ -14,8 +14,9 @@ from torch import Tensor
 from isda.classification.batches import evaluation_batches
 from isda.classification.config import Config
 from isda.classification.evaluation import evaluate
+from isda.classification.foreseeing import create_network
 from isda.classification.split import Evaluation
-from isda.classification.task import Classification, create_network
+from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
