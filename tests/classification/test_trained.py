@@ -139,6 +139,14 @@ def test_damaged_weights_are_named(finished_run, tmp_path, damage):
         load_trained(weights.parent)
 
 
+def test_weights_of_another_run_are_not_taken_for_its_own(finished_run, tmp_path):
+    weights = copy_of(finished_run, tmp_path) / "model.safetensors"
+    stored = load_file(weights)
+    save_file({name: tensor + 1 for name, tensor in stored.items()}, weights)
+    with pytest.raises(ValueError, match=r"the weights of fast-cnn: its SHA-256 is not the one in result\.json"):
+        load_trained(weights.parent)
+
+
 def test_missing_weights_are_named(finished_run, tmp_path):
     weights = copy_of(finished_run, tmp_path) / "model.safetensors"
     weights.unlink()

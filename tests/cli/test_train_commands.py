@@ -313,6 +313,78 @@ def test_help_teaches(monkeypatch):
         assert all(word in out for word in words)
 
 
+# -- data that moves or changes ----------------------------------------------------------------------------------------
+
+
+def save_npz(path, **changes):
+    """Some digits as a data set of one's own."""
+    data = digits()
+    arrays = {
+        "x_train": data.x_train[:400, 0].numpy(),
+        "y_train": data.y_train[:400].numpy(),
+        "x_test": data.x_test[:50, 0].numpy(),
+        "y_test": data.y_test[:50].numpy(),
+        "classes": np.array(data.classes),
+    }
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, **(arrays | changes))
+    return path
+
+
+def unfinished(folder):
+    """Make a finished run one that was killed before its end."""
+    (folder / "result.json").unlink()
+    return folder
+
+
+def test_a_relative_path_to_the_data_is_found_from_another_folder(tmp_path, monkeypatch):
+    save_npz(tmp_path / "here" / "few.npz")
+    monkeypatch.chdir(tmp_path / "here")
+    assert train_small(tmp_path / "run", "--data", "few.npz")[2] is None
+    monkeypatch.chdir(tmp_path)
+    assert isda("evaluate", tmp_path / "run")[2] is None
+    assert isda("train", "--resume", "--out", unfinished(tmp_path / "run"))[2] is None
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "few"
+
+
+def test_data_that_moved_may_be_named_anew(tmp_path):
+    train_small(tmp_path / "run", "--data", save_npz(tmp_path / "here" / "few.npz"))
+    (tmp_path / "here").rename(tmp_path / "there")
+    _, _, code = isda("train", "--resume", "--out", unfinished(tmp_path / "run"))
+    assert code == f"isda: {tmp_path / 'here' / 'few.npz'} is not a file"
+    _, _, code = isda("train", "--resume", "--out", tmp_path / "run", "--data", tmp_path / "there" / "few.npz")
+    assert code is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"y_train": np.roll(digits().y_train[:400].numpy(), 1)},
+        {"y_test": np.roll(digits().y_test[:50].numpy(), 1)},
+        {"x_test": digits().x_test[:40, 0].numpy(), "y_test": digits().y_test[:40].numpy()},
+        {"classes": np.array(digits().classes[::-1])},
+    ],
+)
+def test_resume_notices_data_that_changed(tmp_path, change):
+    path = save_npz(tmp_path / "few.npz")
+    train_small(tmp_path / "run", "--data", path)
+    save_npz(path, **change)
+    _, _, code = isda("train", "--resume", "--out", unfinished(tmp_path / "run"))
+    assert str(code).startswith(f"isda: {tmp_path / 'run'}: the data set has changed since the run was started; ")
+
+
+def test_files_follow_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        interrupted(tmp_path / "killed")
+        train_small(tmp_path / "run")
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pt" for path in files)
+    assert {path: oct(path.stat().st_mode & 0o777) for path in files} == dict.fromkeys(files, "0o640")
+
+
 # -- evaluate and predict ----------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from isda.classification.pipelines import AUGMENTATIONS, default_augmentation, t
 from isda.classification.recipes import recipe_for
 from isda.classification.settings import Settings
 from isda.classification.split import split_data
-from isda.data import DataSet
+from isda.data import CATALOGUE, DataSet
 from isda.data.augment import Draws
 from isda.engine.grammar import split_method
 from isda.engine.recipe import Recipe
@@ -71,8 +71,13 @@ def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe
     """The fields of a configuration that all classifiers of images resolve alike."""
     held_out = settings.held_out or 0
     evaluated_on = "held-out" if held_out else "test"
-    return settings.resolved(recipe) | {
-        "data": settings.data or "digits",
+    fields = settings.resolved(recipe)
+    if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
+        # A relative path is found again from wherever the run is taken up.
+        fields["asked"] |= {"data": data.source}
+    return fields | {
+        "data": data.name,
+        "data_digest": data.digest,
         "network": network,
         "network_options": _network_options(settings, data),
         "labels": settings.labels,

@@ -23,7 +23,7 @@ from isda.data.image_files import read_image
 from isda.engine.folder.config import read_json_object
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
-from isda.engine.registry import find_task
+from isda.engine.registry import find_task, task_names
 from isda.networks import Network
 
 __all__ = ["Trained", "load_trained"]
@@ -113,15 +113,23 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
     stored = read_json_object(run.config_file)
     name = stored.get("task")
-    task = find_task(name) if isinstance(name, str) and ":" not in name else None
+    task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):
         raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
     config = task.config_type.from_stored(stored, run.config_file)
     assert isinstance(config, Config)
-    network = create_network(config)
     try:
+        network = create_network(config)
+        pipeline = task.evaluation_pipeline(config, run.path)
+    except (ValueError, TypeError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
+    result = run.read_result()
+    try:
+        run.check_weights(result)
         weights = load_file(run.weights_file)
         network.to(config.dtype).load_state_dict(weights)
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {error}") from error
-    return Trained(config, network.eval(), task.evaluation_pipeline(config, run.path), task)
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        # torch lists all that does not fit on lines of its own.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {reason}") from error
+    return Trained(config, network.eval(), pipeline, task)
