@@ -85,10 +85,33 @@ def test_a_file_that_is_no_picture_is_named(finished_run, tmp_path):
         load_trained(finished_run).probabilities([tmp_path / "notes.png"])
 
 
-def test_another_number_of_classes_is_refused(finished_run):
-    data = replace(digits(), classes=(*digits().classes, "ten"))
-    with pytest.raises(ValueError, match="data must have 10 classes, got 11 in digits"):
-        load_trained(finished_run).measure(data, CPU)
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ((*map(str, range(9)), "ten"), "the 10 classes of the run; digits lacks '9' and has 'ten'"),
+        ((*map(str, range(10)), "ten"), "the 10 classes of the run; digits has 'ten'"),
+        (tuple("abcdefghij"), "lacks '0', '1', '2', '3', '4' and 5 more and has 'a', 'b', 'c', 'd', 'e' and 5 more"),
+        ((*map(str, range(10)), "9"), "in their order where names occur twice: digits"),
+    ],
+)
+def test_other_classes_are_named(finished_run, classes, message):
+    with pytest.raises(ValueError, match=message):
+        load_trained(finished_run).measure(replace(digits(), classes=classes), CPU, own=False)
+
+
+def test_classes_in_another_order_are_matched_by_name(finished_run):
+    data = digits()
+    turned = replace(data, y_train=9 - data.y_train, y_test=9 - data.y_test, classes=data.classes[::-1])
+    trained = load_trained(finished_run)
+    assert trained.measure(turned, CPU, own=False) == trained.measure(data, CPU, own=False)
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_image_files_have_no_two_or_four_channels(finished_run, tmp_path, channels):
+    trained = load_trained(finished_run)
+    many = replace(trained, config=replace(trained.config, channels=channels))
+    with pytest.raises(ValueError, match=f"must be of grey or colour images to see image files, it takes {channels} c"):
+        many.probabilities([save_digit(0, tmp_path / "digit.png")])
 
 
 def test_an_empty_folder_is_no_run(tmp_path):
@@ -113,6 +136,14 @@ def test_damaged_weights_are_named(finished_run, tmp_path, damage):
     else:
         save_file({"classifier.weight": torch.zeros(3, 3)}, weights)
     with pytest.raises(ValueError, match=r"model\.safetensors does not hold the weights of fast-cnn"):
+        load_trained(weights.parent)
+
+
+def test_weights_of_another_run_are_not_taken_for_its_own(finished_run, tmp_path):
+    weights = copy_of(finished_run, tmp_path) / "model.safetensors"
+    stored = load_file(weights)
+    save_file({name: tensor + 1 for name, tensor in stored.items()}, weights)
+    with pytest.raises(ValueError, match=r"the weights of fast-cnn: its SHA-256 is not the one in result\.json"):
         load_trained(weights.parent)
 
 

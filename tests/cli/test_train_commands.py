@@ -217,6 +217,19 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--threads", "0"], "threads must be at least 1, got 0"),
         (["--keep", "0"], "keep must be at least 1, got 0"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["--network", "cnn-13"], "cnn-13 cannot be trained with 20 images of 1x8x8 at once: .* at least 12x12 pixels"),
+        (["--batch-size", "1"], "fast-cnn cannot be trained with 1 images of 1x8x8 at once: .* more than 1 value per"),
+        (["--width", "1e9"], "network fast-cnn with .*width=1000000000.0 cannot be made"),
+        (["--width", "1e300"], r"network fast-cnn with .*width=1e\+300 cannot be made"),
+        (["--width", "1e5"], "network fast-cnn with .*width=100000.0 needs .* GiB, this machine has .* GiB"),
+        (
+            ["--method", "isda:covariance=low_rank,rank=1000000000"],
+            "method isda with .*rank=1000000000 needs .* GiB, this machine has .* GiB",
+        ),
+        (["--method", "isda:covariance=low_rank,rank=1000000000000000000"], "method isda with .* cannot be made"),
+        (["--network-options", "num_classes", "5"], "network_options must not name num_classes, which the data set"),
+        (["--network-options", "in_channels", "3"], "fast-cnn cannot be trained with 20 images of 1x8x8 at once"),
+        (["--method", "vat", "--batch-size", "1", "--labelled-per-batch", "1"], "cannot be trained with 1 images"),
         (["--lambda-0", "nan"], "lambda_0 must be a finite number >= 0, got nan"),
     ],
 )
@@ -225,6 +238,30 @@ def test_a_wrong_value_ends_in_one_sentence_and_leaves_nothing(tmp_path, words, 
     assert re.search(message, str(code))
     assert str(code).startswith("isda: ")
     assert "\n" not in str(code)
+    assert not (tmp_path / "run").exists()
+
+
+def save_mixed_sizes(folder):
+    for name in ("left", "right"):
+        (folder / name).mkdir(parents=True)
+        for side in range(40, 50):
+            Image.new("RGB", (side, 40)).save(folder / name / f"{side}.png")
+    return folder
+
+
+def test_images_of_mixed_sizes_need_an_augmentation_that_crops_them(tmp_path):
+    words = ["--data", save_mixed_sizes(tmp_path / "mixed"), "--labels", 4, "--batch-size", 4, "--augment", "none"]
+    _, _, code = train_small(tmp_path / "run", *words)
+    assert re.search("augment must be imagenet for images that .* may differ in size, as those of mixed do", str(code))
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_too_small_for_their_augmentation_are_named(tmp_path):
+    images, labels = np.zeros((20, 3, 3), np.uint8), np.arange(20) % 10
+    np.savez(tmp_path / "tiny.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    words = ["--data", tmp_path / "tiny.npz", "--labels", 20, "--augment", "crop-flip"]
+    _, _, code = train_small(tmp_path / "run", *words)
+    assert str(code).startswith("isda: augment=crop-flip is not for the images of tiny: ")
     assert not (tmp_path / "run").exists()
 
 
@@ -274,6 +311,78 @@ def test_help_teaches(monkeypatch):
         out, _, code = isda(command, "--help")
         assert code == 0
         assert all(word in out for word in words)
+
+
+# -- data that moves or changes ----------------------------------------------------------------------------------------
+
+
+def save_npz(path, **changes):
+    """Some digits as a data set of one's own."""
+    data = digits()
+    arrays = {
+        "x_train": data.x_train[:400, 0].numpy(),
+        "y_train": data.y_train[:400].numpy(),
+        "x_test": data.x_test[:50, 0].numpy(),
+        "y_test": data.y_test[:50].numpy(),
+        "classes": np.array(data.classes),
+    }
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, **(arrays | changes))
+    return path
+
+
+def unfinished(folder):
+    """Make a finished run one that was killed before its end."""
+    (folder / "result.json").unlink()
+    return folder
+
+
+def test_a_relative_path_to_the_data_is_found_from_another_folder(tmp_path, monkeypatch):
+    save_npz(tmp_path / "here" / "few.npz")
+    monkeypatch.chdir(tmp_path / "here")
+    assert train_small(tmp_path / "run", "--data", "few.npz")[2] is None
+    monkeypatch.chdir(tmp_path)
+    assert isda("evaluate", tmp_path / "run")[2] is None
+    assert isda("train", "--resume", "--out", unfinished(tmp_path / "run"))[2] is None
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == "few"
+
+
+def test_data_that_moved_may_be_named_anew(tmp_path):
+    train_small(tmp_path / "run", "--data", save_npz(tmp_path / "here" / "few.npz"))
+    (tmp_path / "here").rename(tmp_path / "there")
+    _, _, code = isda("train", "--resume", "--out", unfinished(tmp_path / "run"))
+    assert code == f"isda: {tmp_path / 'here' / 'few.npz'} is not a file"
+    _, _, code = isda("train", "--resume", "--out", tmp_path / "run", "--data", tmp_path / "there" / "few.npz")
+    assert code is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"y_train": np.roll(digits().y_train[:400].numpy(), 1)},
+        {"y_test": np.roll(digits().y_test[:50].numpy(), 1)},
+        {"x_test": digits().x_test[:40, 0].numpy(), "y_test": digits().y_test[:40].numpy()},
+        {"classes": np.array(digits().classes[::-1])},
+    ],
+)
+def test_resume_notices_data_that_changed(tmp_path, change):
+    path = save_npz(tmp_path / "few.npz")
+    train_small(tmp_path / "run", "--data", path)
+    save_npz(path, **change)
+    _, _, code = isda("train", "--resume", "--out", unfinished(tmp_path / "run"))
+    assert str(code).startswith(f"isda: {tmp_path / 'run'}: the data set has changed since the run was started; ")
+
+
+def test_files_follow_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        interrupted(tmp_path / "killed")
+        train_small(tmp_path / "run")
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pt" for path in files)
+    assert {path: oct(path.stat().st_mode & 0o777) for path in files} == dict.fromkeys(files, "0o640")
 
 
 # -- evaluate and predict ----------------------------------------------------------------------------------------------

@@ -132,6 +132,21 @@ def test_an_npz_in_the_root_is_found_by_its_name(tmp_path):
     assert isda.data.load("mine.npz", tmp_path).source == str(tmp_path / "mine.npz")
 
 
+def test_a_path_that_exists_as_given_wins(tmp_path, monkeypatch, write_images):
+    image = np.zeros((1, 2, 2), np.uint8)
+    for folder in (tmp_path, tmp_path / "root"):
+        for name in ("cats", "dogs"):
+            write_images(folder / "photos" / name, 5)
+        np.savez(folder / "photos.npz", x_train=image, y_train=[0], x_test=image, y_test=[0])
+    monkeypatch.chdir(tmp_path)
+    assert isda.data.load("photos", "root").source == str(tmp_path / "photos")
+    assert isda.data.load("photos.npz", "root").source == str(tmp_path / "photos.npz")
+    (tmp_path / "photos").rename(tmp_path / "elsewhere")
+    assert isda.data.load("photos", "root").source == str(tmp_path / "root" / "photos")
+    (tmp_path / "root" / "photos").rename(tmp_path / "nowhere")
+    assert isda.data.load("photos", "root").source == str(tmp_path / "root" / "photos.npz")
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("cifar-10", "cifar10"), ("CIFAR100", "cifar100"), ("fashionmnist", "fashion-mnist"), ("shvn", "svhn")],

@@ -1,5 +1,9 @@
 """Data sets in .npz files: what is accepted, and one clear sentence for everything else."""
 
+import io
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +72,15 @@ def test_class_names_may_be_bytes(tmp_path):
         ({"y_test": np.array([2, 3, 0]), "classes": None}, r"y_test of .* the label 3 at position 1; .* in 0\.\.2"),
         ({"classes": np.array([1.0, 2.0, 3.0])}, r"classes of .* must be names of shape \(C,\), got float64"),
         ({"classes": np.array(["a", None, "c"])}, r"no \.npz archive of plain arrays"),
+        ({"y_train": np.array(["a", "b", "c"] * 2)}, r"y_train of .* must be integers of shape \(N,\), got <U1"),
+        (
+            {"y_train": np.array([0, 1, 2, 0, 4294967295, 2]), "classes": None},
+            r"y_train of .* holds the label 4294967295 at position 4; without `classes` and with 6 images .* in 0\.\.5",
+        ),
+        (
+            {"y_test": np.array([0, 2**64 - 1, 1], np.uint64)},
+            r"y_test of .* holds the label 18446744073709551615 at position 1; with 3 classes labels must be in 0\.\.2",
+        ),
         (
             {"x_train": np.zeros((0, 4, 5, 3), np.uint8), "y_train": np.zeros(0, int)},
             r"y_train of .* is empty; at least one image is needed",
@@ -80,6 +93,59 @@ def test_a_file_that_is_no_data_set_says_why(tmp_path, changes, message):
         isda.data.load(path)
     assert "broken" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def rewritten(path, key, content):
+    """The archive with other bytes as one of its arrays."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, old in members.items():
+            archive.writestr(name, content if name == f"{key}.npy" else old)
+    return path
+
+
+def header(shape, dtype):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("read", [read_npz, npz_contents])
+@pytest.mark.parametrize(
+    ("key", "shape", "dtype", "claimed"),
+    [
+        ("x_train", (10**12, 32, 32, 3), "|u1", 3072 * 10**12),
+        ("y_train", (10**14,), "<i8", 8 * 10**14),
+        ("classes", (3,), "<U100000000", 1_200_000_000),
+        ("x_test", (-3, 4, 5, 3), "|u1", -180),
+    ],
+)
+def test_a_header_that_claims_more_than_the_file_holds_is_not_believed(tmp_path, read, key, shape, dtype, claimed):
+    path = rewritten(write(tmp_path / "a.npz"), key, header(shape, dtype) + bytes(180))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=rf"a\.npz is damaged.*{key}\.npy claims {claimed} bytes .* file holds 180"):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
+
+
+def test_a_directory_that_claims_more_than_the_file_has_is_not_believed(tmp_path):
+    huge = header((10**9, 4, 5, 3), "|u1")
+    path = rewritten(write(tmp_path / "a.npz"), "x_train", huge)
+    sizes = len(huge).to_bytes(4, "little") * 2
+    claimed = len(huge).to_bytes(4, "little") + (2**32 - 2).to_bytes(4, "little")
+    raw = path.read_bytes()
+    assert raw.count(sizes) == 2
+    path.write_bytes(raw.replace(sizes, claimed))
+    with pytest.raises(ValueError, match=r"a\.npz is damaged.*x_train\.npy claims"):
+        read_npz(path)
+
+
+@pytest.mark.parametrize("labels", [np.array(["a", "b", "c"] * 2), np.array([0, 1, 2, 0, 4294967295, 2])])
+def test_contents_with_labels_that_are_none_are_one_sentence(tmp_path, labels):
+    with pytest.raises(ValueError, match=r"y_train of .*a\.npz"):
+        npz_contents(write(tmp_path / "a.npz", y_train=labels, classes=None))
 
 
 @pytest.mark.parametrize("keep", [-200, 1000, 0])
@@ -101,5 +167,5 @@ def test_contents_are_told_without_reading_the_images(tmp_path, classes):
 
 
 def test_contents_of_a_file_without_images_say_what_is_missing(tmp_path):
-    with pytest.raises(ValueError, match=r"must hold x_train, y_train, x_test, y_test: .*x_train"):
+    with pytest.raises(ValueError, match=r"must hold x_train, y_train, x_test, y_test; x_train is missing"):
         npz_contents(write(tmp_path / "a.npz", x_train=None))

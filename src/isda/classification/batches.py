@@ -20,7 +20,7 @@ from isda.data.image_files import ImageFiles
 from isda.devices import send
 from isda.seeds import generator
 
-__all__ = ["Batch", "Batches", "evaluation_batches", "ready"]
+__all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
 
 WORKERS = 4
 
@@ -97,7 +97,7 @@ class Batches:
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
-        images = send(self.pipeline(_take(self.images, indices), draws), torch.device(self.device))
+        images = send(self.pipeline(take(self.images, indices), draws), torch.device(self.device))
         return Batch(images, self.labels[send(indices, self.labels.device)], indices)
 
 
@@ -114,7 +114,7 @@ def evaluation_batches(
     """The given samples in order, without randomness."""
 
     def prepare(part: Tensor) -> Batch:
-        return Batch(pipeline(_take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
+        return Batch(pipeline(take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
 
     if isinstance(images, ImageFiles):
         # Decoded images are large, and many: fewer at a time, and several batches at once.
@@ -137,7 +137,7 @@ def _ahead(prepare: Callable[[Tensor], Batch], parts: Sequence[Tensor], workers:
                 future.cancel()
 
 
-def _take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
+def take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
     """The images at the indices: a tensor, or a list where they are decoded and may differ in size."""
     if isinstance(images, ImageFiles):
         return [images[index] for index in indices.tolist()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from isda.engine.trainer import TrainingConfig
 
@@ -24,7 +24,11 @@ class Config(TrainingConfig):
     image_size: tuple[int, int] | None
     train_images: int
     test_images: int
+    data_digest: str = ""
+    """Of labels, sizes and class names: a run goes on with the data that it was started with."""
     network_options: dict[str, Any] = field(default_factory=dict)
+
+    told: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
 
     def describe(self) -> str:
         """One line about the run."""

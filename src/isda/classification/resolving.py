@@ -6,23 +6,26 @@ import json
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from isda import __version__, networks
 from isda.choices import check_choice
+from isda.classification.batches import take
 from isda.classification.config import Config
 from isda.classification.figures import BASELINES, CURVES, figures_for
+from isda.classification.foreseeing import foresee
 from isda.classification.methods import find_method
-from isda.classification.pipelines import AUGMENTATIONS, default_augmentation
+from isda.classification.pipelines import AUGMENTATIONS, default_augmentation, training_pipeline
 from isda.classification.recipes import recipe_for
 from isda.classification.settings import Settings
 from isda.classification.split import split_data
-from isda.data import DataSet
+from isda.data import CATALOGUE, DataSet
+from isda.data.augment import Draws
 from isda.engine.grammar import split_method
 from isda.engine.recipe import Recipe
-from isda.networks import Network
 from isda.networks.registry import IMAGENET, TIMM_PREFIX
 
-__all__ = ["check_held_out", "choose_network", "image_fields", "network_without_memory", "resolve"]
+__all__ = ["check_held_out", "choose_network", "image_fields", "resolve"]
 
 
 def resolve(settings: Settings, data: DataSet) -> Config:
@@ -52,10 +55,7 @@ def resolve(settings: Settings, data: DataSet) -> Config:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
-    made = network_without_memory(config)
-    if made is not None:
-        with torch.device("meta"):
-            method.create(made, config)
+    foresee(config, lambda made: method.create(made, config), _augmented(config, data), size)
     return config
 
 
@@ -71,8 +71,13 @@ def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe
     """The fields of a configuration that all classifiers of images resolve alike."""
     held_out = settings.held_out or 0
     evaluated_on = "held-out" if held_out else "test"
-    return settings.resolved(recipe) | {
-        "data": settings.data or "digits",
+    fields = settings.resolved(recipe)
+    if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
+        # A relative path is found again from wherever the run is taken up.
+        fields["asked"] |= {"data": data.source}
+    return fields | {
+        "data": data.name,
+        "data_digest": data.digest,
         "network": network,
         "network_options": _network_options(settings, data),
         "labels": settings.labels,
@@ -122,10 +127,16 @@ def _value(text: str) -> Any:
         return text
 
 
-def network_without_memory(config: Config) -> Network | None:
-    """The network on the device "meta", to check what is made for it; None where that cannot be had."""
-    if config.network.startswith(TIMM_PREFIX):
-        # Not every model of timm can be made without memory.
-        return None
-    with torch.device("meta"):
-        return networks.create(config.network, num_classes=len(config.classes), **config.network_options)
+def _augmented(config: Config, data: DataSet) -> Tensor:
+    """(C, H, W) the first training image as the network sees it."""
+    first = torch.zeros(1, dtype=torch.int64)
+    if data.image_size is None and config.augment != "imagenet":
+        raise ValueError(
+            f"augment must be imagenet for images that are decoded on access and may differ in size, as those of "
+            f"{data.name} do, got {config.augment!r}"
+        )
+    pipeline = training_pipeline(config.augment, config.mean, config.std, config.data)
+    try:
+        return pipeline(take(data.x_train, first), Draws.for_samples(first, seed=config.seed, epoch=0))[0]
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"augment={config.augment} is not for the images of {data.name}: {error}") from error

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from isda import networks
 from isda.classification.config import Config
+from isda.classification.foreseeing import create_network
 from isda.classification.job import ClassificationJob
 from isda.classification.methods import METHODS, find_method
 from isda.classification.pipelines import evaluation_pipeline
@@ -80,8 +80,3 @@ class Classification(Task):
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """From the images that a run is judged by, or new ones, to what its network sees."""
         return evaluation_pipeline(config.augment, config.mean, config.std)
-
-
-def create_network(config: Any) -> Network:
-    """The network that a configuration names, with random weights."""
-    return networks.create(config.network, num_classes=len(config.classes), **config.network_options)

@@ -14,15 +14,16 @@ from torch import Tensor
 from isda.classification.batches import evaluation_batches
 from isda.classification.config import Config
 from isda.classification.evaluation import evaluate
+from isda.classification.foreseeing import create_network
 from isda.classification.split import Evaluation
-from isda.classification.task import Classification, create_network
+from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
 from isda.engine.folder.config import read_json_object
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
-from isda.engine.registry import find_task
+from isda.engine.registry import find_task, task_names
 from isda.networks import Network
 
 __all__ = ["Trained", "load_trained"]
@@ -42,22 +43,26 @@ class Trained:
         """Error, likelihood and calibration.
 
         Args:
-            data: the run's data set, or another one with the same classes.
+            data: the run's data set, or another one with the same classes, in any order.
             device: where to compute.
             own: measure on the images that the run was judged by, such as those it held out; else on the test images.
         """
         config = self.config
-        if data.num_classes != len(config.classes):
-            raise ValueError(f"data must have {len(config.classes)} classes, got {data.num_classes} in {data.name}")
+        label_of = _labels_by_name(data, config.classes)
         test = Evaluation(data.x_test, data.y_test, torch.arange(len(data.y_test)))
         images, labels, indices = self.task.evaluation(config, data) if own else test
-        batches = evaluation_batches(images, labels.to(device), indices, self.pipeline, device)
+        batches = evaluation_batches(images, label_of[labels].to(device), indices, self.pipeline, device)
         network = self.network.to(device)
         return evaluate(network, batches, data.num_classes, Processes(0, 1, device), config.channels_last)
 
     @torch.no_grad()
     def probabilities(self, paths: Sequence[Path]) -> Tensor:
         """(N, C) class probabilities of image files, each resized to the size that the network was trained on."""
+        if self.config.channels not in (1, 3):
+            raise ValueError(
+                f"the network must be of grey or colour images to see image files, it takes {self.config.channels} "
+                "channels; `isda evaluate --data` takes an .npz file of such images"
+            )
         rows = []
         for path in paths:
             image = read_image(path, self.config.channels)
@@ -66,6 +71,25 @@ class Trained:
             pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
+
+
+def _labels_by_name(data: DataSet, classes: tuple[str, ...]) -> Tensor:
+    """(C,) for each class of a data set the label that a network with these classes has for its name."""
+    lacking = [name for name in classes if name not in data.classes]
+    further = [name for name in data.classes if name not in classes]
+    if lacking or further:
+        differing = [f"{verb} {_some(names)}" for verb, names in (("lacks", lacking), ("has", further)) if names]
+        raise ValueError(f"data must have the {len(classes)} classes of the run; {data.name} {' and '.join(differing)}")
+    if data.classes == classes:
+        return torch.arange(len(classes))
+    if len(set(classes)) < len(classes) or len(data.classes) != len(classes):
+        raise ValueError(f"data must have the classes of the run in their order where names occur twice: {data.name}")
+    return torch.tensor([classes.index(name) for name in data.classes])
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    """The first few names."""
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
@@ -89,15 +113,23 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
     stored = read_json_object(run.config_file)
     name = stored.get("task")
-    task = find_task(name) if isinstance(name, str) and ":" not in name else None
+    task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):
         raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
     config = task.config_type.from_stored(stored, run.config_file)
     assert isinstance(config, Config)
-    network = create_network(config)
     try:
+        network = create_network(config)
+        pipeline = task.evaluation_pipeline(config, run.path)
+    except (ValueError, TypeError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
+    result = run.read_result()
+    try:
+        run.check_weights(result)
         weights = load_file(run.weights_file)
         network.to(config.dtype).load_state_dict(weights)
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {error}") from error
-    return Trained(config, network.eval(), task.evaluation_pipeline(config, run.path), task)
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        # torch lists all that does not fit on lines of its own.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {reason}") from error
+    return Trained(config, network.eval(), pipeline, task)

@@ -34,9 +34,10 @@ def evaluate(
 
     trained = load_trained(run)
     config, name = trained.config, data or trained.config.data
+    place = data or config.asked.get("data") or config.data
     part = config.evaluated_on if data is None else "test"
     with join_processes(device) as processes:
-        measures = trained.measure(load(name, data_root), processes.device, own=data is None)
+        measures = trained.measure(load(place, data_root), processes.device, own=data is None)
     heading = (
         f"{config.network}, {config.method}, {config.scale} scale, seed {config.seed}, on the {part} images of {name}"
     )

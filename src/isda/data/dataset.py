@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +83,18 @@ class DataSet:
         if isinstance(self.x_train, ImageFiles):
             return None
         return self.x_train.shape[2], self.x_train.shape[3]
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of labels, sizes and class names, which tells whether a data set is still the one it was."""
+        sizes = [
+            [len(images), images.channels] if isinstance(images, ImageFiles) else list(images.shape)
+            for images in (self.x_train, self.x_test)
+        ]
+        digest = hashlib.sha256(json.dumps([sizes, self.classes]).encode())
+        for labels in (self.y_train, self.y_test):
+            digest.update(labels.cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     @cached_property
     def statistics(self) -> ChannelStatistics:

@@ -26,8 +26,8 @@ def load(
 
     Args:
         name: digits, fashion-mnist, cifar10, cifar100, svhn, svhn-extra or imagenet; the name of an .npz file or of
-            a folder of class folders under `root`; a path to either; `folder:PATH`. A file `root`/NAME.npz is used
-            before anything else that carries the name.
+            a folder of class folders under `root`; a path to either, which wins where it exists; `folder:PATH`. For
+            the known names a file `root`/NAME.npz is used before anything else.
         root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
         download: fetch the official archives that are missing, if the network allows.
         extra: with "svhn", append its 531,131 additional images to the training set (as the name svhn-extra does).
@@ -53,22 +53,22 @@ def load(
     if path is None:
         raise _unknown(name, place)
     arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path)
-    return _data_set(name if named else path.stem, arrays, str(path), named)
+    return _data_set(name if named else path.stem, arrays, str(path.absolute()), named)
 
 
 def named_path(name: str, root: Path) -> Path | None:
     """The .npz file or folder that a name stands for, or None if it is not one."""
-    if (root / f"{name}.npz").is_file():
-        return root / f"{name}.npz"
+    archive = root / f"{name}.npz"
     if name in CATALOGUE:
-        return None
+        return archive if archive.is_file() else None
     if name.startswith("folder:"):
         return Path(name.removeprefix("folder:")).expanduser()
     path = Path(name).expanduser()
     # A name with a separator or the suffix is meant as a path, there or not: the reader then says what is missing.
     if path.suffix == ".npz" or path.name != name:
         return root / path if (root / path).exists() and not path.exists() else path
-    return next((folder for folder in (root / path, path) if name and folder.is_dir()), None)
+    as_given = next((folder for folder in (path, root / path) if name and folder.is_dir()), None)
+    return as_given or (archive if archive.is_file() else None)
 
 
 def _load_named(named: NamedSet, root: Path, download: bool) -> DataSet:

@@ -120,7 +120,7 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
         result = _result(config, lines)
         if processes.first:
             run.write_metrics(lines)
-            run.finish(result, job.weights())
+            result = run.finish(result, job.weights())
         processes.wait()
         for hook in hooks:
             hook.finish(result)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from isda.classification.figures import figures_for
+from isda.classification.foreseeing import foresee
 from isda.classification.pipelines import default_augmentation
-from isda.classification.resolving import check_held_out, choose_network, image_fields, network_without_memory
+from isda.classification.resolving import check_held_out, choose_network, image_fields
 from isda.data import DataSet
 from isda.engine.grammar import split_method
 from isda.semi import defaults_for, inputs_for
-from isda.semi.methods import ISDA_SUFFIX
+from isda.semi.methods import ISDA_SUFFIX, REGULARISERS
 from isda.semi_supervised.config import SemiConfig
 from isda.semi_supervised.method import create_method
 from isda.semi_supervised.options import resolve_options
@@ -76,10 +76,10 @@ def resolve(settings: Settings, data: DataSet) -> SemiConfig:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
-    made = network_without_memory(config)
-    if made is not None:
-        with torch.device("meta"):
-            create_method(config, made)
+    options = config.method_options
+    # Where labelled images go through the network alone, batch normalisation has only them.
+    joint = options["passes"] == "joint" and (method in REGULARISERS or options.get("eta_1", 0) > 0)
+    foresee(config, lambda made: create_method(config, made), data.x_train[0], per_batch + size * joint)
     return config
 
 

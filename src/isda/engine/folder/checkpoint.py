@@ -22,7 +22,7 @@ from torch import Tensor
 
 from isda.files import sync
 
-__all__ = ["Checkpoint", "Checkpoints", "State", "write_tensors"]
+__all__ = ["Checkpoint", "Checkpoints", "State", "fingerprint", "write_tensors"]
 
 _MANIFEST, _REST = "manifest.json", "rest.pt"
 
@@ -140,14 +140,18 @@ def _remove(folder: Path) -> None:
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write named tensors as safetensors, which has no views and no shared memory."""
+    # safetensors makes files that only their owner may read; a file made here follows the umask.
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}, path)
+    path.chmod(mode)
 
 
 def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
     for group, tensors in checkpoint.state.tensors.items():
         write_tensors(tensors, folder / f"{group}.safetensors")
     torch.save(checkpoint.state.rest, folder / _REST)
-    files = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    files = {path.name: fingerprint(path) for path in sorted(folder.iterdir())}
     manifest: dict[str, Any] = {
         "step": checkpoint.step,
         "run": checkpoint.run,
@@ -180,7 +184,7 @@ def _read_files(folder: Path) -> Checkpoint:
             raise ValueError(f"{name} is missing")
         if path.stat().st_size != expected["bytes"]:
             raise ValueError(f"{name} has {path.stat().st_size} bytes instead of {expected['bytes']}")
-        if _fingerprint(path) != expected:
+        if fingerprint(path) != expected:
             raise ValueError(f"{name} has another content than when it was written")
     tensors = {group: load_file(folder / f"{group}.safetensors") for group in manifest["groups"]}
     rest = torch.load(folder / _REST, weights_only=True, map_location="cpu")
@@ -191,7 +195,8 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _fingerprint(path: Path) -> dict[str, int | str]:
+def fingerprint(path: Path) -> dict[str, int | str]:
+    """Size and SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -55,6 +55,8 @@ class RunConfig:
 
     of_method: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between the methods of one comparison."""
+    told: ClassVar[dict[str, str]] = {}
+    """What to say of fields that differ and whose values would tell nobody anything."""
 
     @property
     def total_steps(self) -> int:
@@ -136,8 +138,17 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "tuple[str, ...]": (list,),
     "tuple[int, ...]": (list,),
     "tuple[float, ...]": (list,),
+    "tuple[int, int] | None": (list, NoneType),
 }
 """What JSON has for a field, by its annotation."""
+
+_ELEMENTS: dict[str, tuple[type, ...]] = {
+    "tuple[str, ...]": (str,),
+    "tuple[int, ...]": (int,),
+    "tuple[float, ...]": (float, int),
+    "tuple[int, int] | None": (int,),
+}
+"""What its lists hold."""
 
 
 def _check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
@@ -146,6 +157,12 @@ def _check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None
         expected = _PLAIN.get(str(f.type))
         if expected and f.name in stored and type(stored[f.name]) not in expected:
             raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {stored[f.name]!r}")
+        held = _ELEMENTS.get(str(f.type))
+        values = stored.get(f.name)
+        if held and values is not None:
+            wrong_length = "int, int" in str(f.type) and len(values) != 2
+            if wrong_length or any(type(value) not in held for value in values):
+                raise ValueError(f"{path} must have {f.type} as {f.name}, got {values!r}")
 
 
 def _has_default(f: Field[Any]) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isda import __version__
-from isda.engine.folder.checkpoint import Checkpoints, write_tensors
+from isda.engine.folder.checkpoint import Checkpoints, fingerprint, write_tensors
 from isda.engine.folder.config import RunConfig, read_json_object
 from isda.engine.processes import Processes
 from isda.files import replacing, write_text
@@ -77,6 +77,10 @@ class RunFolder:
     def check_resumable(self, config: RunConfig) -> None:
         """Raise a ValueError unless the run in the folder was started with the same configuration."""
         differences = type(config).read(self.config_file).differences(config)
+        # A run of an earlier version may not have such a field.
+        untold = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]
+        if untold and "data" not in differences:
+            raise ValueError(f"{self.path}: {'; '.join(untold)}; choose another folder for this one")
         if differences:
             listed = ", ".join(f"{name}={stored!r}, not {asked!r}" for name, (stored, asked) in differences.items())
             raise ValueError(f"{self.path} holds a run with {listed}; choose another folder for this one")
@@ -127,11 +131,21 @@ class RunFolder:
         """Replace the file by the epochs before the step that a run continues from."""
         write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in lines))
 
-    def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        """Write the final weights and then the result, which marks the run as finished."""
+    def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, Any]:
+        """Write the final weights and then the result, which marks the run as finished; returns what it holds."""
         with replacing(self.weights_file) as unfinished:
             write_tensors(weights, unfinished)
+        result = result | {"weights_sha256": fingerprint(self.weights_file)["sha256"]}
         write_text(self.result_file, json.dumps(result, indent=1) + "\n")
+        return result
+
+    def check_weights(self, result: dict[str, Any]) -> None:
+        """Raise a ValueError unless the final weights are those that the run has written, as its result tells."""
+        if not self.weights_file.is_file():
+            raise ValueError("No such file")
+        written = result.get("weights_sha256")
+        if written is not None and fingerprint(self.weights_file)["sha256"] != written:
+            raise ValueError(f"its SHA-256 is not the one in {self.result_file.name}")
 
 
 def _environment(processes: Processes) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""What a run would fail at, found before its folder is made: the network and the method are made without memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isda import networks
+from isda.classification.config import Config
+from isda.networks import Network
+from isda.networks.registry import TIMM_PREFIX
+
+__all__ = ["check_memory", "create_network", "foresee"]
+
+# What torch raises for sizes that make no sense, beside the ValueErrors of our own checks.
+_FAILURES = (RuntimeError, TypeError, OverflowError, MemoryError, ArithmeticError, LookupError)
+
+
+def foresee(config: Config, make_method: Callable[[Network], nn.Module], image: Tensor, batch_size: int) -> None:
+    """Raise a ValueError if the network or the method cannot be made, fit in memory, or take a batch.
+
+    Args:
+        config: of the run.
+        make_method: the method for a network.
+        image: (C, H, W) as the network sees one.
+        batch_size: the smallest number of images that the network sees at once in training.
+    """
+    options = config.network_options
+    if "num_classes" in options:
+        raise ValueError(f"network_options must not name num_classes, which the data set {config.data} decides")
+    if config.network.startswith(TIMM_PREFIX):
+        # Not every model of timm can be made without memory.
+        return
+    network_text = f"network {config.network} with {_said(options)}"
+    method_text = f"method {config.method} with {_said(config.method_options)}"
+    network: Network = _made(lambda: create_network(config), network_text)
+    check_memory(network_text, network, config.dtype)
+    _check_batch(config, network, torch.empty(batch_size, *image.shape, device="meta"))
+    check_memory(method_text, _made(lambda: make_method(network), method_text), config.dtype)
+
+
+def create_network(config: Config) -> Network:
+    """The network that a configuration names, with random weights."""
+    return networks.create(config.network, num_classes=len(config.classes), **config.network_options)
+
+
+def _said(options: dict[str, Any]) -> str:
+    given = {name: value for name, value in options.items() if value is not None}
+    return ", ".join(f"{name}={value}" for name, value in given.items()) or "its defaults"
+
+
+def _made(make: Callable[[], Any], what: str) -> Any:
+    try:
+        with torch.device("meta"):
+            return make()
+    except _FAILURES as error:
+        raise ValueError(f"{what} cannot be made: {_first_line(error)}") from error
+
+
+def _check_batch(config: Config, network: Network, images: Tensor) -> None:
+    """One batch through the network in training mode: shapes only, nothing is computed."""
+    try:
+        with torch.device("meta"), torch.no_grad():
+            network.train()(images)
+    except (ValueError, *_FAILURES) as error:
+        shape = "x".join(map(str, images.shape[1:]))
+        raise ValueError(
+            f"{config.network} cannot be trained with {len(images)} images of {shape} at once: {_first_line(error)}"
+        ) from error
+
+
+def check_memory(what: str, module: nn.Module, dtype: torch.dtype) -> None:
+    """Raise a ValueError if the parameters and buffers of a module are more than any device here can hold."""
+    tensors = [*module.parameters(), *module.buffers()]
+    needed = sum(tensor.numel() * max(tensor.element_size(), dtype.itemsize) for tensor in tensors)
+    there = _largest_memory()
+    if needed > there:
+        raise ValueError(f"{what} needs {needed / 2**30:,.0f} GiB, this machine has {there / 2**30:,.0f} GiB")
+
+
+def _largest_memory() -> float:
+    """Bytes of the host's memory or of an accelerator's, whichever has more; infinite where nobody tells."""
+    if not hasattr(os, "sysconf"):
+        return inf
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cards = range(torch.cuda.device_count())
+    return max(host, *(torch.cuda.get_device_properties(card).total_memory for card in cards), 0)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
