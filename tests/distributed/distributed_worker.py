@@ -240,6 +240,19 @@ def train(wrapper: str, rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def join(sync: bool, rank: int, world: int) -> str:
+    """Uneven numbers of batches inside join() of DistributedDataParallel: the error, or how many rows were counted."""
+    model = nn.parallel.DistributedDataParallel(Net().fc)
+    criterion = ISDALoss.attach(model, covariance="diagonal", sync=sync)
+    try:
+        with model.join():
+            for _ in range(1 + rank):
+                criterion(model(torch.ones(2, FEATURES)), torch.zeros(2, dtype=torch.int64)).backward()
+    except ValueError as error:
+        return str(error)
+    return str(int(criterion.covariance.count.sum()))
+
+
 def wrap(model: nn.Module, wrapper: str) -> nn.Module:
     if wrapper == "fully_shard":
         from torch.distributed.fsdp import fully_shard
@@ -271,6 +284,8 @@ def cases(world: int) -> dict[str, Callable[[int, int], Any]]:
             chosen[f"bad-{model}-{through}"] = bind(bad_input, model, through, 1)
         for wrapper in WRAPPERS:
             chosen[f"train-{wrapper}"] = bind(train, wrapper)
+        for sync in (True, False):
+            chosen[f"join-{sync}"] = bind(join, sync)
     if world == 3:
         chosen["bad-full-criterion"] = bind(bad_input, "full", "criterion", 0)
         chosen["local-only"] = local_only

@@ -255,3 +255,8 @@ def test_two_processes_train_like_one_with_the_doubled_batch(results: dict, wrap
             torch.testing.assert_close(result["criterion"][name], expected, rtol=1e-12, atol=1e-12)
     mean = (ours[0]["losses"] + ours[1]["losses"]) / 2
     torch.testing.assert_close(mean, single["losses"], rtol=0, atol=1e-12)
+
+
+def test_join_is_refused_where_statistics_are_shared_and_works_where_they_are_not(results: dict) -> None:
+    assert all("cannot be used inside join()" in result["join-True"] for result in results[2])
+    assert [result["join-False"] for result in results[2]] == ["2", "4"]
