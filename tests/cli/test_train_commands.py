@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from isda.data import load
 from isda.engine.comparing import run_folder_name
-from isda.train import Hook, Saving, load_trained, train
+from isda.train import Hook, Saving, Settings, load_trained, resolve, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
 FILES = {".lock", "config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", "tensorboard"}
@@ -383,6 +384,44 @@ def test_files_follow_the_umask(tmp_path):
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.suffix == ".pt" for path in files)
     assert {path: oct(path.stat().st_mode & 0o777) for path in files} == dict.fromkeys(files, "0o640")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "cross-entropy", "--lambda-0", 1], "--lambda-0 1.0 has no effect on method cross-entropy"),
+        (["--method", "isda:lambda_0=2", "--lambda-0", 1], "--lambda-0 1.0 has no effect beside lambda_0=2.0 in the"),
+    ],
+)
+def test_a_strength_that_is_not_used_is_a_warning(tmp_path, words, message):
+    with pytest.warns(UserWarning, match=message):
+        train_small(tmp_path / "run", *words)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y_train": np.zeros(400, int), "y_test": np.zeros(50, int), "classes": ["one"]}, "few has one class only"),
+        ({"y_train": np.arange(400) % 9 + 1}, "1 of 10 classes of few have no training images, .*'0'; labels count"),
+        ({"y_train": np.arange(400) % 8}, "2 of 10 classes of few have no training images, the first of them '8'$"),
+    ],
+)
+def test_odd_classes_are_a_warning(tmp_path, change, message):
+    path = save_npz(tmp_path / "few.npz", **change)
+    with pytest.warns(UserWarning, match=message):
+        resolve(Settings(**(SMALL | {"data": str(path), "labels": None})), load(path))
+
+
+def test_a_narrow_ascii_terminal_gets_no_escapes_and_no_traceback(tmp_path, monkeypatch):
+    path = save_npz(tmp_path / "few.npz", classes=np.array(["\x1b[31mred", "caf\u00e9", *"cdefghij"]))
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("COLUMNS", "40")
+    command = [sys.executable, "-m", "isda", "data", str(path)]
+    done = subprocess.run(command, capture_output=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b" not in done.stdout
+    assert b"\\x1b[31mred" in done.stdout.replace(b"\n", b"")
+    assert b"caf\\xe9" in done.stdout.replace(b"\n", b"")
 
 
 # -- evaluate and predict ----------------------------------------------------------------------------------------------

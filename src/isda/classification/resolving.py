@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ def choose_network(settings: Settings, data: DataSet) -> tuple[str, Recipe]:
 
 def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe) -> dict[str, Any]:
     """The fields of a configuration that all classifiers of images resolve alike."""
+    _warn_of_classes(data)
     held_out = settings.held_out or 0
     evaluated_on = "held-out" if held_out else "test"
     fields = settings.resolved(recipe)
@@ -94,6 +96,21 @@ def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe
         "test_images": held_out or len(data.y_test),
         "version": __version__,
     }
+
+
+def _warn_of_classes(data: DataSet) -> None:
+    """Say what is odd about the classes, and may well be meant."""
+    if data.num_classes == 1:
+        warnings.warn(f"{data.name} has one class only: every answer will be right", stacklevel=3)
+    empty = (data.y_train.bincount(minlength=data.num_classes) == 0).nonzero().flatten().tolist()
+    if empty:
+        first = data.classes[empty[0]]
+        hint = "; labels count from 0" if empty == [0] else ""
+        warnings.warn(
+            f"{len(empty)} of {data.num_classes} classes of {data.name} have no training images, the first of them "
+            f"{first!r}{hint}",
+            stacklevel=3,
+        )
 
 
 def check_held_out(held_out: int | None, total: int) -> int:

@@ -47,6 +47,6 @@ def data(
     def tables() -> None:
         console = Console()
         console.print(table(rows, root))
-        console.print(after, highlight=False, markup=False)
+        console.print(output.harmless(after), highlight=False, markup=False)
 
     output.show({"root": str(root), "sets": rows}, json, tables)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from isda.choices import did_you_mean
 
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: the words after ``isda``; those of the process if not given.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that lacks a letter shows its code.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _run(words)
     except BrokenPipeError:
@@ -47,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("isda: interrupted", file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError) as error:
-        sys.exit(f"isda: {error}")
+        from isda.cli.output import harmless
+
+        sys.exit(f"isda: {harmless(str(error))}")
 
 
 def _run(words: list[str]) -> None:

@@ -25,7 +25,7 @@ def predict(
         json: also write the predictions to this file as JSON; "-" writes JSON to the standard output and nothing else.
     """
     from isda.classification.trained import load_trained
-    from isda.cli.output import show
+    from isda.cli.output import harmless, show
 
     if not images:
         raise ValueError("images must name at least one image file, got none")
@@ -38,4 +38,4 @@ def predict(
         named = [(trained.config.classes[index], value) for index, value in zip(indices, values, strict=True)]
         lines.append(f"{image}: " + ", ".join(f"{name} {100 * value:.1f}%" for name, value in named))
         records.append({"image": str(image), "classes": [{"name": name, "probability": p} for name, p in named]})
-    show(records, json, lambda: print("\n".join(lines)))
+    show(records, json, lambda: print("\n".join(map(harmless, lines))))

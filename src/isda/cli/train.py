@@ -1,6 +1,7 @@
 """The command ``isda train``."""
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -64,6 +65,7 @@ def _train(
         settings = _taken_up(settings, RunFolder(out))
     data = task.load(settings.data, machine.data_root)
     config = task.resolve(settings, data)
+    _warn_of_strength(settings, config)
     run = RunFolder(out or _default_folder(config), machine.keep)
     _check_folder(run, config, resume)
     if run.finished:
@@ -93,6 +95,16 @@ def _train(
                 print(_summary(config, result, run.path))
     if status:
         sys.exit(status)
+
+
+def _warn_of_strength(settings: RunSettings, config: RunConfig) -> None:
+    """Say so if --lambda-0 is not what the run will use."""
+    asked = settings.asked().get("lambda_0")
+    if asked is not None and "lambda_0" not in config.method_options:
+        warnings.warn(f"--lambda-0 {asked} has no effect on method {config.method}", stacklevel=2)
+    elif asked is not None and config.method_options["lambda_0"] != asked:
+        used = config.method_options["lambda_0"]
+        warnings.warn(f"--lambda-0 {asked} has no effect beside lambda_0={used} in the method", stacklevel=2)
 
 
 def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
