@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+__all__ = ["outside_autocast"]
+
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
     """A context in which products keep the dtype of their factors."""

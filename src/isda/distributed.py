@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+__all__ = ["broadcast_from", "exchange_counts", "gather_rows", "world_size"]
+
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
     """Number of processes that share the statistics; 1 when torch.distributed is not running."""

@@ -16,6 +16,8 @@ from torch.nn.utils import parametrize
 from isda.autocast import outside_autocast
 from isda.checks import shape_of
 
+__all__ = ["Record", "Recorder", "in_backward", "record_inputs", "weight_of"]
+
 # What may lie between the classifier's output and the logits that the criterion gets without changing the scale of the
 # margins: views, copies, the wrapper of DistributedDataParallel, and upsampling.
 _HARMLESS = re.compile(

@@ -14,6 +14,8 @@ from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_v
 from isda.functional.grouping import Groups
 from isda.functional.moments import add_squares
 
+__all__ = ["DiagonalCovariance"]
+
 
 class DiagonalCovariance(OnlineCovariance):
     """Sigma_c = diag(variances of the features of class c); C x A numbers.

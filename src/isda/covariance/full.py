@@ -20,6 +20,8 @@ from isda.functional.moments import add_outer_products
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
 from isda.functional.sampling import symmetric_root
 
+__all__ = ["FullCovariance"]
+
 
 class FullCovariance(OnlineCovariance):
     """Sigma_c = M2_c / n_c with all correlations; C x A x A numbers.

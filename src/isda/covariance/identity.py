@@ -11,6 +11,8 @@ from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.functional.grouping import Groups
 from isda.functional.quadratic import centred, margin_from_forms
 
+__all__ = ["IdentityCovariance"]
+
 
 class IdentityCovariance(CovarianceModel):
     """Sigma_c = I, whatever the features; updates only count them.

@@ -13,6 +13,8 @@ from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
 from isda.functional.grouping import Groups, chunks
 from isda.functional.quadratic import product_by_group
 
+__all__ = ["LearnedCovariance"]
+
 
 class LearnedCovariance(CovarianceModel):
     """Sigma_c = D_c D_c' with a trained factor D_c of shape (A, r); updates only count the features.

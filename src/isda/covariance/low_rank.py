@@ -16,6 +16,8 @@ from isda.functional.moments import add_squares
 from isda.functional.quadratic import self_adjoint
 from isda.functional.sketch import append_rows
 
+__all__ = ["LowRankCovariance"]
+
 
 class LowRankCovariance(OnlineCovariance):
     """Sigma_c ~ diag(d_c) + B_c' B_c with at most 2r rows in B_c; C x 2r x A numbers.

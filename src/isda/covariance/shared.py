@@ -11,6 +11,8 @@ from isda.covariance.full import FullCovariance
 from isda.functional.grouping import Groups
 from isda.functional.quadratic import centred, margin_from_forms
 
+__all__ = ["SharedCovariance"]
+
 
 class SharedCovariance(FullCovariance):
     """The covariance of all features of all classes together, around their common mean; A x A numbers.

@@ -23,6 +23,16 @@ from isda.functional.grouping import Groups, chunks
 from isda.functional.quadratic import centred, product_by_group
 from isda.functional.tilt import TILT_STEPS, Tables, find_tilt
 
+__all__ = [
+    "Covariances",
+    "augmented_logits",
+    "jensen_bound",
+    "margin_from_gram",
+    "quadratic_tables",
+    "tilted_bound",
+    "tilted_variance",
+]
+
 
 class Covariances(Protocol):
     """What the bounds ask of a covariance model; see isda.covariance.CovarianceModel."""

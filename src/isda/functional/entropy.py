@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+__all__ = ["diagonal_gaussian_entropy", "feature_uncertainty_loss", "gaussian_entropy"]
+
 
 def gaussian_entropy(factor: Tensor) -> Tensor:
     """Entropy of N(., D D') within the span of D: r/2 (1 + log 2 pi) + 1/2 log det D'D.

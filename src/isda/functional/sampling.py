@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+__all__ = ["Estimate", "explicit_loss", "monte_carlo", "symmetric_root"]
+
 
 class Estimate(NamedTuple):
     """A Monte-Carlo estimate per row and its standard error."""

@@ -9,6 +9,8 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable, but it imports the compiler at the first call only
 
+__all__ = ["outside_graphs"]
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

@@ -13,6 +13,8 @@ from isda.losses.spatial import as_rows, resize_labels
 from isda.losses.targets import SharesMonitor, is_soft
 from isda.recording import Record, Recorder
 
+__all__ = ["Batch", "Settings", "attached", "check_batch", "check_logits", "plain_weight", "recorded"]
+
 
 class Settings(Protocol):
     """The settings of the criterion that decide what a valid input is."""

@@ -27,6 +27,8 @@ from isda.losses.targets import SharesMonitor, bound_loss, is_soft
 from isda.losses.warning import warn_of_eval_mode
 from isda.recording import Recorder, in_backward, record_inputs, weight_of
 
+__all__ = ["ISDALoss"]
+
 _BOUNDS = ("jensen", "tilted")
 _REDUCTIONS = ("mean", "sum", "none")
 

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+__all__ = ["as_maps", "as_rows", "resize_labels", "resize_logits"]
+
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from isda.semi.batch import UnlabelledBatch
 from isda.semi.regulariser import Regulariser
 
-__all__ = ["FixMatch"]
+__all__ = ["FixMatch", "FixMatchOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)

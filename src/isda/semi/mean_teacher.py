@@ -16,7 +16,7 @@ from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import DISTANCES
 from isda.semi.regulariser import Regulariser, Surroundings
 
-__all__ = ["MeanTeacher", "averaging_decay"]
+__all__ = ["MeanTeacher", "MeanTeacherOptions", "averaging_decay"]
 
 
 def averaging_decay(step: int, decay: float, ramp_up_decay: float | None = None, ramp_up_steps: int = 0) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from isda.semi.batch import UnlabelledBatch
 
-__all__ = ["Regulariser", "Surroundings"]
+__all__ = ["NoOptions", "Regulariser", "Surroundings"]
 
 
 class Surroundings(NamedTuple):

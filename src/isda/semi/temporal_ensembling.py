@@ -15,7 +15,7 @@ from isda.semi.batch import UnlabelledBatch
 from isda.semi.distance import mean_squared_error
 from isda.semi.regulariser import Regulariser, Surroundings
 
-__all__ = ["TemporalEnsembling"]
+__all__ = ["TemporalEnsembling", "TemporalEnsemblingOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from isda.semi.distance import entropy, kl_divergence
 from isda.semi.random_state import RandomState
 from isda.semi.regulariser import Regulariser
 
-__all__ = ["VAT"]
+__all__ = ["VAT", "VATOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from isda.engine.recipe import Recipe
 from isda.semi.defaults import MethodSettings
 from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
 
-__all__ = ["isda_options", "resolve_options"]
+__all__ = ["ConsistencyOptions", "RegulariserOptions", "SharedOptions", "isda_options", "resolve_options"]
 
 
 @dataclass(frozen=True, kw_only=True)
