@@ -17,7 +17,7 @@ from torch import Tensor
 from isda.data.dataset import Arrays, check_labels
 from isda.data.npy_headers import Header, read_headers
 
-__all__ = ["Contents", "npz_contents", "read_npz"]
+__all__ = ["Contents", "NotADataSet", "npz_contents", "read_npz"]
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_CHANNELS = 4
