@@ -32,4 +32,5 @@ def test_a_module_says_what_it_offers(module):
 def test_a_module_imports_by_full_names_and_suggests_words_in_the_one_way(module):
     imports = [node for node in ast.walk(parsed(module)) if isinstance(node, ast.ImportFrom | ast.Import)]
     assert [ast.unparse(node) for node in imports if getattr(node, "level", 0)] == []
-    assert [ast.unparse(node) for node in imports if "difflib" in ast.unparse(node)] == []
+    suggests = [ast.unparse(node) for node in imports if "difflib" in ast.unparse(node)]
+    assert suggests == [] or module.name == "choices.py"
