@@ -36,6 +36,7 @@ def assert_white_with_inverse(zca, images):
     torch.testing.assert_close(zca.inverse(whitened), images / 255, atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_images_of_cifar_size_become_white_and_come_back():
     images = natural_images(3600)
     assert_white_with_inverse(ZCAWhitening.fit(images), images)
