@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from isda.engine.grammar import canonical, option_types, read_options, split_method, write_method
+from isda.engine.grammar import canonical, option_types, read_options, split_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,29 +108,6 @@ def test_what_cannot_be_read_is_named(words, message):
 def test_a_method_without_options_says_so(declared):
     with pytest.raises(ValueError, match="method plain has no options, got 'rank'"):
         read_options("plain", "rank=1", *declared)
-
-
-@pytest.mark.parametrize(
-    ("words", "written"),
-    [
-        ("", "mine"),
-        ("strength=1.0", "mine:strength=1"),
-        ("strength=1", "mine:strength=1"),
-        ("strength=0.50,exact=True", "mine:strength=0.5,exact=true"),
-        ("rank=10,model=v1.0", "mine:rank=10,model=v1.0"),
-    ],
-)
-def test_a_method_is_written_in_one_way_and_reads_as_the_same(words, written):
-    options = read_options("mine", words, Options)
-    assert write_method("mine", options) == written
-    name, again = split_method(written)
-    assert read_options(name, again, Options) == options
-
-
-@pytest.mark.parametrize("words", ["", "strength=1", "strength=0.5,rank=10,model=v1.0"])
-def test_what_is_written_once_stays(words):
-    written = write_method("mine", read_options("mine", words, Options))
-    assert canonical(written) == written
 
 
 def test_numbers_written_in_several_ways_are_one_and_words_stay():

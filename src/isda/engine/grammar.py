@@ -5,14 +5,13 @@ Every method states its options as typed fields of a dataclass; nothing else kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from isda.choices import check_choice
 
-__all__ = ["NoOptions", "canonical", "option_types", "read_options", "split_method", "write_method"]
+__all__ = ["NoOptions", "canonical", "option_types", "read_options", "split_method"]
 
 
 @dataclass(frozen=True)
@@ -84,16 +83,6 @@ def _read(name: str, key: str, text: str, kind: type) -> Any:
         raise ValueError(f"option {key} of method {name} must be {_KINDS[kind]}, got {text!r}") from error
 
 
-def write_method(name: str, options: Mapping[str, Any]) -> str:
-    """The method in one way of writing, whatever way the user chose: ``lambda_0=1`` and ``lambda_0=1.0`` are one.
-
-    Example:
-        >>> write_method("isda", {"lambda_0": 1.0, "decay": 0.99})
-        'isda:lambda_0=1,decay=0.99'
-    """
-    return ":".join(filter(None, [name, ",".join(f"{key}={_text(value)}" for key, value in options.items())]))
-
-
 def canonical(text: str) -> str:
     """A method as a user wrote it, with its numbers in one way of writing.
 
@@ -108,12 +97,6 @@ def canonical(text: str) -> str:
 
 def _number(text: str) -> str:
     try:
-        return _text(float(text))
+        return str(float(text)).removesuffix(".0")
     except ValueError:
         return text
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

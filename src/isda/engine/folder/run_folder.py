@@ -40,7 +40,6 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.result_file = path / "result.json"
         self.weights_file = path / "model.safetensors"
-        self.tensorboard = path / "tensorboard"
         self.checkpoints = Checkpoints(path / "checkpoints", keep)
 
     @property
