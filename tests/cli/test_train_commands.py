@@ -610,3 +610,10 @@ def test_compare_does_not_mix_with_another_comparison(comparison):
 def test_the_folder_of_a_run_says_its_method():
     assert run_folder_name("isda:lambda_0=2,decay=0.99", 3) == Path("isda-lambda_0=2-decay=0.99/seed-3")
     assert run_folder_name("cross-entropy", 0) == Path("cross-entropy/seed-0")
+
+
+def test_numbers_with_a_point_are_no_code_of_ones_own(tmp_path):
+    method = "isda:covariance=diagonal,decay=0.9"
+    interrupted(tmp_path / "run", method=method)
+    _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
+    assert code is None

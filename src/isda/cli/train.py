@@ -13,6 +13,7 @@ from isda.cli.machine import Machine
 from isda.cli.tasks import asked_task
 from isda.engine.folder.config import RunConfig, read_json_object
 from isda.engine.folder.run_folder import RunFolder
+from isda.engine.grammar import split_method
 from isda.engine.interruptions import Stopped
 from isda.engine.loop import train as run_training
 from isda.engine.processes import join_processes
@@ -137,7 +138,8 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
 def _check_named_again(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
     """Code is imported because a user names it, not because a file does."""
     method = str(stored.get("method", ""))
-    own = "." in method.partition(":")[0] or ("covariance=" in method and "." in method.partition("covariance=")[2])
+    name, words = split_method(method)
+    own = "." in name or any("." in word for word in words.split(",") if word.startswith("covariance="))
     if own and asked.get("method") != method:
         raise ValueError(
             f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
