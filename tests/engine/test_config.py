@@ -24,9 +24,21 @@ CASES = {
 
 
 def written(tmp_path, changes):
+    """Without its seal, by which any change would be noticed before what it changes."""
     path = tmp_path / "config.json"
-    path.write_text(small_config(**changes).as_json())
+    stored = json.loads(small_config(**changes).as_json())
+    del stored["sha256"]
+    path.write_text(json.dumps(stored, indent=1))
     return path
+
+
+def test_a_change_of_the_file_is_noticed_by_its_seal(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(small_config().as_json())
+    assert Config.read(path) == small_config()
+    path.write_text(small_config().as_json().replace('"lr": 0.1', '"lr": 0.2'))
+    with pytest.raises(ValueError, match=r"config\.json has another content than when it was written"):
+        Config.read(path)
 
 
 @pytest.mark.parametrize("case", CASES)

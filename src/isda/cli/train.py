@@ -11,8 +11,9 @@ import tyro
 
 from isda.cli.machine import Machine
 from isda.cli.tasks import asked_task
-from isda.engine.folder.config import RunConfig, read_json_object
+from isda.engine.folder.config import RunConfig, check_types
 from isda.engine.folder.run_folder import RunFolder
+from isda.engine.folder.seal import read_sealed
 from isda.engine.grammar import split_method
 from isda.engine.interruptions import Stopped
 from isda.engine.loop import train as run_training
@@ -22,6 +23,7 @@ from isda.engine.task import Task
 from isda.engine.watching.hooks import load_hook
 from isda.engine.watching.progress import progress_for
 from isda.engine.watching.tensorboard import TensorBoard
+from isda.plain_text import harmless
 
 __all__ = ["command_for"]
 
@@ -70,6 +72,7 @@ def _train(
     run = RunFolder(out or _default_folder(config), machine.keep)
     _check_folder(run, config, resume)
     if run.finished:
+        run.check_finished()
         print(f"{run.path} is finished already")
         return
     hooks = [progress_for(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
@@ -93,7 +96,7 @@ def _train(
         else:
             status = 0
             if processes.first:
-                print(_summary(config, result, run.path))
+                print(harmless(_summary(config, result, run.path)))
     if status:
         sys.exit(status)
 
@@ -121,7 +124,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
     """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
     if not run.started:
         return settings
-    stored = read_json_object(run.config_file).get("asked")
+    stored = read_sealed(run.config_file).get("asked")
     if not isinstance(stored, dict):
         raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
     known = {f.name for f in fields(settings)}
@@ -130,6 +133,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
             f"{run.config_file} asks for {', '.join(sorted(set(stored) - known))}, which {type(settings).__module__} "
             "does not know"
         )
+    check_types(type(settings), stored, run.config_file)
     asked = settings.asked()
     _check_named_again(run, stored | asked, asked)
     return replace(type(settings)(**stored), **asked)

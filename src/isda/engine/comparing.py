@@ -31,8 +31,9 @@ from isda.engine.saving import Saving
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
 from isda.engine.watching.tensorboard import TensorBoard
+from isda.plain_text import use_plain_warnings
 
-__all__ = ["Watcher", "compare", "run_folder_name"]
+__all__ = ["RunsFailed", "Watcher", "compare", "run_folder_name"]
 
 # What the other runs get to save after a worker has died.
 SECONDS_TO_SAVE = 20.0
@@ -40,6 +41,10 @@ SECONDS_TO_SAVE = 20.0
 LOOK_EVERY = 0.5
 # Held by a worker process while it trains.
 _at_work = threading.Lock()
+
+
+class RunsFailed(ValueError):
+    """Some runs of a comparison failed; the others are done."""
 
 
 class Watcher:
@@ -110,7 +115,8 @@ def compare(
         watcher: told how far things have come.
 
     Raises:
-        ValueError: a setting is wrong, before anything is trained; or runs failed, after all others are done.
+        ValueError: a setting is wrong, or the folder of a run is, before anything is trained.
+        RunsFailed: runs failed, after all others are done.
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
     if jobs < 1:
@@ -133,9 +139,11 @@ def compare(
         run = RunFolder(one.folder)
         if run.started:
             run.check_resumable(one.config)
+        if run.started and run.finished:
+            run.read_result()
     problems = _run_all(planned, min(jobs, len(planned)), watcher or Watcher())
     if problems:
-        raise ValueError(f"{len(problems)} of {len(planned)} runs failed: {'; '.join(problems)}")
+        raise RunsFailed(f"{len(problems)} of {len(planned)} runs failed: {'; '.join(problems)}")
     return [one.folder for one in planned]
 
 
@@ -152,8 +160,14 @@ def _check_distinct(methods: Sequence[str], planned: Sequence[_Planned]) -> None
 def _run_all(planned: Sequence[_Planned], jobs: int, watcher: Watcher) -> list[str]:
     watcher.start(sum(one.config.epochs for one in planned), len(planned))
     problems: list[str] = []
-    waiting, running = list(planned), dict[Future[str | None], _Planned]()
+    waiting, running = list[_Planned](), dict[Future[str | None], _Planned]()
     finished_epochs = finished_runs = 0
+    for one in planned:
+        if RunFolder(one.folder).finished:
+            watcher.run_finished(one.folder, None)
+            finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
+        else:
+            waiting.append(one)
     threads = max(1, torch.get_num_threads() // jobs)
     with _pool(jobs, threads) as pool:
         while waiting or running:
@@ -211,6 +225,7 @@ def _end(workers: Mapping[int, BaseProcess]) -> None:
 
 def _prepare_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    use_plain_warnings()
     remember_signals()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -11,8 +11,9 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
+from isda.engine.folder.seal import read_sealed, sealed
 
-__all__ = ["FORMAT", "RunConfig", "read_json_object"]
+__all__ = ["FORMAT", "RunConfig", "check_types"]
 
 FORMAT = 2
 
@@ -81,12 +82,12 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        return json.dumps(asdict(self) | {"of_method": list(self.of_method)}, indent=1) + "\n"
+        return json.dumps(sealed(asdict(self) | {"of_method": list(self.of_method)}), indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:
         """Read config.json; a ValueError names what is wrong with it."""
-        return cls.from_stored(read_json_object(path), path)
+        return cls.from_stored(read_sealed(path), path)
 
     @classmethod
     def from_stored(cls: type[_Config], stored: Mapping[str, Any], path: Path) -> _Config:
@@ -97,7 +98,7 @@ class RunConfig:
         missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
-        _check_types(cls, stored, path)
+        check_types(cls, stored, path)
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
             values["figures"] = tuple(Figure(**one) for one in stored["figures"])
@@ -105,7 +106,7 @@ class RunConfig:
         except TypeError as error:
             raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
         for one in (*stored["figures"], *stored.get("curves", ())):
-            _check_types(Figure if "name" in one else Curve, one, path)
+            check_types(Figure if "name" in one else Curve, one, path)
         return cls(**values)
 
     def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -116,25 +117,16 @@ class RunConfig:
         return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError names the file and what is wrong with it."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
-
-
 _PLAIN: dict[str, tuple[type, ...]] = {
     "str": (str,),
+    "str | None": (str, NoneType),
     "int": (int,),
     "bool": (bool,),
     "float": (float, int),
     "int | None": (int, NoneType),
     "float | None": (float, int, NoneType),
     "dict[str, Any]": (dict,),
+    "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
     "tuple[int, ...]": (list,),
     "tuple[float, ...]": (list,),
@@ -147,22 +139,26 @@ _ELEMENTS: dict[str, tuple[type, ...]] = {
     "tuple[int, ...]": (int,),
     "tuple[float, ...]": (float, int),
     "tuple[int, int] | None": (int,),
+    "dict[str, str]": (str,),
 }
-"""What its lists hold."""
+"""What its lists and objects hold."""
 
 
-def _check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
+def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
     """Raise a ValueError for the first field of a dataclass that is stored as something else than it is."""
     for f in fields(kind):
-        expected = _PLAIN.get(str(f.type))
-        if expected and f.name in stored and type(stored[f.name]) not in expected:
-            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {stored[f.name]!r}")
-        held = _ELEMENTS.get(str(f.type))
-        values = stored.get(f.name)
-        if held and values is not None:
-            wrong_length = "int, int" in str(f.type) and len(values) != 2
-            if wrong_length or any(type(value) not in held for value in values):
-                raise ValueError(f"{path} must have {f.type} as {f.name}, got {values!r}")
+        if f.name not in stored:
+            continue
+        annotation, value = str(f.type), stored[f.name]
+        expected = (str, NoneType) if annotation.startswith("Literal[") else _PLAIN.get(annotation)
+        if expected and type(value) not in expected:
+            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {value!r}")
+        held = _ELEMENTS.get(annotation)
+        if held and value is not None:
+            members = list(value.values()) if isinstance(value, dict) else value
+            wrong_length = "int, int" in annotation and len(members) != 2
+            if wrong_length or any(type(member) not in held for member in members):
+                raise ValueError(f"{path} must have {annotation} as {f.name}, got {value!r}")
 
 
 def _has_default(f: Field[Any]) -> bool:
