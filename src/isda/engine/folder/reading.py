@@ -146,6 +146,7 @@ def read_run(folder: Path) -> RunRecord:
 
 def _read_result(run: RunFolder, headline: Figure) -> dict[str, Any]:
     result = run.read_result()
+    run.check_metrics(result)
     value = result.get(headline.name)
     if not is_number(value) or not math.isfinite(result[headline.name]):
         raise ValueError(f"{run.result_file} must have a number as {headline.name}, got {value!r}")

@@ -127,24 +127,22 @@ class RunFolder:
         return records
 
     def read_result(self) -> dict[str, Any]:
-        """The content of result.json.
-
-        Raises:
-            ValueError: names the file, of result, configuration and metrics, that is not as it was written.
-        """
+        """The content of result.json; a ValueError says that it or the configuration is not as it was written."""
         result = read_json_object(self.result_file)
         unsealed(result, self.result_file)
-        for key, file, measure in (
-            ("config_sha256", self.config_file, self._config_digest),
-            ("metrics_sha256", self.metrics_file, self._metrics_digest),
-        ):
-            if key not in result:
-                continue  # of an earlier version
-            if not file.is_file():
-                raise ValueError(f"{file} is missing")
-            if measure() != result[key]:
-                raise ValueError(f"{file} has another content than when the run was finished")
+        # Results of earlier versions hold no digests.
+        if "config_sha256" in result and result["config_sha256"] != self._config_digest():
+            raise ValueError(f"{self.config_file} has another content than when {self.result_file.name} was written")
         return result
+
+    def check_metrics(self, result: dict[str, Any]) -> None:
+        """Raise a ValueError unless the metrics are those of the finished run, as its result tells."""
+        if "metrics_sha256" not in result:
+            return
+        if not self.metrics_file.is_file():
+            raise ValueError(f"{self.metrics_file} is missing")
+        if result["metrics_sha256"] != self._metrics_digest():
+            raise ValueError(f"{self.metrics_file} has another content than when {self.result_file.name} was written")
 
     def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
         """Replace the file by the epochs before the step that a run continues from."""
@@ -174,6 +172,7 @@ class RunFolder:
         remedy = f"remove {self.result_file} to have the run finished anew"
         try:
             result = self.read_result()
+            self.check_metrics(result)
         except ValueError as error:
             raise ValueError(f"{error}; {remedy}") from error
         try:
