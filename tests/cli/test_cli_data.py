@@ -108,6 +108,15 @@ def test_a_sheet_of_many_classes_of_large_images_is_thinned_and_reduced():
     assert sheet[:, 2 + 66 * 2 : 66 * 3, 2:66].unique().tolist() == [5]
 
 
+def test_images_of_different_sizes_share_a_contact_sheet(tmp_path):
+    for part, name, size in (("train", "a", 33), ("train", "b", 40), ("test", "a", 33), ("test", "b", 40)):
+        (tmp_path / part / name).mkdir(parents=True)
+        Image.new("RGB", (size, 2 * size - 20), (7, 8, 9)).save(tmp_path / part / name / "0.png")
+    sheet, _ = contact_sheet(isda.data.load(f"folder:{tmp_path}"), columns=1)
+    assert sheet.shape == (3, 2 * (60 + 2) + 2, 40 + 4)
+    assert (sheet[0] == 7).sum() == 33 * 46 + 40 * 60
+
+
 def test_a_contact_sheet_needs_a_name(tmp_path):
     with pytest.raises(ValueError, match="show needs the name of a data set"):
         run("--show", tmp_path / "sheet.png")

@@ -23,9 +23,8 @@ def data(
         show: draw a contact sheet of the named data set into this image file.
         json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
     """
-    from rich.console import Console
-
     from isda.cli import output
+    from isda.cli.terminal import table_console
     from isda.data.archives import data_root as find_root
     from isda.data.contact_sheet import write_contact_sheet
     from isda.data.loading import load
@@ -46,7 +45,7 @@ def data(
         after = details(rows[0])
 
     def tables() -> None:
-        console = Console()
+        console = table_console(least=72)
         console.print(table(rows, root))
         console.print(harmless(after), highlight=False, markup=False)
 

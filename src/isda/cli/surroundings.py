@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
@@ -17,6 +18,23 @@ from isda.plain_text import use_plain_warnings
 __all__ = ["prepared"]
 
 
+_PLAIN = {"…": ".", "−": "-", "–": "-", "±": "+-", "×": "x", "λ": "lambda"}
+"""What stands for letters of ours where a terminal lacks them."""
+_LACKING = "isda.plain"
+
+
+def _lacking(error: UnicodeError) -> tuple[str, int]:
+    """A letter that a terminal lacks is spelt in another way, or shown by its code."""
+    assert isinstance(error, UnicodeEncodeError)
+    if (letter := error.object[error.start]) in _PLAIN:
+        return _PLAIN[letter], error.start + 1
+    spelt, end = codecs.backslashreplace_errors(error)
+    return str(spelt), end
+
+
+codecs.register_error(_LACKING, _lacking)
+
+
 @contextmanager
 def prepared() -> Iterator[None]:
     """Make the process fit for a command while the block runs."""
@@ -26,8 +44,7 @@ def prepared() -> Iterator[None]:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
-            # A terminal that lacks a letter shows its code.
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_LACKING)
     before, on_interrupt = warnings.formatwarning, signal.getsignal(signal.SIGINT)
     use_plain_warnings()
     ours = on_interrupt is signal.default_int_handler and threading.current_thread() is threading.main_thread()

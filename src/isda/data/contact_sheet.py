@@ -31,12 +31,13 @@ def contact_sheet(data: DataSet, columns: int = COLUMNS) -> tuple[Tensor, list[s
         members = (data.y_train == label).nonzero().flatten()[:columns].tolist()
         cells = [_cell(data.x_train[i]) for i in members]
         rows.append(cells)
-    height, width = next(cell.shape[1:] for row in rows for cell in row)
+    # Images of a folder may differ in size.
+    height, width = (max(cell.shape[side] for row in rows for cell in row) for side in (1, 2))
     sheet = torch.full((3, len(rows) * (height + GAP) + GAP, columns * (width + GAP) + GAP), 255, dtype=torch.uint8)
     for i, row in enumerate(rows):
         for j, cell in enumerate(row):
             top, left = GAP + i * (height + GAP), GAP + j * (width + GAP)
-            sheet[:, top : top + height, left : left + width] = cell
+            sheet[:, top : top + cell.shape[1], left : left + cell.shape[2]] = cell
     return sheet, [data.classes[label] for label in shown]
 
 

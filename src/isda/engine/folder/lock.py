@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -13,6 +14,8 @@ from pathlib import Path
 __all__ = ["FolderInUse", "locked"]
 
 LOCK_FILE = ".lock"
+SIGNING = 20
+"""How often to look for the name of whoever holds the lock."""
 
 
 class FolderInUse(ValueError):
@@ -39,7 +42,10 @@ def locked(folder: Path) -> Iterator[None]:
         if not _try_to_lock(descriptor):
             raise FolderInUse(f"{folder} is being written by {_owner(descriptor)}; wait for it, or stop it first")
         _sign(descriptor)
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
 
@@ -74,8 +80,10 @@ def _sign(descriptor: int) -> None:
 
 
 def _owner(descriptor: int) -> str:
-    try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {owner['process']} on {owner['machine']} since {owner['since']}"
-    except (ValueError, TypeError, KeyError):
-        return "another process"
+    for _ in range(SIGNING):
+        try:
+            owner = json.loads(os.pread(descriptor, 4096, 0))
+            return f"process {owner['process']} on {owner['machine']} since {owner['since']}"
+        except (ValueError, TypeError, KeyError):
+            time.sleep(0.01)  # it may be about to sign
+    return "another process"
