@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -45,4 +46,5 @@ def run(folder: Path, processes: Processes, method: str = "isda-tilted:lambda_0=
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with join_processes("cpu") as started:
-        run(Path(sys.argv[1]), started)
+        result = run(Path(sys.argv[1]), started)
+        Path(f"{sys.argv[1]}-rank-{started.rank}.json").write_text(json.dumps(result))

@@ -49,6 +49,13 @@ def test_metrics_are_those_of_all_processes(one_and_two):
         assert two == pytest.approx(one, rel=1e-9)
 
 
+def test_every_process_returns_the_content_of_the_result(one_and_two):
+    _, two = one_and_two
+    written = json.loads((two / "result.json").read_text())
+    assert "weights_sha256" in written
+    assert [json.loads(Path(f"{two}-rank-{rank}.json").read_text()) for rank in (0, 1)] == [written] * 2
+
+
 def test_the_command_trains_and_resumes_under_torchrun(tmp_path):
     arguments = ["-m", "isda", "train", "--labels", "80", "--batch-size", "20", "--width", "0.25", "--epochs", "2"]
     arguments += ["--checkpoint-steps", "3", "--threads", "1", "--out", str(tmp_path / "run")]

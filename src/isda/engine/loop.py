@@ -64,8 +64,9 @@ def train(
     saving = saving or Saving()
     run = RunFolder(folder, saving.keep)
     if run.finished:
+        result = run.check_finished()
         run.check_resumable(config)
-        return run.check_finished()
+        return result
     place = Place(processes, folder, data_root)
     with _alone_in(folder, processes):
         if RunFolder(folder).finished:  # by whoever had the folder before

@@ -130,6 +130,8 @@ class RunFolder:
         """The content of result.json; a ValueError says that it or the configuration is not as it was written."""
         result = read_json_object(self.result_file)
         unsealed(result, self.result_file)
+        if not self.config_file.is_file():
+            raise ValueError(f"{self.config_file} is missing")
         # Results of earlier versions hold no digests.
         if "config_sha256" in result and result["config_sha256"] != self._config_digest():
             raise ValueError(f"{self.config_file} has another content than when {self.result_file.name} was written")
