@@ -74,7 +74,7 @@ def test_differences_name_the_setting_and_both_values():
         (lambda text: text[: len(text) // 2], "config.json is not JSON"),
         (lambda text: "", "config.json is not JSON"),
         (lambda text: "[]", "config.json must hold a JSON object, got list"),
-        (lambda text: text.replace('"format": 2', '"format": 1'), "must be a run's configuration of format 2"),
+        (lambda text: text.replace('"format": 2', '"format": 0'), "must be a run's configuration of format 2"),
         (lambda text: text.replace('"unit"', '"unti"'), "describes its figures in a way that is not known here"),
         (lambda text: text.replace('"seed"', '"sead"').replace('"lr":', '"rl":'), "config.json lacks seed, lr"),
     ],

@@ -20,7 +20,7 @@ from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
-from isda.engine.folder.config import read_json_object
+from isda.engine.folder.formats import FORMAT, read_config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
@@ -48,6 +48,11 @@ class Trained:
             own: measure on the images that the run was judged by, such as those it held out; else on the test images.
         """
         config = self.config
+        if own and config.format != FORMAT and config.evaluated_on != "test":
+            raise ValueError(
+                f"which images a run of isda {config.version} (format {config.format}) held out is not known to this "
+                "version; measure it on a test set, by --data"
+            )
         label_of = _labels_by_name(data, config.classes)
         test = Evaluation(data.x_test, data.y_test, torch.arange(len(data.y_test)))
         images, labels, indices = self.task.evaluation(config, data) if own else test
@@ -111,7 +116,7 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
     if not run.finished:
         raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
-    stored = read_json_object(run.config_file)
+    stored = read_config(run.config_file)
     name = stored.get("task")
     task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):

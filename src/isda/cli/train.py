@@ -11,7 +11,8 @@ import tyro
 
 from isda.cli.machine import Machine
 from isda.cli.tasks import asked_task
-from isda.engine.folder.config import RunConfig, read_json_object
+from isda.engine.folder.config import RunConfig
+from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.grammar import split_method
 from isda.engine.interruptions import Stopped
@@ -121,7 +122,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
     """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
     if not run.started:
         return settings
-    stored = read_json_object(run.config_file).get("asked")
+    stored = read_config(run.config_file).get("asked")
     if not isinstance(stored, dict):
         raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
     known = {f.name for f in fields(settings)}

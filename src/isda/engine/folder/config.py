@@ -11,10 +11,9 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
+from isda.engine.folder.formats import FORMAT, read_config
 
-__all__ = ["FORMAT", "RunConfig", "read_json_object"]
-
-FORMAT = 2
+__all__ = ["RunConfig"]
 
 NOT_DECISIVE = ("version", "asked")
 """Fields that may differ between a run and its continuation."""
@@ -52,6 +51,7 @@ class RunConfig:
     """What the user asked for, of which all the rest follows."""
     version: str = ""
     format: int = FORMAT
+    """The one it was written in, see `isda.engine.folder.formats`."""
 
     of_method: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between the methods of one comparison."""
@@ -86,13 +86,11 @@ class RunConfig:
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:
         """Read config.json; a ValueError names what is wrong with it."""
-        return cls.from_stored(read_json_object(path), path)
+        return cls.from_stored(read_config(path), path)
 
     @classmethod
     def from_stored(cls: type[_Config], stored: Mapping[str, Any], path: Path) -> _Config:
-        """A configuration from the content of config.json at ``path``, which messages name."""
-        if stored.get("format") != FORMAT:
-            raise ValueError(f"{path} must be a run's configuration of format {FORMAT}, got {stored.get('format')!r}")
+        """A configuration from what `read_config` found at ``path``, which messages name."""
         known = {f.name: f for f in fields(cls)}
         missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
         if missing:
@@ -114,17 +112,6 @@ class RunConfig:
         names = [name for name in mine | theirs if name not in NOT_DECISIVE]
         pairs = {name: (mine.get(name), theirs.get(name)) for name in names}
         return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError names the file and what is wrong with it."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
 
 
 _PLAIN: dict[str, tuple[type, ...]] = {

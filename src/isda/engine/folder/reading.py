@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isda.engine.folder.config import RunConfig, read_json_object
+from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import Figure
+from isda.engine.folder.formats import read_config
+from isda.engine.folder.json_files import read_json_object
 from isda.engine.folder.run_folder import CONFIG_FILE, RunFolder
 
 __all__ = ["RunRecord", "find_runs", "is_number", "read_run"]
@@ -128,7 +130,7 @@ def read_run(folder: Path) -> RunRecord:
     run = RunFolder(Path(folder))
     if not run.started:
         raise ValueError(f"no run in {folder}: a run folder holds {CONFIG_FILE}")
-    stored = read_json_object(run.config_file)
+    stored = read_config(run.config_file)
     config = RunConfig.from_stored(stored, run.config_file)
     if not config.figures:
         raise ValueError(f"{run.config_file} must name at least one figure, got none")
