@@ -26,7 +26,7 @@ from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
 from isda.networks import Network
 
-__all__ = ["Trained", "load_trained"]
+__all__ = ["Trained", "fit_size", "load_trained"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Trained:
         for path in paths:
             image = read_image(path, self.config.channels)
             if self.config.image_size is not None:
-                image = _fit(image, self.config.image_size)
+                image = fit_size(image, self.config.image_size)
             pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
@@ -97,11 +97,11 @@ def _some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
+def fit_size(image: Tensor, size: tuple[int, int]) -> Tensor:
     """The whole image at another size, as the images of small data sets were made."""
     from torchvision.transforms.v2.functional import resize
 
-    resized: Tensor = image if image.shape[1:] == size else resize(image, list(size), antialias=True)
+    resized: Tensor = image if image.shape[-2:] == size else resize(image, list(size), antialias=True)
     return resized
 
 

@@ -55,6 +55,8 @@ class RunConfig:
 
     of_method: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between the methods of one comparison."""
+    of_run: ClassVar[tuple[str, ...]] = ()
+    """Further fields that may differ between all its runs, beside method and seed."""
     told: ClassVar[dict[str, str]] = {}
     """What to say of fields that differ and whose values would tell nobody anything."""
 
@@ -81,7 +83,9 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        return json.dumps(asdict(self) | {"of_method": list(self.of_method)}, indent=1) + "\n"
+        return (
+            json.dumps(asdict(self) | {"of_method": list(self.of_method), "of_run": list(self.of_run)}, indent=1) + "\n"
+        )
 
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:
