@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "isda"
 
 STOREYS = (
-    ("", "choices", "files", "seeds", "devices", "autocast", "checks", "distributed"),
+    ("", "choices", "files", "plain_text", "seeds", "devices", "autocast", "checks", "distributed"),
     ("functional",),
     ("covariance",),
     ("recording", "attach"),

@@ -1,5 +1,23 @@
-"""``python -m isda``: the same as the command ``isda``."""
+"""``python -m isda`` and the command ``isda``."""
 
-from isda.cli import main
+import signal
+import sys
 
-main()
+__all__ = ["run"]
+
+
+def run() -> None:
+    """The process of a command: Ctrl-C ends it quietly from the first import to the last."""
+    try:
+        from isda.cli import main
+
+        main()
+    except KeyboardInterrupt:  # before the command has begun
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        # All is done; there is nobody left to catch an interruption.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    run()

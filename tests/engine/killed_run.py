@@ -1,11 +1,13 @@
-"""As a script: FOLDER KILLS SEED. Trains one run in child processes that are killed with SIGKILL again and again.
+"""As a script: FOLDER SEED NAME=KILLS... Trains runs in child processes that are killed with SIGKILL again and again.
 
-The parent imports everything once and forks, so that starting anew costs milliseconds, not seconds. It prints how many
-times it killed. As a module: the run that is killed.
+The parent imports everything once and forks, so that starting anew costs milliseconds, not seconds. Each run of
+tests/resumable_runs.py is also made without interruption, beside it: NAME/whole and NAME/killed, where NAME is its
+number among the arguments. It prints how often each was killed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -16,31 +18,15 @@ from typing import Any
 
 import torch
 
-from isda.classification.config import Config
-from isda.data import DataSet
-from isda.train import Saving, Settings, load_data, resolve, train
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from isda.train import Saving, train
+from resumable_runs import planned
 
 STEPS_PER_KILL = 3
 
 
-def killed_run(kills: int) -> tuple[Config, DataSet]:
-    """A short run with everything that has state: statistics, momentum, averaged weights, dropout, augmentation."""
-    settings = Settings(
-        method="isda-tilted:lambda_0=2,decay=0.9",
-        network="resnet-8",
-        width=0.25,
-        dropout=0.2,
-        labels=100,
-        batch_size=20,
-        augment="translate",
-        ema=0.9,
-        epochs=max(4, -(-kills * (STEPS_PER_KILL + 4) // 5)),
-    )
-    data = load_data(settings)
-    return resolve(settings, data), data
-
-
-def start(run: tuple[Config, DataSet], folder: Path) -> int:
+def start(run: tuple[Any, Any], folder: Path) -> int:
     """A child process that trains, or goes on with, the run in the folder; returns its process id."""
     child = os.fork()
     if child == 0:
@@ -51,6 +37,13 @@ def start(run: tuple[Config, DataSet], folder: Path) -> int:
         finally:
             os._exit(status)
     return child
+
+
+def finish(run: tuple[Any, Any], folder: Path) -> None:
+    """Train to the end in a child process."""
+    _, status = os.waitpid(start(run, folder), 0)
+    if status:
+        sys.exit(f"the run in {folder} failed with status {status}")
 
 
 def newest_step(folder: Path) -> int:
@@ -81,24 +74,28 @@ def kill_after(child: int, folder: Path, steps: int, seconds: float) -> bool:
     return True
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
+def kill_again_and_again(name: str, kills: int, chance: random.Random, folder: Path) -> None:
     """Kill, start again, and in the end let it finish."""
-    torch.set_num_threads(1)
-    chance: Any = random.Random(seed)
-    run, killed = killed_run(kills), 0
-    while killed < kills:
-        child = start(run, folder)
+    steps_per_epoch = planned(name, 4)[0].steps_per_epoch
+    run = planned(name, max(4, -(-kills * (STEPS_PER_KILL + 4) // steps_per_epoch)))
+    finish(run, folder / "whole")
+    for killed in range(kills):
+        child = start(run, folder / "killed")
         # A fifth of the kills comes while the run starts or is restored, the others anywhere in a step or a checkpoint.
         steps = chance.choice([0, 1, 2, 3, STEPS_PER_KILL])
-        if not kill_after(child, folder, steps, chance.uniform(0, 0.06)):
-            sys.exit(f"the run came to its end after {killed} kills; it must be longer")
-        killed += 1
-    child = start(run, folder)
-    _, status = os.waitpid(child, 0)
-    if status:
-        sys.exit(f"the run failed at the end with status {status}")
-    print(killed)
+        if not kill_after(child, folder / "killed", steps, chance.uniform(0, 0.06)):
+            sys.exit(f"{name} came to its end after {killed} kills; it must be longer")
+    finish(run, folder / "killed")
+
+
+def main(folder: Path, seed: int, wanted: dict[str, int]) -> None:
+    """All runs, one after the other."""
+    torch.set_num_threads(1)
+    for number, (name, kills) in enumerate(wanted.items()):
+        kill_again_and_again(name, kills, random.Random(f"{seed} {name}"), folder / str(number))
+    print(json.dumps(wanted))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    pairs = (word.rpartition("=") for word in sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), {name: int(kills) for name, _, kills in pairs})

@@ -24,9 +24,21 @@ CASES = {
 
 
 def written(tmp_path, changes):
+    """Without its seal, by which any change would be noticed before what it changes."""
     path = tmp_path / "config.json"
-    path.write_text(small_config(**changes).as_json())
+    stored = json.loads(small_config(**changes).as_json())
+    del stored["sha256"]
+    path.write_text(json.dumps(stored, indent=1))
     return path
+
+
+def test_a_change_of_the_file_is_noticed_by_its_seal(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(small_config().as_json())
+    assert Config.read(path) == small_config()
+    path.write_text(small_config().as_json().replace('"lr": 0.1', '"lr": 0.2'))
+    with pytest.raises(ValueError, match=r"config\.json has another content than when it was written"):
+        Config.read(path)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -40,7 +52,7 @@ def test_the_file_is_a_flat_object_with_the_number_of_steps(tmp_path):
     stored = json.loads(written(tmp_path, {}).read_text())
     assert stored["format"] == 2
     assert stored["steps_per_epoch"] == 5
-    assert {field.name for field in fields(Config)} | {"of_method"} == set(stored)
+    assert {field.name for field in fields(Config)} | {"of_method", "of_run"} == set(stored)
 
 
 def test_a_setting_of_a_later_version_is_passed_over(tmp_path):

@@ -16,6 +16,7 @@ from small_runs import SMALL_WORDS, digits, small_config, train_small
 
 COMMAND = [sys.executable, "-m", "isda"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+WRITERS = Path(__file__).with_name("concurrent_writers.py")
 HOLDER = "import sys, time; from pathlib import Path; from isda.engine.folder.lock import locked\n"
 HOLDER += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
 
@@ -77,6 +78,26 @@ def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, fini
     names = ("model.safetensors", "config.json")
     assert all((tmp_path / "run" / name).read_bytes() == (finished_run / name).read_bytes() for name in names)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writers", [2, 3])
+def test_of_several_writers_one_wins_fifty_times(writers, tmp_path):
+    """50 rounds: nobody fails but for the folder being held, those are told by whom, and the bits are those of one."""
+    words = [sys.executable, WRITERS, tmp_path, str(writers), "50", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    rounds = json.loads(done.stdout)
+    assert len(rounds) == 50
+    refused = 0
+    for number, end in enumerate(rounds):
+        assert end["statuses"] == [0] * writers, (number, end)
+        assert end["equal"], (number, end)
+        losers = [told for told in end["told"] if told != "finished"]
+        assert len(losers) < writers, (number, end)
+        assert all(any(f"written by process {one} on " in told for one in end["processes"]) for told in losers), end
+        refused += len(losers)
+    assert refused > 10
 
 
 def test_checkpoints_are_not_adopted_by_another_run(tmp_path):

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from killed_run import killed_run
 
-from isda.train import Saving, train
+from resumable_runs import RUNS, outcome
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 COMMAND = [
@@ -21,37 +20,31 @@ COMMAND = [
 ]
 
 
-def outcome(folder: Path) -> dict[str, object]:
-    """Everything a run leaves behind but times: weights, statistics, averages, metrics."""
-    newest = sorted(folder.glob("checkpoints/step-*"))[-1]
-    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors"))]
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    result = json.loads((folder / "result.json").read_text())
-    for record in (*metrics, result):
-        record.pop("seconds")
-    return {file.name: file.read_bytes() for file in files} | {"metrics": metrics, "result": result}
-
-
-def check_kills(tmp_path: Path, kills: int, seed: int) -> None:
-    config, data = killed_run(kills)
-    train(config, data, tmp_path / "whole", saving=Saving(steps=1))
-    killed = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path / "killed", str(kills), str(seed)], capture_output=True, text=True
-    )
+def check_kills(tmp_path: Path, seed: int, wanted: dict[str, int]) -> None:
+    words = [f"{name}={kills}" for name, kills in wanted.items()]
+    killed = subprocess.run([sys.executable, SCRIPT, tmp_path, str(seed), *words], capture_output=True, text=True)
     assert killed.returncode == 0, killed.stderr
-    assert int(killed.stdout) == kills
-    whole, broken = outcome(tmp_path / "whole"), outcome(tmp_path / "killed")
-    assert set(whole) >= {"model.safetensors", "method.safetensors", "average.safetensors"}
-    assert broken == whole
+    assert json.loads(killed.stdout) == wanted
+    for number, name in enumerate(wanted):
+        whole, broken = outcome(tmp_path / str(number) / "whole"), outcome(tmp_path / str(number) / "killed")
+        differing = [part for part in whole if broken.get(part) != whole[part]]
+        assert whole.keys() == broken.keys(), name
+        assert not differing, f"{name}, killed {wanted[name]} times with seed {seed}, differs in {differing}"
 
 
 def test_survives_twenty_kills_at_random_moments_bit_for_bit(tmp_path):
-    check_kills(tmp_path, kills=20, seed=0)
+    check_kills(tmp_path, 0, {"everything": 20})
+    parts = {Path(part).name for part in outcome(tmp_path / "0" / "whole")}
+    assert parts >= {"model.safetensors", "method.safetensors", "average.safetensors"}
 
 
 @pytest.mark.slow
-def test_survives_two_hundred_kills_at_random_moments_bit_for_bit(tmp_path):
-    check_kills(tmp_path, kills=200, seed=1)
+def test_every_task_and_method_survives_kills_at_random_moments_bit_for_bit(tmp_path):
+    """200 kills, shared out among all runs of tests/resumable_runs.py."""
+    names = list(RUNS)
+    wanted = {name: 200 // len(names) + (number < 200 % len(names)) for number, name in enumerate(names)}
+    assert sum(wanted.values()) == 200
+    check_kills(tmp_path, 1, wanted)
 
 
 def begun(folder: Path, epochs: int) -> subprocess.Popen[str]:

@@ -53,6 +53,8 @@ class Trained:
                 f"which images a run of isda {config.version} (format {config.format}) held out is not known to this "
                 "version; measure it on a test set, by --data"
             )
+        if own and config.data_digest not in ("", data.digest):
+            raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
         label_of = _labels_by_name(data, config.classes)
         test = Evaluation(data.x_test, data.y_test, torch.arange(len(data.y_test)))
         images, labels, indices = self.task.evaluation(config, data) if own else test

@@ -12,10 +12,17 @@ from isda.cli.report import report as write_report
 from isda.cli.tasks import asked_task
 from isda.engine.comparing import compare as run_all
 from isda.engine.comparing import run_folder_name
+from isda.engine.folder.reading import run_folders
+from isda.engine.folder.run_folder import RunFolder
 from isda.engine.interruptions import Stopped
+from isda.engine.many_runs import RunsFailed
 from isda.engine.watching.comparison_progress import watcher_for
+from isda.plain_text import harmless
 
 __all__ = ["command_for"]
+
+SOME = 6
+"""How many run folders are named."""
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
@@ -61,12 +68,15 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             raise ValueError(f"seeds must be at least 1, got {seeds}")
         first = settings.seed or 0
         folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
+        seeds_asked = range(first, first + seeds)
+        runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
+        failure: RunsFailed | None = None
         with watcher_for(sys.stderr.isatty()) as watcher:
             try:
                 run_all(
                     settings,
                     methods,
-                    range(first, first + seeds),
+                    seeds_asked,
                     folder,
                     task_of=asked.task_of,
                     jobs=jobs,
@@ -79,10 +89,30 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             except Stopped as stopped:
                 print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
                 sys.exit(stopped.status)
-        write_report(
-            tuple(folder / run_folder_name(method, first).parent for method in methods),
-            out=report or folder / "report.html",
-            json=json,
-        )
+            except RunsFailed as failed:
+                failure = failed
+        there = [run for run in runs if RunFolder(run).started]
+        if there:
+            _say_what_is_left_out(folder, there)
+            write_report(_shortest(there), out=report or folder / "report.html", json=json)
+        if failure is not None:
+            raise failure
 
     return compare
+
+
+def _say_what_is_left_out(folder: Path, shown: Sequence[Path]) -> None:
+    """Runs of earlier comparisons in the same folder are not in the table."""
+    others = [run for run in run_folders(folder) if run not in shown]
+    if others:
+        names = ", ".join(run.relative_to(folder).as_posix() for run in others[:SOME])
+        more = f" and {len(others) - SOME} more" if len(others) > SOME else ""
+        count = f"{len(others)} run{'s' if len(others) > 1 else ''}"
+        print(harmless(f"isda: left out {count} in {folder} not asked for: {names}{more}"), file=sys.stderr)
+
+
+def _shortest(runs: Sequence[Path]) -> tuple[Path, ...]:
+    """The folder of a method in place of its runs, where it holds no others: the page names what it was made from."""
+    methods = dict.fromkeys(run.parent for run in runs)
+    whole = [method for method in methods if all(run in runs for run in run_folders(method))]
+    return tuple(dict.fromkeys(run.parent if run.parent in whole else run for run in runs))

@@ -30,6 +30,7 @@ def data(
     from isda.data.contact_sheet import write_contact_sheet
     from isda.data.loading import load
     from isda.data.table import data_set_row, data_set_rows, details, table
+    from isda.plain_text import harmless
 
     if show is not None and name is None:
         raise ValueError("show needs the name of a data set, as in `isda data digits --show digits.png`")
@@ -47,6 +48,6 @@ def data(
     def tables() -> None:
         console = Console()
         console.print(table(rows, root))
-        console.print(output.harmless(after), highlight=False, markup=False)
+        console.print(harmless(after), highlight=False, markup=False)
 
     output.show({"root": str(root), "sets": rows}, json, tables)

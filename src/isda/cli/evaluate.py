@@ -31,6 +31,7 @@ def evaluate(
     from isda.cli.output import show
     from isda.data import load
     from isda.engine.processes import join_processes
+    from isda.plain_text import harmless
 
     trained = load_trained(run)
     config, name = trained.config, data or trained.config.data
@@ -43,7 +44,7 @@ def evaluate(
     )
 
     def tables() -> None:
-        print(heading)
+        print(harmless(heading))
         for figure in figures_for(part, len(config.classes)):
             if figure.name in measures:
                 print(f"{figure.heading:>32} {measures[figure.name]:8.3f}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from io import TextIOWrapper
 
 from isda.choices import did_you_mean
+from isda.cli.surroundings import prepared
+from isda.plain_text import harmless
 
 __all__ = ["COMMANDS", "command", "main"]
 
@@ -40,21 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: the words after ``isda``; those of the process if not given.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that lacks a letter shows its code.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        _run(words)
-    except BrokenPipeError:
-        # Whoever read the output, `head` for one, has seen enough; what is still buffered must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print("isda: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except (ValueError, OSError) as error:
-        from isda.cli.output import harmless
-
-        sys.exit(f"isda: {harmless(str(error))}")
+    with prepared():
+        try:
+            _run(words)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            pass  # whoever read the output, `head` for one, has seen enough
+        except KeyboardInterrupt:
+            print("isda: interrupted", file=sys.stderr)
+            sys.exit(130)
+        except (ValueError, OSError) as error:
+            sys.exit(f"isda: {harmless(str(error))}")
 
 
 def _run(words: list[str]) -> None:

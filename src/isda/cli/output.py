@@ -10,17 +10,7 @@ from typing import Any
 
 from isda.files import write_text
 
-__all__ = ["harmless", "show"]
-
-
-def harmless(text: str) -> str:
-    r"""Text that does nothing to a terminal: control characters, such as those of colours, are spelt out.
-
-    Example:
-        >>> harmless("\x1b[31mred")
-        '\\x1b[31mred'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+__all__ = ["show"]
 
 
 def show(record: Any, destination: str | None, tables: Callable[[], None]) -> None:

@@ -25,7 +25,8 @@ def predict(
         json: also write the predictions to this file as JSON; "-" writes JSON to the standard output and nothing else.
     """
     from isda.classification.trained import load_trained
-    from isda.cli.output import harmless, show
+    from isda.cli.output import show
+    from isda.plain_text import harmless
 
     if not images:
         raise ValueError("images must name at least one image file, got none")

@@ -32,6 +32,7 @@ def report(
     from isda.cli.output import show
     from isda.cli.terminal import table_console
     from isda.engine.folder.reading import find_runs
+    from isda.plain_text import harmless
     from isda.report.page import write_report
     from isda.report.summary import summarise
     from isda.report.table import table
@@ -46,6 +47,6 @@ def report(
         console = table_console()
         for comparison in comparisons:
             console.print(table(comparison))
-        console.print(Text(f"The page is {out}"), soft_wrap=True)
+        console.print(Text(harmless(f"The page is {out}")), soft_wrap=True)
 
     show([comparison.as_json() for comparison in comparisons], json, tables)

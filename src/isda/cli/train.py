@@ -11,7 +11,7 @@ import tyro
 
 from isda.cli.machine import Machine
 from isda.cli.tasks import asked_task
-from isda.engine.folder.config import RunConfig
+from isda.engine.folder.config import RunConfig, check_types
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.grammar import split_method
@@ -23,6 +23,7 @@ from isda.engine.task import Task
 from isda.engine.watching.hooks import load_hook
 from isda.engine.watching.progress import progress_for
 from isda.engine.watching.tensorboard import TensorBoard
+from isda.plain_text import harmless
 
 __all__ = ["command_for"]
 
@@ -71,6 +72,7 @@ def _train(
     run = RunFolder(out or _default_folder(config), machine.keep)
     _check_folder(run, config, resume)
     if run.finished:
+        run.check_finished()
         print(f"{run.path} is finished already")
         return
     hooks = [progress_for(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
@@ -94,7 +96,7 @@ def _train(
         else:
             status = 0
             if processes.first:
-                print(_summary(config, result, run.path))
+                print(harmless(_summary(config, result, run.path)))
     if status:
         sys.exit(status)
 
@@ -131,6 +133,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
             f"{run.config_file} asks for {', '.join(sorted(set(stored) - known))}, which {type(settings).__module__} "
             "does not know"
         )
+    check_types(type(settings), stored, run.config_file)
     asked = settings.asked()
     _check_named_again(run, stored | asked, asked)
     return replace(type(settings)(**stored), **asked)

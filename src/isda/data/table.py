@@ -14,6 +14,7 @@ from rich.table import Table
 from isda.data.catalogue import CATALOGUE, NamedSet
 from isda.data.dataset import DataSet
 from isda.data.npz import npz_contents
+from isda.plain_text import harmless
 
 __all__ = ["Row", "data_set_row", "data_set_rows", "details", "table"]
 
@@ -46,7 +47,9 @@ def data_set_row(data: DataSet) -> Row:
 
 def table(rows: Sequence[Row], root: Path) -> Table:
     """The rows, with paths relative to the root, which the title names."""
-    table = Table(title=escape(f"Data sets under {root}"), box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    table = Table(
+        title=escape(harmless(f"Data sets under {root}")), box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0)
+    )
     for heading in ("name", "training", "test", "classes", "image"):
         table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
     table.add_column("found in", overflow="fold")
@@ -55,7 +58,8 @@ def table(rows: Sequence[Row], root: Path) -> Table:
         shape = "x".join(map(str, (row["channels"], *size))) if size else "various"
         counts = (f"{row[key]:,}" if key in row else "?" for key in ("train", "test", "classes"))
         where = [row["source"]] if row["found"] else ["not found, looked in", *row["looked_in"]]
-        table.add_row(escape(row["name"]), *counts, shape, escape("\n".join(_short(place, root) for place in where)))
+        places = "\n".join(_short(place, root) for place in where)
+        table.add_row(escape(harmless(row["name"])), *counts, shape, escape(harmless(places)))
     return table
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -111,22 +111,31 @@ class ZCAWhitening(nn.Module):
         centred = torch.linalg.solve(self.whitening.double(), whitened.flatten(1).double().T).T
         return (centred + self.mean).to(self.mean.dtype).unflatten(1, self.image_shape)
 
-    def save(self, path: Path) -> None:
-        """Write a safetensors file that is there as a whole or not at all.
+    def save(self, path: Path, of: str = "") -> None:
+        """Write a safetensors file that is there as a whole or not at all, and knows its content.
+
+        Args:
+            path: the file.
+            of: whatever identifies the data set, for `read` to compare.
 
         Raises:
             OSError: it could not be written; the message names the file.
         """
         from safetensors.torch import save_file
 
-        settings = {"image_shape": self.image_shape, "rank": self.rank, "eps": self.eps}
+        settings = {"image_shape": self.image_shape, "rank": self.rank, "eps": self.eps, "of": of}
         tensors = {name: buffer.cpu().contiguous() for name, buffer in self.named_buffers()}
+        settings["sha256"] = _digest(settings, tensors["mean"], tensors["whitening"])
         with replacing(path) as unfinished:
             save_file(tensors, unfinished, metadata={"whitening": json.dumps(settings)})
 
     @classmethod
-    def read(cls, path: Path) -> ZCAWhitening:
+    def read(cls, path: Path, of: str = "") -> ZCAWhitening:
         """What `save` wrote, on the CPU.
+
+        Args:
+            path: the file.
+            of: the data set that it must be of, where both this and the file say.
 
         Raises:
             ValueError: the file is missing, damaged, or holds something else; the message names it.
@@ -141,7 +150,12 @@ class ZCAWhitening(nn.Module):
             pixels = math.prod(shape)
             if mean.shape != (pixels,) or whitening.shape != (pixels, pixels):
                 raise ValueError(f"its matrix is {tuple(whitening.shape)} for images of shape {shape}")
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            # Files of earlier versions have no digest.
+            if settings.pop("sha256", None) not in (None, _digest(settings, mean, whitening)):
+                raise ValueError("it has another content than when it was written")
+            if of and settings.get("of", "") not in ("", of):
+                raise ValueError("it is of another data set")
+        except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not hold a whitening: {error}") from error
         return cls(mean, whitening, shape, rank, eps)
 
@@ -183,6 +197,13 @@ def cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, e
         digest.update(chunk.cpu().contiguous().numpy().data)
     safe = re.sub(r"[^\w.-]+", "_", name)
     return data_root(root) / "zca" / f"{safe}-eps{eps:g}-{digest.hexdigest()[:16]}.safetensors"
+
+
+def _digest(settings: dict[str, Any], *tensors: Tensor) -> str:
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for tensor in tensors:
+        digest.update(tensor.numpy().data)
+    return digest.hexdigest()
 
 
 def _wide(pixels: Tensor) -> Tensor:

@@ -59,7 +59,8 @@ def compare(
         watcher: told how far things have come.
 
     Raises:
-        ValueError: a setting is wrong, before anything is trained; or runs failed, after all others are done.
+        ValueError: a setting is wrong, or the folder of a run is, before anything is trained.
+        RunsFailed: runs failed, after all others are done.
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
     for name, values in (("methods", methods), ("seeds", seeds)):

@@ -65,7 +65,7 @@ def train(
     run = RunFolder(folder, saving.keep)
     if run.finished:
         run.check_resumable(config)
-        return run.read_result()
+        return run.check_finished()
     place = Place(processes, folder, data_root)
     with _alone_in(folder, processes):
         if RunFolder(folder).finished:  # by whoever had the folder before
@@ -120,8 +120,10 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
         result = _result(config, lines)
         if processes.first:
             run.write_metrics(lines)
-            result = run.finish(result, job.weights())
+            run.finish(result, job.weights())
         processes.wait()
+        # In all processes alike: with what only the one that wrote it knows.
+        result = run.read_result()
         for hook in hooks:
             hook.finish(result)
         return result

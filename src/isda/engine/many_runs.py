@@ -27,8 +27,9 @@ from isda.engine.processes import join_processes
 from isda.engine.saving import Saving
 from isda.engine.task import Task
 from isda.engine.watching.tensorboard import TensorBoard
+from isda.plain_text import use_plain_warnings
 
-__all__ = ["Planned", "Watcher", "load_once", "run_planned"]
+__all__ = ["Planned", "RunsFailed", "Watcher", "load_once", "run_planned"]
 
 # What the other runs get to save after a worker has died.
 SECONDS_TO_SAVE = 20.0
@@ -36,6 +37,10 @@ SECONDS_TO_SAVE = 20.0
 LOOK_EVERY = 0.5
 # Held by a worker process while it trains.
 _at_work = threading.Lock()
+
+
+class RunsFailed(ValueError):
+    """Some of several runs failed; the others are done."""
 
 
 class Watcher:
@@ -76,7 +81,8 @@ def run_planned(planned: Sequence[Planned], jobs: int = 1, watcher: Watcher | No
         watcher: told how far things have come.
 
     Raises:
-        ValueError: a folder holds another run, before anything is trained; or runs failed, after all others are done.
+        ValueError: a folder holds another run or a damaged one, before anything is trained.
+        RunsFailed: runs failed, after all others are done.
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
     if jobs < 1:
@@ -85,9 +91,11 @@ def run_planned(planned: Sequence[Planned], jobs: int = 1, watcher: Watcher | No
         run = RunFolder(one.folder)
         if run.started:
             run.check_resumable(one.config)
+        if run.started and run.finished:
+            run.read_result()
     problems = _run_all(planned, min(jobs, len(planned)), watcher or Watcher())
     if problems:
-        raise ValueError(f"{len(problems)} of {len(planned)} runs failed: {'; '.join(problems)}")
+        raise RunsFailed(f"{len(problems)} of {len(planned)} runs failed: {'; '.join(problems)}")
 
 
 @lru_cache(maxsize=1)
@@ -99,8 +107,14 @@ def load_once(task: type[Task], data: str | None, root: Path | None) -> Any:
 def _run_all(planned: Sequence[Planned], jobs: int, watcher: Watcher) -> list[str]:
     watcher.start(sum(one.config.epochs for one in planned), len(planned))
     problems: list[str] = []
-    waiting, running = list(planned), dict[Future[str | None], Planned]()
+    waiting, running = list[Planned](), dict[Future[str | None], Planned]()
     finished_epochs = finished_runs = 0
+    for one in planned:
+        if RunFolder(one.folder).finished:
+            watcher.run_finished(one.folder, None)
+            finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
+        else:
+            waiting.append(one)
     threads = max(1, torch.get_num_threads() // jobs)
     with _pool(jobs, threads) as pool:
         while waiting or running:
@@ -158,6 +172,7 @@ def _end(workers: Mapping[int, BaseProcess]) -> None:
 
 def _prepare_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    use_plain_warnings()
     remember_signals()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

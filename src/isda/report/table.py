@@ -6,6 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from isda.plain_text import harmless
 from isda.report.summary import Comparison
 from isda.report.wording import caption, count_text, difference_text, plus_minus
 
@@ -26,14 +27,14 @@ def table(comparison: Comparison) -> Table:
     if unfinished:
         headings.append("unfinished")
     drawn = Table(
-        title=Text(comparison.title, style="bold"),
-        caption=Text(caption(comparison)),
+        title=Text(harmless(comparison.title), style="bold"),
+        caption=Text(harmless(caption(comparison))),
         box=SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",
     )
     for heading in headings:
-        drawn.add_column(Text(heading), justify="left" if heading in ("method", "unfinished") else "right")
+        drawn.add_column(Text(harmless(heading)), justify="left" if heading in ("method", "unfinished") else "right")
     for method in comparison.methods:
         value = plus_minus(*method.value, figure.digits) if method.value else ""
         cells = [method.label, count_text(method), value]
@@ -43,5 +44,5 @@ def table(comparison: Comparison) -> Table:
             cells.append(difference_text(method.from_isda, figure.digits))
         if unfinished:
             cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
-        drawn.add_row(*map(Text, cells))
+        drawn.add_row(*(Text(harmless(cell)) for cell in cells))
     return drawn

@@ -62,4 +62,4 @@ class SemiSupervisedJob(ImageJob):
     def keep(self, folder: Path) -> None:
         """The whitening: the run can then be used without the training data, and resumed to the bit."""
         if self.whiten is not None and not (folder / WHITENING_FILE).exists():
-            self.whiten.save(folder / WHITENING_FILE)
+            self.whiten.save(folder / WHITENING_FILE, self.config.data_digest)

@@ -36,7 +36,7 @@ def whitening_for(
     if config.normalisation != "zca":
         return None
     if (folder / WHITENING_FILE).is_file():
-        return ZCAWhitening.read(folder / WHITENING_FILE).to(processes.device)
+        return ZCAWhitening.read(folder / WHITENING_FILE, config.data_digest).to(processes.device)
     # The first process fits, the others find its file; where none could be written, they still get its numbers.
     if not processes.first:
         processes.wait()

@@ -62,5 +62,7 @@ class SemiSupervisedClassification(Classification):
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """The run's own normalisation; a whitening is kept in its folder."""
         assert isinstance(config, SemiConfig)
-        whiten = ZCAWhitening.read(folder / WHITENING_FILE) if config.normalisation == "zca" else None
+        whiten = None
+        if config.normalisation == "zca":
+            whiten = ZCAWhitening.read(folder / WHITENING_FILE, config.data_digest)
         return Compose(normaliser_for(config, whiten))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from isda.classification.trained import Trained, load_trained
-from isda.engine.folder.checkpoint import fingerprint
 from isda.engine.folder.run_folder import RunFolder
+from isda.engine.folder.seal import fingerprint
 
 __all__ = ["Source", "load_source"]
 

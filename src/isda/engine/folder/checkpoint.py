@@ -7,7 +7,6 @@ under another name and renamed when complete.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -20,9 +19,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from isda.engine.folder.seal import fingerprint, sealed, unsealed
 from isda.files import sync
 
-__all__ = ["Checkpoint", "Checkpoints", "State", "fingerprint", "write_tensors"]
+__all__ = ["Checkpoint", "Checkpoints", "State", "write_tensors"]
 
 _MANIFEST, _REST = "manifest.json", "rest.pt"
 
@@ -114,7 +114,9 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove what an interrupted write or removal left behind."""
-        for leftover in self.folder.glob(".*") if self.folder.is_dir() else ():
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder} must be a folder, it is a file")
+        for leftover in self.folder.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def discard_after(self, step: int) -> None:
@@ -152,15 +154,14 @@ def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
         write_tensors(tensors, folder / f"{group}.safetensors")
     torch.save(checkpoint.state.rest, folder / _REST)
     files = {path.name: fingerprint(path) for path in sorted(folder.iterdir())}
-    manifest: dict[str, Any] = {
+    manifest = {
         "step": checkpoint.step,
         "run": checkpoint.run,
         "groups": list(checkpoint.state.tensors),
         "metrics": checkpoint.metrics,
         "files": files,
     }
-    manifest["sha256"] = _digest(manifest)
-    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    (folder / _MANIFEST).write_text(json.dumps(sealed(manifest), indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         sync(path)
     sync(folder)
@@ -176,8 +177,9 @@ def _read_files(folder: Path) -> Checkpoint:
         raise ValueError(f"{_MANIFEST} is no valid JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("step") != _step_of(folder):
         raise ValueError(f"{_MANIFEST} is not this checkpoint's")
-    if manifest.pop("sha256", None) != _digest(manifest):
-        raise ValueError(f"{_MANIFEST} has another content than when it was written")
+    if "sha256" not in manifest:
+        raise ValueError(f"{_MANIFEST} has no seal")
+    manifest = unsealed(manifest, _MANIFEST)
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -189,16 +191,3 @@ def _read_files(folder: Path) -> Checkpoint:
     tensors = {group: load_file(folder / f"{group}.safetensors") for group in manifest["groups"]}
     rest = torch.load(folder / _REST, weights_only=True, map_location="cpu")
     return Checkpoint(manifest["step"], State(tensors, rest), manifest["metrics"], manifest["run"])
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def fingerprint(path: Path) -> dict[str, int | str]:
-    """Size and SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}

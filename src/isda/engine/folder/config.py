@@ -12,8 +12,9 @@ from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
 from isda.engine.folder.formats import FORMAT, read_config
+from isda.engine.folder.seal import sealed
 
-__all__ = ["RunConfig"]
+__all__ = ["RunConfig", "check_types"]
 
 NOT_DECISIVE = ("version", "asked")
 """Fields that may differ between a run and its continuation."""
@@ -83,9 +84,8 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        return (
-            json.dumps(asdict(self) | {"of_method": list(self.of_method), "of_run": list(self.of_run)}, indent=1) + "\n"
-        )
+        apart = {"of_method": list(self.of_method), "of_run": list(self.of_run)}
+        return json.dumps(sealed(asdict(self) | apart), indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:
@@ -99,7 +99,7 @@ class RunConfig:
         missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
-        _check_types(cls, stored, path)
+        check_types(cls, stored, path)
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
             values["figures"] = tuple(Figure(**one) for one in stored["figures"])
@@ -107,7 +107,7 @@ class RunConfig:
         except TypeError as error:
             raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
         for one in (*stored["figures"], *stored.get("curves", ())):
-            _check_types(Figure if "name" in one else Curve, one, path)
+            check_types(Figure if "name" in one else Curve, one, path)
         return cls(**values)
 
     def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -120,12 +120,14 @@ class RunConfig:
 
 _PLAIN: dict[str, tuple[type, ...]] = {
     "str": (str,),
+    "str | None": (str, NoneType),
     "int": (int,),
     "bool": (bool,),
     "float": (float, int),
     "int | None": (int, NoneType),
     "float | None": (float, int, NoneType),
     "dict[str, Any]": (dict,),
+    "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
     "tuple[int, ...]": (list,),
     "tuple[float, ...]": (list,),
@@ -138,22 +140,26 @@ _ELEMENTS: dict[str, tuple[type, ...]] = {
     "tuple[int, ...]": (int,),
     "tuple[float, ...]": (float, int),
     "tuple[int, int] | None": (int,),
+    "dict[str, str]": (str,),
 }
-"""What its lists hold."""
+"""What its lists and objects hold."""
 
 
-def _check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
+def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
     """Raise a ValueError for the first field of a dataclass that is stored as something else than it is."""
     for f in fields(kind):
-        expected = _PLAIN.get(str(f.type))
-        if expected and f.name in stored and type(stored[f.name]) not in expected:
-            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {stored[f.name]!r}")
-        held = _ELEMENTS.get(str(f.type))
-        values = stored.get(f.name)
-        if held and values is not None:
-            wrong_length = "int, int" in str(f.type) and len(values) != 2
-            if wrong_length or any(type(value) not in held for value in values):
-                raise ValueError(f"{path} must have {f.type} as {f.name}, got {values!r}")
+        if f.name not in stored:
+            continue
+        annotation, value = str(f.type), stored[f.name]
+        expected = (str, NoneType) if annotation.startswith("Literal[") else _PLAIN.get(annotation)
+        if expected and type(value) not in expected:
+            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {value!r}")
+        held = _ELEMENTS.get(annotation)
+        if held and value is not None:
+            members = list(value.values()) if isinstance(value, dict) else value
+            wrong_length = "int, int" in annotation and len(members) != 2
+            if wrong_length or any(type(member) not in held for member in members):
+                raise ValueError(f"{path} must have {annotation} as {f.name}, got {value!r}")
 
 
 def _has_default(f: Field[Any]) -> bool:

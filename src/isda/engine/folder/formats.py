@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from isda.engine.folder.json_files import read_json_object
+from isda.engine.folder.seal import read_sealed
 
 __all__ = ["FORMAT", "read_config"]
 
@@ -24,7 +24,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is no configuration, or one of a format that this version does not know.
     """
-    stored = read_json_object(path)
+    stored = read_sealed(path)
     written = stored.get("format")
     if written == FORMAT and type(written) is int:
         return stored

@@ -16,10 +16,10 @@ from typing import Any
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import Figure
 from isda.engine.folder.formats import read_config
-from isda.engine.folder.json_files import read_json_object
 from isda.engine.folder.run_folder import CONFIG_FILE, RunFolder
+from isda.engine.folder.seal import read_sealed
 
-__all__ = ["RunRecord", "find_runs", "is_number", "read_run"]
+__all__ = ["RunRecord", "find_runs", "is_number", "read_run", "run_folders"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"runs must be folders, got {path}, which is {'a file' if path.exists() else 'not there'}")
-        folders = list(_run_folders(path))
+        folders = list(run_folders(path))
         if not folders:
             raise ValueError(f"no run in {path}: a run folder holds {CONFIG_FILE}")
         for folder in folders:
@@ -107,7 +107,8 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
     return [read_run(folder) for folder in found.values()]
 
 
-def _run_folders(top: Path) -> Iterable[Path]:
+def run_folders(top: Path) -> Iterable[Path]:
+    """The run folders at and below a folder, in the order of the numbers in their names."""
     for folder, below, files in os.walk(top):
         if CONFIG_FILE in files:
             # What a run keeps below itself, such as checkpoints, is not another run.
@@ -138,7 +139,7 @@ def read_run(folder: Path) -> RunRecord:
         folder=run.path,
         config=config,
         stored=stored,
-        environment=read_json_object(run.environment_file) if run.environment_file.is_file() else {},
+        environment=read_sealed(run.environment_file) if run.environment_file.is_file() else {},
         metrics=_last_of_each_epoch(run.read_metrics()),
         result=_read_result(run, config.figures[0]) if run.finished else None,
     )
@@ -146,6 +147,7 @@ def read_run(folder: Path) -> RunRecord:
 
 def _read_result(run: RunFolder, headline: Figure) -> dict[str, Any]:
     result = run.read_result()
+    run.check_metrics(result)
     value = result.get(headline.name)
     if not is_number(value) or not math.isfinite(result[headline.name]):
         raise ValueError(f"{run.result_file} must have a number as {headline.name}, got {value!r}")

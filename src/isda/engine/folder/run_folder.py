@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from isda import __version__
-from isda.engine.folder.checkpoint import Checkpoints, fingerprint, write_tensors
+from isda.engine.folder.checkpoint import Checkpoints, write_tensors
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.formats import FORMAT
-from isda.engine.folder.json_files import read_json_object
+from isda.engine.folder.seal import digest, fingerprint, read_json_object, read_sealed, sealed, unsealed
 from isda.engine.processes import Processes
 from isda.files import replacing, write_text
 
@@ -61,6 +61,9 @@ class RunFolder:
             ValueError: the folder holds a run with other settings.
             OSError: it cannot be made or written to.
         """
+        for file in (self.config_file, self.environment_file, self.metrics_file, self.result_file, self.weights_file):
+            if file.is_dir():
+                raise ValueError(f"{file} must be a file, it is a folder")
         if self.started:
             self.check_resumable(config)
         try:
@@ -69,9 +72,9 @@ class RunFolder:
             raise OSError(f"the run folder {self.path} could not be made: {error}") from error
         environment = _environment(processes)
         if self.started and self.environment_file.is_file():
-            first = read_json_object(self.environment_file)
+            first = read_sealed(self.environment_file)
             environment = environment | {"started": first.get("started"), "resumed": environment["started"]}
-        write_text(self.environment_file, json.dumps(environment, indent=1) + "\n")
+        write_text(self.environment_file, json.dumps(sealed(environment), indent=1) + "\n")
         if not self.started:
             write_text(self.config_file, config.as_json())
 
@@ -131,20 +134,37 @@ class RunFolder:
         return records
 
     def read_result(self) -> dict[str, Any]:
-        """The content of result.json."""
-        return read_json_object(self.result_file)
+        """The content of result.json; a ValueError says that it or the configuration is not as it was written."""
+        result = read_json_object(self.result_file)
+        unsealed(result, self.result_file)
+        # Results of earlier versions hold no digests.
+        if "config_sha256" in result and result["config_sha256"] != self._config_digest():
+            raise ValueError(f"{self.config_file} has another content than when {self.result_file.name} was written")
+        return result
+
+    def check_metrics(self, result: dict[str, Any]) -> None:
+        """Raise a ValueError unless the metrics are those of the finished run, as its result tells."""
+        if "metrics_sha256" not in result:
+            return
+        if not self.metrics_file.is_file():
+            raise ValueError(f"{self.metrics_file} is missing")
+        if result["metrics_sha256"] != self._metrics_digest():
+            raise ValueError(f"{self.metrics_file} has another content than when {self.result_file.name} was written")
 
     def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
         """Replace the file by the epochs before the step that a run continues from."""
         write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in lines))
 
-    def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, Any]:
-        """Write the final weights and then the result, which marks the run as finished; returns what it holds."""
+    def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """Write the final weights and then the result, which marks the run as finished."""
         with replacing(self.weights_file) as unfinished:
             write_tensors(weights, unfinished)
-        result = result | {"weights_sha256": fingerprint(self.weights_file)["sha256"]}
-        write_text(self.result_file, json.dumps(result, indent=1) + "\n")
-        return result
+        digests = {
+            "config_sha256": self._config_digest(),
+            "metrics_sha256": self._metrics_digest(),
+            "weights_sha256": fingerprint(self.weights_file)["sha256"],
+        }
+        write_text(self.result_file, json.dumps(sealed(result | digests), indent=1) + "\n")
 
     def check_weights(self, result: dict[str, Any]) -> None:
         """Raise a ValueError unless the final weights are those that the run has written, as its result tells."""
@@ -153,6 +173,26 @@ class RunFolder:
         written = result.get("weights_sha256")
         if written is not None and fingerprint(self.weights_file)["sha256"] != written:
             raise ValueError(f"its SHA-256 is not the one in {self.result_file.name}")
+
+    def check_finished(self) -> dict[str, Any]:
+        """The result of a finished run, all of whose files are as they were; a ValueError names the one that is not."""
+        remedy = f"remove {self.result_file} to have the run finished anew"
+        try:
+            result = self.read_result()
+            self.check_metrics(result)
+        except ValueError as error:
+            raise ValueError(f"{error}; {remedy}") from error
+        try:
+            self.check_weights(result)
+        except ValueError as error:
+            raise ValueError(f"{self.weights_file} does not hold the weights of the run: {error}; {remedy}") from error
+        return result
+
+    def _config_digest(self) -> str:
+        return digest(read_sealed(self.config_file))
+
+    def _metrics_digest(self) -> str:
+        return digest({"epochs": [digest(line) for line in self.read_metrics()]})
 
 
 def _environment(processes: Processes) -> dict[str, Any]:

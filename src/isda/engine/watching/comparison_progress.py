@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from isda.engine.folder.reading import read_run
 from isda.engine.many_runs import Watcher
+from isda.plain_text import harmless
 
 __all__ = ["watcher_for"]
 
@@ -46,10 +47,10 @@ class _Bar(Watcher):
 
 def _outcome(folder: Path, problem: str | None) -> str:
     if problem:
-        return f"{folder} failed: {problem}"
+        return harmless(f"{folder} failed: {problem}")
     run = read_run(folder)
     figure, unit = run.headline, "%" if run.headline.unit == "%" else ""
-    return f"{folder} {figure.title} {run.value:.{figure.digits}f}{unit}"
+    return harmless(f"{folder} {figure.title} {run.value:.{figure.digits}f}{unit}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from isda.engine.folder.config import RunConfig
 from isda.engine.watching.hooks import Hook
+from isda.plain_text import harmless
 
 __all__ = ["EpochLines", "ProgressBar", "describe_epoch", "progress_for"]
 
@@ -40,7 +41,7 @@ class EpochLines(Hook):
         if self.quiet:
             return
         try:
-            print(line, flush=True)
+            print(harmless(line), flush=True)
         except (BrokenPipeError, ValueError):  # ValueError: the stream is closed
             self.quiet = True
             # What is still buffered must not fail again when the process ends.
@@ -66,7 +67,7 @@ class ProgressBar(Hook):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.config = config
         self.bar = Progress(*columns, console=Console(stderr=True))
-        self.bar.console.print(f"{config.describe()} in {folder}", highlight=False, markup=False)
+        self.bar.console.print(harmless(f"{config.describe()} in {folder}"), highlight=False, markup=False)
         self.task: TaskID = self.bar.add_task("epoch 1", total=config.total_steps, completed=step)
         self.bar.start()
 

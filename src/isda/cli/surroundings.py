@@ -1,0 +1,62 @@
+"""What a command finds around it: streams that are closed or lack letters, the shape of warnings, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from types import FrameType
+
+from isda.plain_text import use_plain_warnings
+
+__all__ = ["prepared"]
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Make the process fit for a command while the block runs."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Closed by the user (2>&-). The null device takes the free number: a file of ours must not become stderr.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that lacks a letter shows its code.
+            stream.reconfigure(errors="backslashreplace")
+    before, on_interrupt = warnings.formatwarning, signal.getsignal(signal.SIGINT)
+    use_plain_warnings()
+    ours = on_interrupt is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+        if ours:
+            signal.signal(signal.SIGINT, on_interrupt)
+        _settle_output()
+
+
+def _settle_output() -> None:
+    """Write what is still buffered; where nobody takes it, it must not fail again when the process ends."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """A KeyboardInterrupt, but in the middle of an import, which compiled modules may turn into anything."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            with suppress(OSError):
+                os.write(2, b"isda: interrupted\n")
+            os._exit(128 + signal.SIGINT)
+        frame = frame.f_back
+    raise KeyboardInterrupt

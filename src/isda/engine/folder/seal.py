@@ -1,0 +1,71 @@
+"""Seals: JSON files of a run that tell by themselves whether they are as they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["digest", "fingerprint", "read_json_object", "read_sealed", "sealed", "unsealed"]
+
+_SEAL = "sha256"
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with a digest of its content.
+
+    Example:
+        >>> unsealed(sealed({"error": 3.5}), "result.json")
+        {'error': 3.5}
+    """
+    return {**record, _SEAL: digest(record)}
+
+
+def unsealed(record: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
+    """The record without its seal; one without a seal, as earlier versions wrote them, is taken as it is.
+
+    Raises:
+        ValueError: names ``path``, which holds something else than what was sealed.
+    """
+    content = {key: value for key, value in record.items() if key != _SEAL}
+    if _SEAL in record and record[_SEAL] != digest(content):
+        raise ValueError(f"{path} has another content than when it was written")
+    return content
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, without its seal; a ValueError names the file and what is wrong with it."""
+    return unsealed(read_json_object(path), path)
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a ValueError names the file and what is wrong with it."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def fingerprint(path: Path) -> dict[str, int | str]:
+    """Size and SHA-256 of a file."""
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha256.update(block)
+    return {"bytes": path.stat().st_size, "sha256": sha256.hexdigest()}
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, however they are laid out; without ``seconds``, in which equal runs may differ.
+
+    Example:
+        >>> digest({"error": 3.5, "seconds": 7.0}) == digest({"error": 3.5})
+        True
+    """
+    content = {key: value for key, value in content.items() if key != "seconds"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
