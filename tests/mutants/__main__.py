@@ -35,10 +35,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
     sizes = SAMPLES if options.seed is None else {options.seed: options.count}
-    drawn = {seed: draw(count, seed) for seed, count in sizes.items()}
-    if options.only:
-        drawn = {seed: [mutant for mutant in mutants if mutant.id in options.only] for seed, mutants in drawn.items()}
-    samples = outcomes(drawn, again=bool(options.only))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        copy = copy_sources(Path(scratch))
+        drawn = {seed: draw(count, seed) for seed, count in sizes.items()}
+        if options.only:
+            drawn = {seed: [m for m in mutants if m.id in options.only] for seed, mutants in drawn.items()}
+        samples = outcomes(drawn, copy, again=bool(options.only))
     if options.json:
         print(json.dumps([m._asdict() | t._asdict() for sample in samples.values() for m, t in sample], indent=1))
     elif options.seed is None and not options.only:
@@ -47,16 +49,15 @@ def main() -> None:
         print(table(samples))
 
 
-def outcomes(drawn: dict[int, list[Mutant]], *, again: bool) -> dict[int, Outcomes]:
-    """Try every mutant, but for those whose outcome is known and still holds."""
+def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict[int, Outcomes]:
+    """Try every mutant in a copy of the sources, but for those whose outcome is known and still holds."""
     KEPT.mkdir(parents=True, exist_ok=True)
     kept = KEPT / "trials.jsonl"
     known = {} if again else _known(kept)
     import_the_slow()
     lines = recorded_lines(KEPT / "lines.json")
     samples: dict[int, Outcomes] = {}
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, kept.open("a") as file:
-        copy = copy_sources(Path(scratch))
+    with kept.open("a") as file:
         for seed, mutants in drawn.items():
             samples[seed] = []
             for place, mutant in enumerate(mutants, 1):

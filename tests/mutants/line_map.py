@@ -17,7 +17,7 @@ from children import run_pytest
 from rooms import ROOMS, ROOT, SOURCE
 
 Lines = dict[str, dict[str, Any]]
-"""Test -> {"seconds": ..., "lines": {file: [line, ...]}}."""
+"""Test -> {"seconds": ..., "lines": {file: [line, ...] or None}}."""
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -67,22 +67,31 @@ class LineRecorder:
 
 
 def recorded_lines(path: Path) -> Lines:
-    """What every test of the rooms runs; only tests whose file, or any mutated file, has changed are run again."""
-    sources = [file for room in ROOMS for file in room.source_files()]
-    code = digest(sources)
-    kept = json.loads(path.read_text()) if path.is_file() else {}
+    """What every test of the rooms runs, of which only test files that changed are run again.
+
+    Of a source file that has changed since, it is known whether a test runs it, not which lines: None stands for them.
+    """
+    sources = sorted({file for room in ROOMS for file in room.source_files()})
+    code = {file.relative_to(SOURCE).as_posix(): digest([file]) for file in sources}
     files = sorted({file for room in ROOMS for file in room.test_files()})
-    wanted = {file: f"{code}-{digest([ROOT / file])}" for file in files}
-    stale = [file for file in files if kept.get(file, {}).get("of") != wanted[file]]
+    wanted = {file: digest([ROOT / file]) for file in files}
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    stale = [file for file in files if file not in kept or kept[file]["of"] != wanted[file]]
     if stale:
-        print(f"recording which lines {len(stale)} test files run", file=sys.stderr)
+        print(f"recording which lines {len(stale)} test files run", file=sys.stderr, flush=True)
         plugin = LineRecorder(sources)
         found, failed = run_pytest(stale, SOURCE.parent, plugin, lambda: [plugin.tests, plugin.failed], timeout=3600)
         if failed:
             raise SystemExit(f"these tests fail without any mutant: {', '.join(failed)}")
         for file in stale:
             tests = {test: facts for test, facts in found.items() if test.split("::")[0] == file}
-            kept[file] = {"of": wanted[file], "tests": tests}
+            kept[file] = {"of": wanted[file], "code": code, "tests": tests}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({file: kept[file] for file in files}))
-    return {test: facts for file in files for test, facts in kept[file]["tests"].items()}
+    result: Lines = {}
+    for file in files:
+        for test, facts in kept[file]["tests"].items():
+            same = {name: code.get(name) == kept[file]["code"].get(name) for name in facts["lines"]}
+            known = {name: lines if same[name] else None for name, lines in facts["lines"].items()}
+            result[test] = {"seconds": facts["seconds"], "lines": known}
+    return result

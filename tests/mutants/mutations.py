@@ -64,10 +64,9 @@ class Mutant(NamedTuple):
     lines: tuple[int, ...]
     """A test that runs none of these lines cannot notice; empty for what runs when the module is imported."""
 
-    def source(self) -> str:
+    def applied_to(self, text: str) -> str:
         """The whole file, changed."""
-        old = (SOURCE / self.file).read_text(encoding="utf-8")
-        return old[: self.start] + self.new + old[self.end :]
+        return text[: self.start] + self.new + text[self.end :]
 
 
 def draw(count: int, seed: int) -> list[Mutant]:

@@ -69,13 +69,14 @@ class ChosenTests:
 def mutated(mutant: Mutant, copy: Path) -> Iterator[None]:
     """A mutant in a copy of the sources, while the block runs."""
     file = copy / "isda" / mutant.file
+    text = file.read_text(encoding="utf-8")
     try:
         _forget_compiled(file)
-        file.write_text(mutant.source(), encoding="utf-8")
+        file.write_text(mutant.applied_to(text), encoding="utf-8")
         yield
     finally:
         _forget_compiled(file)
-        shutil.copy2(SOURCE / mutant.file, file)
+        file.write_text(text, encoding="utf-8")
 
 
 def _forget_compiled(file: Path) -> None:
@@ -118,7 +119,7 @@ def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
 
     def can_notice(facts: dict[str, Any]) -> bool:
         seen = facts["lines"].get(mutant.file, ())
-        return bool(set(mutant.lines) & set(seen)) if mutant.lines else bool(seen)
+        return seen is None or bool(set(mutant.lines) & set(seen) if mutant.lines else seen)
 
     return sorted((t for t, facts in lines.items() if can_notice(facts)), key=lambda test: lines[test]["seconds"])
 
