@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="ID", nargs="+", help="only these mutants, tried again")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # as an exception, which ends the child as well
     sizes = SAMPLES if options.seed is None else {options.seed: options.count}
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = copy_sources(Path(scratch))

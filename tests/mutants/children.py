@@ -83,6 +83,7 @@ def run_pytest(
 def _become_child(source: Path, output: Path) -> None:
     """A session, an output, a limit of memory and sources of its own; any error from now on ends the process."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(file, stream)
