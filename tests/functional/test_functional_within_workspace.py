@@ -187,6 +187,16 @@ def test_matrices_are_copied_only_where_they_fit():
         assert (largest == num_classes * A * A * 8) == copied
 
 
+def test_rows_are_multiplied_with_every_matrix_while_the_products_fit():
+    for rows, all_at_once in ((64, True), (65, False)):
+        vectors, matrices, index = normal(rows, A), normal(4, A, A), torch.arange(rows) % 4
+        largest = seen(
+            lambda v=vectors, m=matrices, i=index: quadratic._product_without_waiting(v, m, i, complete=True),
+            *(vectors, matrices, index),
+        )
+        assert (largest == WORKSPACE) == all_at_once
+
+
 def test_many_rows_of_full_matrices_make_no_copy_of_the_matrices():
     rows, matrices, groups = normal(64, A), normal(64, A, A), group_rows(torch.arange(64), 64)
     assert seen(lambda: full_transform(rows, matrices, groups), rows, matrices) <= WORKSPACE

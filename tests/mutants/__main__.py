@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+from operator import attrgetter
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -19,7 +20,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 from children import import_the_slow
 from line_map import recorded_lines
 from mutations import Mutant, draw
-from rooms import ROOT
+from rooms import ROOMS, ROOT
 from score_table import Outcomes, reason_of, table, write
 from trials import Trial, copy_sources, depends_on, try_mutant
 
@@ -32,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Counts the mutants of the library that the tests notice.")
     parser.add_argument("--seed", type=int, help="one draw, printed; without it all, written to benchmarks/results")
     parser.add_argument("--count", type=int, default=200, help="how many mutants, with --seed (default 200)")
+    parser.add_argument("--rooms", nargs="+", choices=[room.name for room in ROOMS], help="only mutants of these rooms")
     parser.add_argument("--only", metavar="ID", nargs="+", help="only these mutants, tried again")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
@@ -40,12 +42,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = copy_sources(Path(scratch))
         drawn = {seed: draw(count, seed) for seed, count in sizes.items()}
-        if options.only:
-            drawn = {seed: [m for m in mutants if m.id in options.only] for seed, mutants in drawn.items()}
+        for chosen, key in ((options.rooms, attrgetter("room")), (options.only, attrgetter("id"))):
+            if chosen:
+                drawn = {
+                    seed: [mutant for mutant in mutants if key(mutant) in chosen] for seed, mutants in drawn.items()
+                }
         samples = outcomes(drawn, copy, again=bool(options.only))
     if options.json:
         print(json.dumps([m._asdict() | t._asdict() for sample in samples.values() for m, t in sample], indent=1))
-    elif options.seed is None and not options.only:
+    elif options.seed is None and not options.only and not options.rooms:
         write(samples)
     else:
         print(table(samples))

@@ -1,4 +1,4 @@
-"""Does a test notice a mutant? Those that run its line are asked, the fastest first."""
+"""Does a test notice a mutant? Those that run its line are asked, the nearest and fastest first."""
 
 from __future__ import annotations
 
@@ -116,13 +116,18 @@ def depends_on(mutant: Mutant, by: str) -> str:
 
 
 def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
-    """Tests that run a line of the mutant, or of its file if that is run on import; the fastest first."""
+    """Tests that run a line of the mutant, or of its file if that is run on import.
+
+    Those in files of its name come first, then the fastest.
+    """
+    name = mutant.file.removesuffix(".py").split("/")[-1]
 
     def can_notice(facts: dict[str, Any]) -> bool:
         seen = facts["lines"].get(mutant.file, ())
         return seen is None or bool(set(mutant.lines) & set(seen) if mutant.lines else seen)
 
-    return sorted((t for t, facts in lines.items() if can_notice(facts)), key=lambda test: lines[test]["seconds"])
+    tests = [test for test, facts in lines.items() if can_notice(facts)]
+    return sorted(tests, key=lambda test: (name not in test.split("::")[0], lines[test]["seconds"]))
 
 
 def _first_few(tests: list[str]) -> list[str]:
