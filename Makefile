@@ -11,7 +11,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/test_estimator.py tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-accelerator bench-tilt evidence semi-evidence clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-accelerator bench-tilt evidence semi-evidence mutants clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -75,14 +75,11 @@ bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted 
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
 
-semi-bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py
-
-bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
-	$(BIN)/python benchmarks/tilt.py
-
-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
+semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
+
+mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
+	nice -n 10 $(BIN)/python tests/mutants
 
 clean:
 	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis

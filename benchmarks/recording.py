@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isda.classification.settings import Settings
-from isda.engine.comparing import Watcher, compare
+from isda.engine.comparing import compare
 from isda.engine.folder.reading import RunRecord, read_run
+from isda.engine.many_runs import Watcher
 from isda.report.method_summary import MethodSummary
 from isda.train import image_task
 

@@ -21,6 +21,7 @@ STOREYS = (
     ("engine",),
     ("classification",),
     ("semi_supervised",),
+    ("transfer",),
     ("report", "paper"),
     ("train", "estimator", "compat", "cli", "__main__"),
 )

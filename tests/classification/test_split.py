@@ -3,6 +3,7 @@
 import torch
 
 from isda.classification.split import split_data
+from isda.data import hold_out
 from small_runs import digits, small_config
 
 
@@ -41,6 +42,12 @@ def test_the_same_images_are_held_out_whatever_the_seed_and_the_number_of_labels
     held_out = splits[0][1].indices
     assert all(torch.equal(evaluation.indices, held_out) for _, evaluation in splits)
     assert not any(torch.isin(training, held_out).any() for training, _ in splits)
+
+
+def test_the_images_held_out_are_those_of_seed_zero_in_every_version():
+    """Errors of different runs and versions are compared on them."""
+    _, evaluation = split_data(small_config(held_out=200, seed=5), digits())
+    assert torch.equal(evaluation.indices, hold_out(digits().y_train, 200, seed=0).held_out)
 
 
 def test_labels_are_counted_without_those_held_out():

@@ -607,6 +607,15 @@ def test_compare_does_not_mix_with_another_comparison(comparison):
     assert "cross-entropy/seed-0 holds a run with lr=0.1, not 0.01; choose another folder" in str(code)
 
 
+def test_compare_takes_data_by_its_path(tmp_path, monkeypatch):
+    """Worker processes load it by themselves."""
+    save_npz(tmp_path / "here" / "few.npz")
+    monkeypatch.chdir(tmp_path / "here")
+    words = ["--data", "few.npz", "--methods", "cross-entropy", "--seeds", 1, "--out", tmp_path / "runs"]
+    assert isda("compare", *SMALL_WORDS, *words)[2] is None
+    assert (tmp_path / "runs" / "cross-entropy" / "seed-0" / "result.json").is_file()
+
+
 def test_the_folder_of_a_run_says_its_method():
     assert run_folder_name("isda:lambda_0=2,decay=0.99", 3) == Path("isda-lambda_0=2-decay=0.99/seed-3")
     assert run_folder_name("cross-entropy", 0) == Path("cross-entropy/seed-0")

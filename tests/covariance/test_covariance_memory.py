@@ -74,3 +74,36 @@ def test_limits_of_a_container_count(monkeypatch):
     assert memory.available_bytes(torch.device("cpu")) == 10**6
     monkeypatch.setattr(memory, "_control_group_left", lambda: None)
     assert memory.available_bytes(torch.device("cpu")) == 10**9
+
+
+@pytest.fixture
+def system(monkeypatch, tmp_path):
+    """Files of the system that say what they are told to, and are not there before."""
+    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / name.replace("/", "_"))
+
+    def tells(**files: str) -> int | None:
+        names = {
+            "meminfo": "/proc/meminfo",
+            "limit": "/sys/fs/cgroup/memory.max",
+            "used": "/sys/fs/cgroup/memory.current",
+        }
+        for name, text in files.items():
+            memory.Path(names[name]).write_text(text)
+        return memory.available_bytes(torch.device("cpu"))
+
+    return tells
+
+
+def test_free_memory_is_what_the_system_has_and_the_container_leaves(system):
+    assert system() is None
+    assert system(meminfo="MemTotal:  100 kB\nMemAvailable:   7 kB\nBuffers: 1 kB\n") == 7 * 1024
+    assert system(limit="max\n", used="1000\n") == 7 * 1024
+    assert system(limit="5000\n") == 4000
+    assert system(limit="9000\n") == 7 * 1024
+    assert system(meminfo="MemTotal:  100 kB\n") == 8000
+
+
+def test_free_memory_of_a_device_is_the_first_that_it_says(monkeypatch, accelerator):
+    module = torch.get_device_module("pretend")
+    monkeypatch.setattr(module, "mem_get_info", lambda device: (5, 9), raising=False)  # free, total
+    assert memory.available_bytes(torch.device("pretend")) == 5

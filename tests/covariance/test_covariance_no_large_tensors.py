@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from isda import ISDALoss, covariance
 from isda.functional import workspace
+from largest_tensor import LargestTensor
 
 N, C, A = 256, 200, 512
 LIMIT = 64_000_000
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest storage that any operation reads or writes, apart from those of ``allowed`` tensors."""
-
-    def __init__(self, allowed):
-        super().__init__()
-        self.allowed = {tensor.untyped_storage().data_ptr() for tensor in allowed}
-        self.largest, self.where, self.operations = 0, "", 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        self.operations += 1
-        for leaf in tree_leaves((result, args, kwargs)):
-            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in self.allowed:
-                size = leaf.untyped_storage().nbytes()
-                if size > self.largest:
-                    self.largest, self.where = size, f"{function} {tuple(leaf.shape)}"
-        return result
 
 
 def largest_of_a_step(name, bound, targets, monkeypatch):

@@ -39,6 +39,22 @@ def test_labelled_samples_are_balanced_and_a_quarter_of_them_is_held_out(labels,
     assert torch.equal(split.labelled, torch.cat([split.training, split.held_out]).sort().values)
 
 
+def test_what_the_limits_allow_is_possible():
+    labels = torch.arange(3).repeat_interleave(10)
+    none = semi_supervised_split(labels, 9, unlabelled=0)
+    assert len(none.unlabelled) == 0
+    everything = semi_supervised_split(labels, 9, unlabelled=21)
+    assert_partition(30, everything.training, everything.held_out, everything.unlabelled)
+    assert len(semi_supervised_split(labels, 30, held_out_fraction=0).training) == 30
+    assert len(semi_supervised_split(labels, 2, held_out_fraction=0.5).held_out) == 1
+
+
+def test_more_classes_than_labels_leave_some_classes_without():
+    split = semi_supervised_split(torch.arange(10).repeat(4), 6, seed=1, held_out_fraction=0.5)
+    assert_partition(40, split.training, split.held_out, split.unlabelled)
+    assert (len(split.training), len(split.held_out)) == (3, 3)
+
+
 def test_what_is_labelled_does_not_depend_on_how_much_is_held_out():
     whole = semi_supervised_split(CIFAR10_LABELS, 1000, seed=3, held_out_fraction=0)
     quarter = semi_supervised_split(CIFAR10_LABELS, 1000, seed=3)
@@ -139,12 +155,18 @@ def test_long_tailed_cifar100_has_the_published_sizes(factor, total):
         (lambda y: balanced_sample(y, 31), r"size must be in 1\.\.30 for 30 samples, got 31"),
         (lambda y: balanced_sample(y[:-5], 25), r"size=25 asks for \d+ samples of class \d, which has \d"),
         (lambda y: semi_supervised_split(y, 9, held_out_fraction=1.0), r"held_out_fraction must be in .*, got 1\.0"),
+        (lambda y: semi_supervised_split(y, 9, held_out_fraction=-0.1), r"held_out_fraction must be in .*, got -0\.1"),
         (lambda y: semi_supervised_split(y, 1, held_out_fraction=0.6), r"=0\.6 leaves none of 1 labels"),
+        (lambda y: semi_supervised_split(y, 0), r"size must be in 1\.\.30 for 30 samples, got 0"),
+        (lambda y: semi_supervised_split(y, 9, unlabelled=-1), r"unlabelled must be in 0\.\.21 beside 9 .*, got -1"),
         (lambda y: semi_supervised_split(y, 9, unlabelled=22), r"unlabelled must be in 0\.\.21 beside 9 .*, got 22"),
         (lambda y: long_tailed(y, 0.1), r"imbalance_factor must be at least 1 .*, got 0\.1"),
         (lambda y: long_tailed(y, 100), r"imbalance_factor=100 leaves no sample .* smallest class has 10 samples"),
         (lambda y: hold_out(y.float(), 3), r"labels must be a non-empty int64 tensor \(N,\).* got torch.float32"),
         (lambda y: hold_out(y - 1, 3), r"labels must be .* without negative values"),
+        (lambda y: balanced_sample(y.view(5, 6), 3), r"labels must be .* tensor \(N,\).* of shape \(5, 6\)"),
+        (lambda y: balanced_sample(y[0], 3), r"labels must be .* tensor \(N,\).* of shape \(\)"),
+        (lambda y: long_tailed(y[:0], 3), r"labels must be a non-empty .* of shape \(0,\)"),
     ],
 )
 def test_impossible_requests_say_what_is_possible(call, message):

@@ -133,8 +133,8 @@ def test_figures_that_are_not_described_are_refused(tmp_path, figures):
 
 
 def test_a_format_of_another_time_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"config\.json must be a run's configuration of format 2, got 1"):
-        read_run(write_run(tmp_path / "a", format=1))
+    with pytest.raises(ValueError, match=r"config\.json must be a run's configuration of format 2, got 0"):
+        read_run(write_run(tmp_path / "a", format=0))
 
 
 @pytest.mark.parametrize("error", ["high", None, True, float("nan")])

@@ -25,9 +25,10 @@ def test_entropy_of_a_tall_factor_is_that_within_its_span():
     torch.testing.assert_close(gaussian_entropy(factor), expected)
 
 
-def test_diagonal_entropy_is_that_of_independent_normals():
-    log_variance = torch.randn(3, 4, dtype=torch.float64)
-    expected = Normal(torch.zeros(4, dtype=torch.float64), (log_variance / 2).exp()).entropy().sum(1)
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+def test_diagonal_entropy_is_that_of_independent_normals(shape):
+    log_variance = torch.randn(shape, dtype=torch.float64)
+    expected = Normal(torch.zeros(4, dtype=torch.float64), (log_variance / 2).exp()).entropy().sum(-1)
     torch.testing.assert_close(diagonal_gaussian_entropy(log_variance), expected)
 
 

@@ -54,3 +54,8 @@ def test_chunks_cover_the_range_within_the_workspace(length, row_bytes, limit):
         parts = list(grouping.chunks(length, row_bytes))
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(length))
     assert all(part.stop - part.start == 1 or (part.stop - part.start) * row_bytes <= limit for part in parts)
+    assert all((part.stop - part.start + 1) * row_bytes > limit for part in parts[:-1])  # no more of them than needed
+
+
+def test_rows_without_bytes_are_one_chunk():
+    assert list(grouping.chunks(7, 0)) == [slice(0, 7)]

@@ -10,6 +10,7 @@ from isda.functional.device_moments import absorb_moments, add_outer_products_of
 from isda.functional.grouping import group_rows
 from isda.functional.moments import absorb_means, add_outer_products, add_squares
 from oracles import batch_covariance, batch_mean
+from pretend_accelerator import on_pretend
 
 DIM = 5
 
@@ -17,11 +18,13 @@ DIM = 5
 class State:
     """Count, mean and scatter of C classes, fed through the functions under test."""
 
-    def __init__(self, num_classes: int, dim: int = DIM, dtype: torch.dtype = torch.float64) -> None:
-        self.count = torch.zeros(num_classes, dtype=torch.int64)
-        self.origin = torch.zeros(num_classes, dim, dtype=dtype)
+    def __init__(
+        self, num_classes: int, dim: int = DIM, dtype: torch.dtype = torch.float64, device: str = "cpu"
+    ) -> None:
+        self.count = torch.zeros(num_classes, dtype=torch.int64, device=device)
+        self.origin = torch.zeros(num_classes, dim, dtype=dtype, device=device)
         self.offset = torch.zeros_like(self.origin)
-        self.scatter = torch.zeros(num_classes, dim, dim, dtype=dtype)
+        self.scatter = torch.zeros(num_classes, dim, dim, dtype=dtype, device=device)
         self.squares = torch.zeros_like(self.origin)
 
     def feed(self, features, targets, *, mask=None, waiting=True):
@@ -43,6 +46,8 @@ class State:
         add_squares(self.squares, rows, groups)
 
     def check(self, features, targets, tolerance):
+        for name, value in vars(self).items():
+            setattr(self, name, value.cpu())
         expected = batch_covariance(features, targets, len(self.count))
         count = torch.bincount(targets, minlength=len(self.count))
         assert self.count.tolist() == count.tolist()
@@ -71,6 +76,20 @@ def test_two_batches_equal_the_batch_covariance(labels, waiting):
         state.feed(features, targets, waiting=waiting)
         seen.append((features, targets))
     state.check(torch.cat([f for f, _ in seen]), torch.cat([t for _, t in seen]), 1e-12)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_on_an_accelerator_two_batches_equal_the_batch_covariance(labels, accelerator):
+    seen = []
+    with accelerator:
+        state = State(num_classes=6, device="pretend")
+        for _ in range(2):
+            targets = LABELS[labels]()
+            features = torch.randn(len(targets), DIM, dtype=torch.float64) + 2
+            state.feed(on_pretend(features), on_pretend(targets), waiting=False)
+            seen.append((features, targets))
+        assert accelerator.waits == []
+        state.check(torch.cat([f for f, _ in seen]), torch.cat([t for _, t in seen]), 1e-12)
 
 
 @pytest.mark.parametrize("workspace", [1, 500])

@@ -44,6 +44,15 @@ def weights() -> torch.Tensor:
     return torch.randn(C, A, dtype=torch.float64).requires_grad_()
 
 
+def assert_same_gradient(actual, expected, weight):
+    """With and without a graph of its own, for which the gradient takes another way."""
+    pull = torch.randn_like(expected)
+    (theirs,) = torch.autograd.grad(expected, weight, pull)
+    for differentiable in (True, False):
+        (ours,) = torch.autograd.grad(actual, weight, pull, retain_graph=True, create_graph=differentiable)
+        assert_same(ours, theirs)
+
+
 def assert_same(actual, expected, tolerance=1e-10):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
@@ -54,8 +63,7 @@ def test_margin_variance_and_its_gradient_equal_the_oracle(way, classes):
     actual = margin_variance(weight, covariances, torch.tensor(classes))
     expected = oracle_margin(weight, covariances, classes)
     assert_same(actual, expected)
-    pull = torch.randn_like(expected)
-    assert_same(torch.autograd.grad(actual, weight, pull)[0], torch.autograd.grad(expected, weight, pull)[0])
+    assert_same_gradient(actual, expected, weight)
 
 
 def test_one_matrix_for_all_classes_serves_every_row(way):
@@ -63,13 +71,14 @@ def test_one_matrix_for_all_classes_serves_every_row(way):
     actual = margin_variance(weight, covariance, torch.tensor(classes))
     expected = oracle_margin(weight, covariance.expand(C, A, A), classes)
     assert_same(actual, expected)
-    pull = torch.randn_like(expected)
-    assert_same(torch.autograd.grad(actual, weight, pull)[0], torch.autograd.grad(expected, weight, pull)[0])
+    assert_same_gradient(actual, expected, weight)
 
 
+@pytest.mark.parametrize("learned", [False, True])  # matrices that get gradients take another way
 @pytest.mark.parametrize("pivots", [None, [4, 4, 0]])
-def test_quadratic_multiplies_each_row_by_its_scale(way, pivots):
+def test_quadratic_multiplies_each_row_by_its_scale(way, pivots, learned):
     weight, matrices, groups = weights(), random_covariances(C, A), torch.tensor([2, 0, 2])
+    matrices.requires_grad_(learned)
     scale = torch.tensor([0.5, 3.0, 0.1], dtype=torch.float64)
     chosen = None if pivots is None else torch.tensor(pivots)
     actual = full_quadratic(weight, matrices, groups, chosen, scale)
@@ -79,13 +88,14 @@ def test_quadratic_multiplies_each_row_by_its_scale(way, pivots):
         rows.append(scale[k] * torch.stack([v @ matrices[g] @ v for v in vectors]))
     expected = torch.stack(rows)
     assert_same(actual, expected)
-    pull = torch.randn_like(expected)
-    assert_same(torch.autograd.grad(actual, weight, pull)[0], torch.autograd.grad(expected, weight, pull)[0])
+    assert_same_gradient(actual, expected, weight)
 
 
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [3, 1, 3]])
-def test_gram_tables_and_their_gradient_equal_the_oracle(way, groups):
+def test_gram_tables_and_their_gradient_equal_the_oracle(way, groups, learned):
     weight, matrices = weights(), random_covariances(C, A)
+    matrices.requires_grad_(learned)
     scale = torch.rand(len(groups), dtype=torch.float64) + 0.5
     actual = full_gram(weight, matrices, torch.tensor(groups), scale)
     tables = []
@@ -93,8 +103,7 @@ def test_gram_tables_and_their_gradient_equal_the_oracle(way, groups):
         tables.append(torch.stack([torch.stack([s * (v @ matrices[g] @ w) for w in weight]) for v in weight]))
     expected = torch.stack(tables)
     assert_same(actual, expected)
-    pull = torch.randn_like(expected)
-    assert_same(torch.autograd.grad(actual, weight, pull)[0], torch.autograd.grad(expected, weight, pull)[0])
+    assert_same_gradient(actual, expected, weight)
 
 
 @pytest.mark.parametrize("labels", [[3, 0, 3, 4, 0, 0, 2], [1] * 30 + [3, 0, 4], [2, 2]])

@@ -75,3 +75,5 @@ def test_entropy_equals_torchs_and_has_gradient():
 def test_other_shapes_are_refused(distance):
     with pytest.raises(ValueError, match=r"logits and target must both be \(N, C\), got \(5, 4\) and \(5, 3\)"):
         distance(torch.zeros(5, 4), torch.zeros(5, 3))
+    with pytest.raises(ValueError, match=r"must both be \(N, C\), got \(5, 4, 2\) and \(5, 4, 2\)"):
+        distance(torch.zeros(5, 4, 2), torch.zeros(5, 4, 2))

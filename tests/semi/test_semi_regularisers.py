@@ -250,7 +250,9 @@ def test_a_missing_view_is_named(regulariser, name):
     ("make", "message"),
     [
         (lambda: TemporalEnsembling(0, 3), "samples and num_classes must be positive, got 0 and 3"),
+        (lambda: TemporalEnsembling(3, 0), "samples and num_classes must be positive, got 3 and 0"),
         (lambda: TemporalEnsembling(3, 3, alpha=1.0), r"alpha must lie in \[0, 1\), got 1.0"),
+        (lambda: TemporalEnsembling(3, 3, alpha=-0.1), r"alpha must lie in \[0, 1\), got -0.1"),
         (lambda: MeanTeacher(student(), teacher_decay=1.0), r"^teacher_decay must lie in \[0, 1\), got 1.0"),
         (
             lambda: MeanTeacher(student(), ramp_up_teacher_decay=-0.1),
@@ -261,8 +263,16 @@ def test_a_missing_view_is_named(regulariser, name):
             "distance must be one of mse, kl, got 'mes'; did you mean 'mse'",
         ),
         (lambda: VAT(epsilon=0), "epsilon and xi must be positive, got 0 and 0.001"),
+        (lambda: VAT(xi=0), "epsilon and xi must be positive, got 8.0 and 0"),
+        (lambda: VAT(power_iterations=0.5), "power_iterations must be an integer >= 0, got 0.5"),
         (lambda: VAT(power_iterations=-1), "power_iterations must be an integer >= 0, got -1"),
         (lambda: FixMatch(1.5), "threshold must lie in 0..1, got 1.5"),
+        (lambda: FixMatch(-0.5), "threshold must lie in 0..1, got -0.5"),
+        (lambda: UnlabelledBatch(torch.zeros(2, 3), strong=torch.zeros(2, 4)), r"strong must have the shape of images"),
+        (
+            lambda: UnlabelledBatch(torch.zeros(2, 3), indices=torch.zeros(3, dtype=torch.int64)),
+            r"indices must be int64 of shape \(2,\), got torch.int64 of \(3,\)",
+        ),
         (lambda: UnlabelledBatch(torch.zeros(2, 3), second=torch.zeros(3, 3)), r"second must have the shape of images"),
         (lambda: UnlabelledBatch(torch.zeros(2, 3), indices=torch.zeros(2)), r"indices must be int64 of shape \(2,\)"),
     ],
@@ -270,6 +280,23 @@ def test_a_missing_view_is_named(regulariser, name):
 def test_bad_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_what_lies_at_the_limits_is_allowed():
+    assert [FixMatch(threshold).threshold for threshold in (0, 1)] == [0.0, 1.0]
+    assert VAT(power_iterations=0).power_iterations == 0
+    assert TemporalEnsembling(1, 1, alpha=0).alpha == 0
+    assert MeanTeacher(student(), teacher_decay=0, ramp_up_teacher_decay=0).teacher_decay == 0
+
+
+def test_logits_of_another_number_of_classes_are_refused():
+    view = UnlabelledBatch(torch.zeros(2, 3), indices=torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match=rf"logits must be \(N, {CLASSES}\), got \(2, {CLASSES + 1}\)"):
+        TemporalEnsembling(4, CLASSES)(nn.Identity(), view, torch.zeros(2, CLASSES + 1))
+
+
+def test_a_teacher_is_not_trained():
+    assert not any(parameter.requires_grad for parameter in MeanTeacher(student()).parameters())
 
 
 def test_indices_beyond_the_training_set_are_refused_before_anything_changes():

@@ -20,13 +20,13 @@ from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
+from isda.engine.folder.formats import FORMAT, read_config
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.folder.seal import read_sealed
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
 from isda.networks import Network
 
-__all__ = ["Trained", "load_trained"]
+__all__ = ["Trained", "fit_size", "load_trained"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Trained:
             own: measure on the images that the run was judged by, such as those it held out; else on the test images.
         """
         config = self.config
+        if own and config.format != FORMAT and config.evaluated_on != "test":
+            raise ValueError(
+                f"which images a run of isda {config.version} (format {config.format}) held out is not known to this "
+                "version; measure it on a test set, by --data"
+            )
         if own and config.data_digest not in ("", data.digest):
             raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
         label_of = _labels_by_name(data, config.classes)
@@ -69,7 +74,7 @@ class Trained:
         for path in paths:
             image = read_image(path, self.config.channels)
             if self.config.image_size is not None:
-                image = _fit(image, self.config.image_size)
+                image = fit_size(image, self.config.image_size)
             pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
@@ -94,11 +99,11 @@ def _some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _fit(image: Tensor, size: tuple[int, int]) -> Tensor:
+def fit_size(image: Tensor, size: tuple[int, int]) -> Tensor:
     """The whole image at another size, as the images of small data sets were made."""
     from torchvision.transforms.v2.functional import resize
 
-    resized: Tensor = image if image.shape[1:] == size else resize(image, list(size), antialias=True)
+    resized: Tensor = image if image.shape[-2:] == size else resize(image, list(size), antialias=True)
     return resized
 
 
@@ -113,7 +118,7 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
     if not run.finished:
         raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
-    stored = read_sealed(run.config_file)
+    stored = read_config(run.config_file)
     name = stored.get("task")
     task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):

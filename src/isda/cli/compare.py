@@ -10,11 +10,12 @@ from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.report import report as write_report
 from isda.cli.tasks import asked_task
-from isda.engine.comparing import RunsFailed, run_folder_name
 from isda.engine.comparing import compare as run_all
+from isda.engine.comparing import run_folder_name
 from isda.engine.folder.reading import run_folders
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.interruptions import Stopped
+from isda.engine.many_runs import RunsFailed
 from isda.engine.watching.comparison_progress import watcher_for
 from isda.plain_text import harmless
 

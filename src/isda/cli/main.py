@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "command", "main"]
 COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
     "compare": "Train several methods with several seeds on one data set, and compare their errors.",
+    "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
     "predict": "Say what a trained network sees in image files.",

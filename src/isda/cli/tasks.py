@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.folder.seal import read_sealed
 from isda.engine.registry import find_task, task_for_method
 from isda.engine.task import Task
 from isda.train import IMAGE_TASKS
@@ -56,7 +56,7 @@ def asked_task(words: Sequence[str]) -> Asked:
 
 
 def _stored_task(run: RunFolder) -> Task:
-    name = read_sealed(run.config_file).get("task")
+    name = read_config(run.config_file).get("task")
     if not isinstance(name, str) or ":" in name:
         raise ValueError(f"{run.config_file} must name the task of the run, got {name!r}")
     return find_task(name)

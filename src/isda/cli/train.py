@@ -12,8 +12,8 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.tasks import asked_task
 from isda.engine.folder.config import RunConfig, check_types
+from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.folder.seal import read_sealed
 from isda.engine.grammar import split_method
 from isda.engine.interruptions import Stopped
 from isda.engine.loop import train as run_training
@@ -124,7 +124,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
     """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
     if not run.started:
         return settings
-    stored = read_sealed(run.config_file).get("asked")
+    stored = read_config(run.config_file).get("asked")
     if not isinstance(stored, dict):
         raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
     known = {f.name for f in fields(settings)}

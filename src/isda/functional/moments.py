@@ -41,7 +41,7 @@ def absorb_means(
         features: (N, A) in the dtype of the statistics.
         groups: the rows by class.
         old: (K,) effective number of features seen so far, per slot.
-        new: (K,) number of rows per slot.
+        new: (K,) number of rows per slot, at least 1.
         origin: (C, A) fixed part of the mean; set for classes seen for the first time.
         offset: (C, A) moving part of the mean; updated in place.
     """
@@ -58,8 +58,8 @@ def absorb_means(
 def _factors(old: Tensor, new: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """(K, 1) factors 1/m, m/(n+m) and 1 - sqrt(n/(n+m)); in numpy, because the calls are the cost."""
     n, m = old.numpy(), new.numpy()
-    share = m / np.maximum(n + m, 1)
-    table = torch.from_numpy(np.stack([1 / np.maximum(m, 1), share, share / (1 + np.sqrt(1 - share))])).to(dtype)
+    share = m / (n + m)
+    table = torch.from_numpy(np.stack([1 / m, share, share / (1 + np.sqrt(1 - share))])).to(dtype)
     first, second, third = table.unsqueeze(2).unbind(0)
     return first, second, third
 

@@ -57,8 +57,8 @@ class Tiles:
     def product(self, rows: Tensor, matrices: Tensor) -> Tensor:
         """(N, E) each row (N, D) times the matrix (G, D, E) of its group, through a bounded workspace."""
         filled = self.fill(rows)
-        tile_bytes = (matrices[0].numel() + self.length * matrices.shape[2]) * rows.element_size()
-        parts = [filled[part] @ matrices.index_select(0, self.owner[part]) for part in chunks(self.number, tile_bytes)]
+        each = matrices[0].numel() * rows.element_size()
+        parts = [filled[part] @ matrices.index_select(0, self.owner[part]) for part in chunks(self.number, each)]
         return torch.cat(parts).flatten(0, 1).index_select(0, self.place)
 
     def add_outer_products(self, scatter: Tensor, rows: Tensor) -> None:

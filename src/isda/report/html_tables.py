@@ -26,7 +26,7 @@ __all__ = [
     "shared_settings",
 ]
 
-UNSHOWN = ("asked", "figures", "curves", "of_method", "baselines")
+UNSHOWN = ("asked", "figures", "curves", "of_method", "of_run", "baselines")
 """What of config.json is no setting."""
 
 

@@ -9,7 +9,16 @@ from typing import Any
 from isda.engine.folder.reading import RunRecord
 from isda.report.statistics import Interval, MeanStd, paired_difference
 
-__all__ = ["LEVEL", "MethodSummary", "interval_count", "isda_part", "level_of_each", "of_method", "own_settings"]
+__all__ = [
+    "LEVEL",
+    "MethodSummary",
+    "interval_count",
+    "isda_part",
+    "level_of_each",
+    "named_in",
+    "of_method",
+    "own_settings",
+]
 
 LEVEL = 0.95
 """Of all intervals of a comparison together."""
@@ -31,7 +40,12 @@ def level_of_each(intervals: int) -> float:
 
 def of_method(run: RunRecord) -> list[str]:
     """The settings, beside the options, that the run's task says are the method's."""
-    named = run.stored.get("of_method")
+    return named_in(run, "of_method")
+
+
+def named_in(run: RunRecord, field: str) -> list[str]:
+    """The settings of a run that one of its fields lists."""
+    named = run.stored.get(field)
     return [key for key in run.stored if isinstance(named, list) and key in named]
 
 

@@ -12,12 +12,20 @@ from typing import Any
 
 from isda.engine.folder.figures import Figure
 from isda.engine.folder.reading import RunRecord
-from isda.report.method_summary import MethodSummary, interval_count, isda_part, level_of_each, of_method, own_settings
+from isda.report.method_summary import (
+    MethodSummary,
+    interval_count,
+    isda_part,
+    level_of_each,
+    named_in,
+    of_method,
+    own_settings,
+)
 from isda.report.statistics import mean_std
 
 __all__ = ["Comparison", "labels", "summarise"]
 
-APART = ("method", "method_options", "seed", "asked", "version", "format", "of_method", "baselines")
+APART = ("method", "method_options", "seed", "asked", "version", "format", "of_method", "of_run", "baselines")
 """Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
 
 
@@ -139,20 +147,22 @@ def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
 
 def _recipe(run: RunRecord) -> list[str]:
     """The settings that must agree for runs to be compared: all but the method's own, and the seed."""
-    own = of_method(run)
+    own = [*of_method(run), *named_in(run, "of_run")]
     return [key for key in run.stored if key not in APART and key not in own]
 
 
 def _titles(firsts: Sequence[RunRecord]) -> list[str]:
-    """Data set and network, and in which settings they differ where several comparisons share both."""
+    """Data set and network, and in which settings they differ where several comparisons of a task share both."""
     titles = []
     for run in firsts:
         names = (run.config.data, run.config.network)
-        alike = [other for other in firsts if (other.config.data, other.config.network) == names]
+        beside = [other for other in firsts if (other.config.data, other.config.network) == names]
+        alike = [other for other in beside if other.config.task == run.config.task]
         keys = dict.fromkeys(key for other in alike for key in _recipe(other) if key not in ("figures", "curves"))
         distinct = [key for key in keys if any(other.stored.get(key) != run.stored.get(key) for other in alike)]
         words = [f"{key}={_plain(run.stored[key])}" for key in distinct if key in run.stored]
-        titles.append(", ".join([f"{names[0]} with {names[1]}", *words]))
+        task = [run.config.task] if len(alike) < len(beside) else []
+        titles.append(", ".join([f"{names[0]} with {names[1]}", *task, *words]))
     return titles
 
 

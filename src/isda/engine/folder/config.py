@@ -11,11 +11,10 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
-from isda.engine.folder.seal import read_sealed, sealed
+from isda.engine.folder.formats import FORMAT, read_config
+from isda.engine.folder.seal import sealed
 
-__all__ = ["FORMAT", "RunConfig", "check_types"]
-
-FORMAT = 2
+__all__ = ["RunConfig", "check_types"]
 
 NOT_DECISIVE = ("version", "asked")
 """Fields that may differ between a run and its continuation."""
@@ -53,9 +52,12 @@ class RunConfig:
     """What the user asked for, of which all the rest follows."""
     version: str = ""
     format: int = FORMAT
+    """The one it was written in, see `isda.engine.folder.formats`."""
 
     of_method: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between the methods of one comparison."""
+    of_run: ClassVar[tuple[str, ...]] = ()
+    """Further fields that may differ between all its runs, beside method and seed."""
     told: ClassVar[dict[str, str]] = {}
     """What to say of fields that differ and whose values would tell nobody anything."""
 
@@ -82,18 +84,17 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        return json.dumps(sealed(asdict(self) | {"of_method": list(self.of_method)}), indent=1) + "\n"
+        apart = {"of_method": list(self.of_method), "of_run": list(self.of_run)}
+        return json.dumps(sealed(asdict(self) | apart), indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:
         """Read config.json; a ValueError names what is wrong with it."""
-        return cls.from_stored(read_sealed(path), path)
+        return cls.from_stored(read_config(path), path)
 
     @classmethod
     def from_stored(cls: type[_Config], stored: Mapping[str, Any], path: Path) -> _Config:
-        """A configuration from the content of config.json at ``path``, which messages name."""
-        if stored.get("format") != FORMAT:
-            raise ValueError(f"{path} must be a run's configuration of format {FORMAT}, got {stored.get('format')!r}")
+        """A configuration from what `read_config` found at ``path``, which messages name."""
         known = {f.name: f for f in fields(cls)}
         missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
         if missing:

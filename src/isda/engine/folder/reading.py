@@ -15,6 +15,7 @@ from typing import Any
 
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import Figure
+from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import CONFIG_FILE, RunFolder
 from isda.engine.folder.seal import read_sealed
 
@@ -130,7 +131,7 @@ def read_run(folder: Path) -> RunRecord:
     run = RunFolder(Path(folder))
     if not run.started:
         raise ValueError(f"no run in {folder}: a run folder holds {CONFIG_FILE}")
-    stored = read_sealed(run.config_file)
+    stored = read_config(run.config_file)
     config = RunConfig.from_stored(stored, run.config_file)
     if not config.figures:
         raise ValueError(f"{run.config_file} must name at least one figure, got none")

@@ -17,6 +17,7 @@ from torch import Tensor
 from isda import __version__
 from isda.engine.folder.checkpoint import Checkpoints, write_tensors
 from isda.engine.folder.config import RunConfig
+from isda.engine.folder.formats import FORMAT
 from isda.engine.folder.seal import digest, fingerprint, read_json_object, read_sealed, sealed, unsealed
 from isda.engine.processes import Processes
 from isda.files import replacing, write_text
@@ -79,7 +80,13 @@ class RunFolder:
 
     def check_resumable(self, config: RunConfig) -> None:
         """Raise a ValueError unless the run in the folder was started with the same configuration."""
-        differences = type(config).read(self.config_file).differences(config)
+        stored = type(config).read(self.config_file)
+        if stored.format != FORMAT:
+            raise ValueError(
+                f"{self.path} holds a run of isda {stored.version} (format {stored.format}): this version can evaluate "
+                "and report it, but go on only with runs of its own format; choose another folder for this one"
+            )
+        differences = stored.differences(config)
         # A run of an earlier version may not have such a field.
         untold = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]
         if untold and "data" not in differences:

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from isda.engine.comparing import Watcher
 from isda.engine.folder.reading import read_run
+from isda.engine.many_runs import Watcher
 from isda.plain_text import harmless
 
 __all__ = ["watcher_for"]

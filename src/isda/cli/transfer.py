@@ -1,0 +1,128 @@
+"""The command ``isda transfer``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from isda.cli.machine import Machine
+from isda.cli.options import JsonFile
+from isda.cli.report import report as write_report
+from isda.engine.folder.reading import RunRecord, find_runs
+from isda.engine.interruptions import Stopped
+from isda.engine.many_runs import Planned, load_once, run_planned
+from isda.engine.settings import RunSettings
+from isda.engine.task import Task
+from isda.engine.watching.comparison_progress import watcher_for
+from isda.transfer.fine_tuning import FineTuning, FineTuningSettings
+from isda.transfer.probing import LinearProbing, ProbeSettings
+
+__all__ = ["transfer"]
+
+How = Literal["probe", "fine-tune"]
+
+
+def transfer(
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    machine: tyro.conf.OmitArgPrefixes[Machine],
+    *,
+    data: tuple[str, ...],
+    how: tuple[How, ...] = ("probe",),
+    labels: int | None = None,
+    held_out: int | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    augment: str | None = None,
+    jobs: int = 1,
+    out: Path | None = None,
+    report: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.
+
+    ``isda transfer runs/compare-cifar100 --data cifar10 svhn --how probe fine-tune``
+
+    Each backbone is probed or fine-tuned in the same way, whatever method it was trained by; results go by the name of
+    that method, and differences are taken seed by seed. What is there already is not repeated, what was interrupted
+    goes on.
+
+    Args:
+        runs: run folders of classifiers, or folders that hold some at any depth.
+        machine: where.
+        data: the other data sets, as in `isda train`.
+        how: "probe", a linear classifier on fixed features, its penalty chosen on a fifth of the training images;
+            "fine-tune", all layers by cross-entropy.
+        labels: use this many training images, equally many of each class; all of them by default.
+        held_out: hold out this many training images and judge by them instead of the test set.
+        epochs: of fine-tuning; 20 if left out.
+        lr: initial learning rate of fine-tuning; 0.01 if left out.
+        batch_size: of fine-tuning; the recipe's if left out.
+        augment: of fine-tuning, as in `isda train`.
+        jobs: runs at the same time; they share the threads.
+        out: the folder for the new runs; by default runs/transfer.
+        report: the HTML page; by default report.html in that folder.
+        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+    """
+    machine.use_threads()
+    for name, values in (("data", data), ("how", how)):
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"{name} must be given, each once, got {list(values)}")
+    ways: dict[How, tuple[type[Task], RunSettings]] = {
+        "probe": (LinearProbing, ProbeSettings(labels=labels, held_out=held_out)),
+        "fine-tune": (
+            FineTuning,
+            FineTuningSettings(
+                labels=labels, held_out=held_out, epochs=epochs, lr=lr, batch_size=batch_size, augment=augment
+            ),
+        ),
+    }
+    tuned = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "augment": augment}
+    useless = [key for key, value in tuned.items() if value is not None and "fine-tune" not in how]
+    if useless:
+        raise ValueError(f"{useless[0]} is a setting of fine-tuning; add --how fine-tune")
+    folder = out or Path("runs") / "transfer"
+    backbones = find_runs(runs)
+    planned = list(_plan(backbones, data, [ways[one] for one in how], folder, machine))
+    with watcher_for(sys.stderr.isatty()) as watcher:
+        try:
+            run_planned(planned, jobs, watcher)
+        except Stopped as stopped:
+            print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
+            sys.exit(stopped.status)
+    write_report(tuple(one.folder for one in planned), out=report or folder / "report.html", json=json)
+
+
+def _plan(
+    backbones: Sequence[RunRecord],
+    data: Sequence[str],
+    ways: Sequence[tuple[type[Task], RunSettings]],
+    folder: Path,
+    machine: Machine,
+) -> Iterator[Planned]:
+    names: dict[Path, Path] = {}
+    for name in data:
+        for kind, settings in ways:
+            task = kind()
+            loaded = load_once(kind, name, machine.data_root)
+            for run in backbones:
+                asked = replace(settings, data=name, source=str(run.folder.absolute()))  # type: ignore[call-arg]
+                config = task.resolve(asked, loaded)
+                place = folder / task.name / config.data / run.folder.parent.name / run.folder.name
+                if names.setdefault(place, run.folder) != run.folder:
+                    raise ValueError(f"{names[place]} and {run.folder} have one name; choose folders that differ")
+                yield Planned(
+                    task=kind,
+                    config=config,
+                    folder=place,
+                    data=name,
+                    data_root=machine.data_root,
+                    device=machine.device,
+                    saving=machine.saving(),
+                    workers=machine.workers,
+                )

@@ -1,0 +1,64 @@
+"""The rooms whose code is mutated, and the tests that have to notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "isda"
+_MANY_PROCESSES = ("tests/distributed/test_distributed.py",)
+_STATISTICS = ("tests/functional", "tests/covariance")
+
+
+class Room(NamedTuple):
+    """A part of the library that is tested on its own."""
+
+    name: str
+    share: float
+    """Of the mutants that are drawn. Small rooms have more than their size: what they guard is not small."""
+    sources: tuple[str, ...]
+    """Files, as patterns below src/isda."""
+    tests: tuple[str, ...]
+    """Folders and files of tests whose lines can be recorded."""
+    processes: tuple[str, ...] = ()
+    """Test files that work in processes of their own, whose lines nobody sees."""
+
+    def source_files(self) -> list[Path]:
+        """The files to be mutated."""
+        return sorted(path for pattern in self.sources for path in SOURCE.glob(pattern))
+
+    def test_files(self) -> list[str]:
+        """The test files, without those of ``processes``, relative to the root."""
+        paths = [ROOT / test for test in self.tests]
+        files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("test_*.py")))]
+        names = (file.relative_to(ROOT).as_posix() for file in files)
+        return [name for name in names if name not in self.processes]
+
+
+ROOMS = (
+    Room("functional", 0.3, ("functional/*.py",), _STATISTICS),
+    Room("covariance", 0.2, ("covariance/*.py",), _STATISTICS, _MANY_PROCESSES),
+    Room(
+        "losses", 0.15, ("losses/*.py",), ("tests/losses", "tests/attach"), ("tests/distributed/test_distributed.py",)
+    ),
+    Room("semi", 0.15, ("semi/*.py",), ("tests/semi",), ("tests/semi/test_semi_distributed.py",)),
+    Room(
+        "checkpoints",
+        0.1,
+        ("engine/folder/checkpoint.py", "engine/saving.py"),
+        ("tests/engine/test_checkpoints.py", "tests/engine/test_saving.py"),
+        ("tests/engine/test_failures.py", "tests/engine/test_many_processes.py"),
+    ),
+    Room(
+        "splits",
+        0.1,
+        ("data/splits.py", "classification/split.py", "semi_supervised/split.py"),
+        (
+            "tests/data/test_splits.py",
+            "tests/classification/test_split.py",
+            "tests/semi_supervised/test_semi_labels.py",
+            "tests/semi_supervised/test_semi_held_out.py",
+        ),
+    ),
+)
