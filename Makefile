@@ -66,7 +66,7 @@ bench-augment: $(READY)  ## writes benchmarks/results/augment.{csv,md}
 bench-training: $(READY)  ## writes benchmarks/results/training.{csv,md}; DATA holds cifar10 and cifar100
 	$(BIN)/python benchmarks/training.py --data-root $(DATA)
 
-bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; takes 5 GB and some minutes
+bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; takes 8 GB and some minutes
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/segmentation.py
 
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
