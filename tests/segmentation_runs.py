@@ -35,7 +35,7 @@ ALONE = Processes(0, 1, torch.device("cpu"))
 
 
 def scene(number: int, height: int = HEIGHT, width: int = WIDTH) -> tuple[np.ndarray, np.ndarray]:
-    """(H, W, 3) a wall behind the ground with a ball before it, and (H, W) its labels; a strip on the left is ignored."""
+    """(H, W, 3) a wall behind the ground, a ball before it, and (H, W) its labels; a strip on the left is ignored."""
     chance = np.random.default_rng(number)
     labels = np.zeros((height, width), np.uint8)
     labels[: chance.integers(height // 4, height // 2)] = 1

@@ -25,7 +25,7 @@ KILLS = ((2, 0.0), (1, 0.05), (3, 0.02))
 
 
 def killed_run(data: Path) -> tuple[Config, SegmentationData]:
-    """A short run with everything that has state: statistics of both classifiers, momentum, averaged weights, dropout."""
+    """A short run with everything that has state: statistics of both classifiers, momentum, averages, dropout."""
     images = load(data)
     settings = Settings(
         network="pspnet-resnet-18",

@@ -1,4 +1,4 @@
-"""ISDA per pixel is ISDA per sample on flattened pixels; ignored pixels change nothing; hard pixels are the hard ones."""
+"""ISDA per pixel is ISDA per sample on flattened pixels; ignored pixels change nothing; which pixels are hard."""
 
 from __future__ import annotations
 
