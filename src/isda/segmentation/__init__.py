@@ -1,1 +1,1 @@
-"""Semantic segmentation: what it measures, how images of any size are labelled, and pictures of it."""
+"""Semantic segmentation as a task: a class for every pixel, with ISDA per pixel."""
