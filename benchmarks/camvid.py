@@ -40,10 +40,10 @@ SETTINGS = Settings(
     network="pspnet-resnet-18",
     width=0.25,
     output_stride=16,
-    crop="144x192",
+    crop="120x160",
     batch_size=8,
     lr=0.05,
-    epochs=16,
+    epochs=12,
     channels_last=True,
     evaluate_every=4,
 )
