@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from isda.cli.main import COMMANDS
+
 NUMBERS = (
     "0",
     "1",
@@ -106,31 +108,33 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), "--jobs": NUMBERS},
     "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
+    "transfer": {
+        **{
+            name: SETTINGS[name] for name in ("--labels", "--held-out", "--epochs", "--lr", "--batch-size", "--augment")
+        },
+        "--how": ("probe", "fine-tune", "nothing", ""),
+        "--jobs": NUMBERS,
+        **MACHINE,
+    },
     "predict": {"--top": NUMBERS, "--json": ("-", *PATHS)},
     "networks": {},
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
 }
 TINY = {"--network": "fast-cnn", "--width": "0.1", "--labels": "20", "--batch-size": "10", "--epochs": "1"}
-OFTEN = {
-    "train": 12,
-    "compare": 2,
-    "report": 2,
-    "evaluate": 4,
-    "predict": 2,
-    "networks": 0.5,
-    "data": 3,
-    "completion": 1,
-}
+OFTEN = {"train": 12, "compare": 2, "report": 2, "evaluate": 4, "predict": 2, "networks": 0.5, "data": 3}
+"""How much more often a command is tried than others."""
 
 
 def random_words(chance: random.Random) -> list[str]:
     """A command with options; its folders are "run", which holds a run, and "new", which is not there yet."""
-    command = chance.choices(list(OFTEN), list(OFTEN.values()))[0]
-    known = OPTIONS[command]
+    command = chance.choices(list(COMMANDS), [OFTEN.get(name, 1) for name in COMMANDS])[0]
+    known = OPTIONS.get(command, {})
     count = min(len(known), chance.choice([0, 1, 1, 1, 2, 2, 3, 5]))
     given = {name: chance.choice(known[name]) for name in chance.sample(sorted(known), count)}
     words = _positional(command, chance)
+    if command == "transfer":
+        words += ["--data", *chance.choices(DATA, k=chance.choice([0, 1, 2])), "nothing", "--out", "new"]
     if command == "compare":
         # With a method that is not there: it checks all it can, and starts no processes.
         words += ["--methods", *chance.choices(METHODS, k=chance.choice([0, 1, 2])), "nothing"]
@@ -146,7 +150,9 @@ def random_words(chance: random.Random) -> list[str]:
 
 
 def _positional(command: str, chance: random.Random) -> list[str]:
-    if command in ("evaluate", "predict", "report"):
+    if command not in OPTIONS:
+        return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
+    if command in ("evaluate", "predict", "report", "transfer"):
         run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", "/", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]
