@@ -6,6 +6,7 @@ from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
 
 from isda import ISDALoss
 from isda.covariance import DiagonalCovariance, FullCovariance
+from isda.losses.inputs import check_batch
 
 CLASSES, DIM, ROWS = 3, 4, 6
 NAN, INF = float("nan"), float("inf")
@@ -289,3 +290,23 @@ def test_an_unknown_setting_is_the_criterions_to_refuse(name, meant):
         ISDALoss(3, 4, **{name: 1})
     with pytest.raises(ValueError, match=message):
         ISDALoss.attach(torch.nn.Linear(4, 3), **{name: 1})
+
+
+def test_every_row_is_known_to_count_unless_a_label_says_otherwise():
+    criterion = ISDALoss(CLASSES, DIM)
+    arguments = good()
+    order = [arguments[name] for name in ("logits", "targets", "features", "weight")]
+    assert check_batch(criterion, *order).counts is None
+    order[1] = labels(2, -100, 1)
+    assert check_batch(criterion, *order).counts.tolist() == [True, False, *[True] * (ROWS - 2)]
+    criterion.ignore_index = 0  # a class that does not count
+    order[1] = torch.arange(ROWS) % CLASSES
+    assert check_batch(criterion, *order).counts.tolist() == [c != 0 for c in order[1].tolist()]
+
+
+def test_one_class_alone_may_have_rows_that_do_not_count():
+    features, weight = normal(4, DIM, seed=1), normal(1, DIM, seed=2)
+    criterion = ISDALoss(1, DIM, lambda_0=1.0)
+    loss = criterion(features @ weight.t(), torch.tensor([0, -100, 0, 0]), features=features, weight=weight)
+    assert loss == 0
+    assert criterion.covariance.count.tolist() == [3]

@@ -69,7 +69,7 @@ def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict
             samples[seed] = []
             for place, mutant in enumerate(mutants, 1):
                 trial = known.get(mutant.id)
-                if trial is None or trial.of != depends_on(mutant, trial.by):
+                if trial is None or trial.of != depends_on(mutant, trial.by, copy):
                     trial = try_mutant(mutant, lines, copy)
                     file.write(json.dumps(trial._asdict()) + "\n")
                     file.flush()
