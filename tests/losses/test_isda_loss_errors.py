@@ -80,6 +80,7 @@ BAD_CALLS = {
     "rows with infinity": (good(features=spoilt(INF, [0, 3, 4])), "NaN or infinity in 3 of 6 rows"),
     "infinities that cancel": (good(features=spoilt(torch.tensor([INF, -INF]), [1, 2])), "in 2 of 6 rows"),
     "weight of another number of classes": (good(weight=torch.zeros(5, DIM)), r"weight must have shape \(3, 4\)"),
+    "weight of a convolution over pixels": (good(weight=torch.zeros(CLASSES, 1, 2, 2)), "weight must have shape"),
     "weight transposed": (good(weight=torch.zeros(DIM, CLASSES)), r"weight must have shape \(3, 4\), got \(4, 3\)"),
     "weight of a wide convolution": (good(weight=torch.zeros(CLASSES, DIM, 3, 3)), "weight must have shape"),
     "no features": (good(features=None), "features must be given"),

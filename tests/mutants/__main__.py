@@ -62,7 +62,7 @@ def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict
     kept = KEPT / "trials.jsonl"
     known = {} if again else _known(kept)
     import_the_slow()
-    lines = recorded_lines(KEPT / "lines.json")
+    lines = recorded_lines(KEPT / "lines.json", {mutant.room for mutants in drawn.values() for mutant in mutants})
     samples: dict[int, Outcomes] = {}
     with kept.open("a") as file:
         for seed, mutants in drawn.items():
