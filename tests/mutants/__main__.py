@@ -62,14 +62,14 @@ def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict
     kept = KEPT / "trials.jsonl"
     known = {} if again else _known(kept)
     import_the_slow()
-    lines = recorded_lines(KEPT / "lines.json")
+    lines = recorded_lines(KEPT / "lines.json", {mutant.room for mutants in drawn.values() for mutant in mutants})
     samples: dict[int, Outcomes] = {}
     with kept.open("a") as file:
         for seed, mutants in drawn.items():
             samples[seed] = []
             for place, mutant in enumerate(mutants, 1):
                 trial = known.get(mutant.id)
-                if trial is None or trial.of != depends_on(mutant, trial.by):
+                if trial is None or trial.of != depends_on(mutant, trial.by, copy):
                     trial = try_mutant(mutant, lines, copy)
                     file.write(json.dumps(trial._asdict()) + "\n")
                     file.flush()
