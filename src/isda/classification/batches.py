@@ -5,15 +5,14 @@ The order of an epoch and the augmentation of a sample are functions of (seed, e
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from isda.data.ahead import WORKERS, ahead
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
@@ -21,8 +20,6 @@ from isda.devices import send
 from isda.seeds import generator
 
 __all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
-
-WORKERS = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class Batches:
         if not isinstance(self.images, ImageFiles):
             yield from (self._prepare(part, epoch) for part in parts)
             return
-        yield from _ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
+        yield from ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
@@ -118,23 +115,8 @@ def evaluation_batches(
 
     if isinstance(images, ImageFiles):
         # Decoded images are large, and many: fewer at a time, and several batches at once.
-        return _ahead(prepare, indices.split(min(size, 100)), workers)
+        return ahead(prepare, indices.split(min(size, 100)), workers)
     return map(prepare, indices.split(size))
-
-
-def _ahead(prepare: Callable[[Tensor], Batch], parts: Sequence[Tensor], workers: int) -> Iterator[Batch]:
-    """Prepare batches in threads, a few before they are needed, and give them out in order."""
-    with ThreadPoolExecutor(workers) as pool:
-        ahead = deque(pool.submit(prepare, part) for part in parts[:workers])
-        try:
-            for part in parts[workers:]:
-                yield ahead.popleft().result()
-                ahead.append(pool.submit(prepare, part))
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
 
 
 def take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:

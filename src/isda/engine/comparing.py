@@ -235,7 +235,8 @@ def _run_one(one: _Planned) -> str | None:
     if RunFolder(one.folder).finished:
         return None
     try:
-        data = _load_once(one.task, one.config.data, one.data_root)
+        # A path that was asked for; the configuration itself has only the name of the data set.
+        data = _load_once(one.task, one.config.asked.get("data", one.config.data), one.data_root)
         with _at_work, join_processes(one.device) as processes:
             train(
                 one.config,

@@ -73,9 +73,7 @@ class Trainer(Job):
         self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
         # A mean teacher is part of the method, and is not trained.
         parameters = [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)]
-        self.optimiser = torch.optim.SGD(
-            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
-        )
+        self.optimiser = self.make_optimiser(parameters)
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
         self.finite = FiniteLoss(processes)
         self.sums: dict[str, Tensor] = {}
@@ -87,7 +85,7 @@ class Trainer(Job):
         """This process's part of each batch of an epoch, from step ``start`` on."""
 
     @abstractmethod
-    def samples(self, batch: Any) -> int:
+    def samples(self, batch: Any) -> float:
         """How many samples the loss of this process's batch is a mean over."""
 
     @abstractmethod
@@ -97,6 +95,13 @@ class Trainer(Job):
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
         """What is measured on the images that the run is judged by; called in all processes."""
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Stochastic gradient descent with Nesterov momentum, unless a task says otherwise."""
+        config = self.config
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
+        )
 
     # -- what it does with it ----------------------------------------------------------------------------------------
 
