@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -172,6 +172,9 @@ class CascadeHeads(nn.Module):
             return [], self._losses(features, proposals, image_shapes, targets)
         return self._detections(features, proposals, image_shapes), {}
 
+    def _stages(self) -> list[BoxStage]:
+        return cast(list[BoxStage], list(self.stages))
+
     def _losses(
         self,
         features: dict[str, Tensor],
@@ -180,11 +183,11 @@ class CascadeHeads(nn.Module):
         targets: list[dict[str, Any]],
     ) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
-        for number, stage in enumerate(self.stages):
-            sampled: list[Sampled] = stage.sample(proposals, targets)  # type: ignore[operator]
+        for number, stage in enumerate(self._stages()):
+            sampled = stage.sample(proposals, targets)
             boxes = [one.boxes for one in sampled]
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
-            classifier, box = stage.losses(logits, deltas, sampled)  # type: ignore[operator]
+            classifier, box = stage.losses(logits, deltas, sampled)
             losses |= {f"loss_classifier_{number + 1}": classifier, f"loss_box_reg_{number + 1}": box}
             if self.mask_roi_pool is not None:
                 positive = [(one.labels > 0).nonzero().flatten() for one in sampled]
@@ -193,7 +196,7 @@ class CascadeHeads(nn.Module):
                 masks = self.mask_branches[number](self.mask_roi_pool(features, kept, image_shapes))
                 losses[f"loss_mask_{number + 1}"] = stage.loss_weight * mask_losses(masks, kept, which, targets)
             # The next stage is given the objects' own boxes again.
-            refined = stage.refined(deltas, boxes, image_shapes)  # type: ignore[operator]
+            refined = stage.refined(deltas, boxes, image_shapes)
             proposals = [_whole(box[~one.given]) for box, one in zip(refined, sampled, strict=True)]
         return losses
 
@@ -202,10 +205,10 @@ class CascadeHeads(nn.Module):
     ) -> list[dict[str, Tensor]]:
         scores: list[Tensor] = []
         boxes = proposals
-        for stage in self.stages:
+        for stage in self._stages():
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
             scores.append(logits.softmax(-1))
-            boxes = stage.refined(deltas, boxes, image_shapes)  # type: ignore[operator]
+            boxes = stage.refined(deltas, boxes, image_shapes)
         averaged = torch.stack(scores).mean(0).split([len(one) for one in boxes])
         found = [self._best(*one) for one in zip(boxes, averaged, strict=True)]
         if self.mask_roi_pool is not None:
