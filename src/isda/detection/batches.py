@@ -1,6 +1,6 @@
 """Batches of images with their objects, the same whatever the number of processes and wherever a run is taken up again.
 
-The order of an epoch, the mirroring of an image and the key of all that is drawn for it follow from (seed, epoch, image).
+The order of an epoch, the mirroring of an image and the key of what is drawn for it follow from (seed, epoch, image).
 """
 
 from __future__ import annotations

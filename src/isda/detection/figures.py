@@ -1,4 +1,4 @@
-"""What is measured of a detector, and how tables and pages call it: COCO's figures, in percent as the paper has them."""
+"""What is measured of a detector, and how tables and pages call it: COCO's figures, in percent as in the paper."""
 
 from __future__ import annotations
 

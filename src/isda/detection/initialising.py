@@ -74,7 +74,9 @@ def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -
 def _of_run(folder: Path) -> Backbone:
     config = load_trained(folder).config
     if config.channels != 3:
-        raise ValueError(f"backbone must be a run on colour images, {folder} is on images of {config.channels} channels")
+        raise ValueError(
+            f"backbone must be a run on colour images, {folder} is on images of {config.channels} channels"
+        )
     run = RunFolder(folder)
     return Backbone(
         config.network,

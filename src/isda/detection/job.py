@@ -1,4 +1,4 @@
-"""A detection run while it goes on: batches of images with objects, and COCO's figures of those that it is judged by."""
+"""A detection run while it goes on: batches of images with objects, and COCO's figures of those that judge it."""
 
 from __future__ import annotations
 

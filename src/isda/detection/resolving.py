@@ -97,10 +97,14 @@ def _detector_options(settings: Settings, backbone: Backbone) -> dict[str, Any]:
     trained = bool(backbone.weights)
     norm = settings.batch_norm or ("frozen" if trained else "trained")
     frozen = settings.frozen_stages
-    return DETECTOR_OPTIONS | {name: value for name, value in said_of.items() if value is not None} | {
-        "freeze_batch_norm": check_choice("batch_norm", norm, ("frozen", "trained")) == "frozen",
-        "frozen_stages": (1 if trained else 0) if frozen is None else frozen,
-    }
+    return (
+        DETECTOR_OPTIONS
+        | {name: value for name, value in said_of.items() if value is not None}
+        | {
+            "freeze_batch_norm": check_choice("batch_norm", norm, ("frozen", "trained")) == "frozen",
+            "frozen_stages": (1 if trained else 0) if frozen is None else frozen,
+        }
+    )
 
 
 def _foresee(config: Config) -> None:

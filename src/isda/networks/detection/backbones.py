@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,7 @@ def _sequential_stages(network: Network) -> Stages:
             maps = layer(maps)
             if maps.dim() != 4 or maps.shape[-1] == 1:
                 break
-            last[2 ** round(torch.tensor(PROBE / maps.shape[-1]).log2().item())] = (name, maps.shape[1])
+            last[2 ** round(math.log2(PROBE / maps.shape[-1]))] = (name, maps.shape[1])
     sequence.train(was_training)
     last.pop(1, None)
     if channels != 3 or not last:
