@@ -20,7 +20,7 @@ STOREYS = (
     ("semi",),
     ("engine",),
     ("classification",),
-    ("semi_supervised", "detection"),
+    ("semi_supervised", "segmentation", "detection"),
     ("report", "paper"),
     ("train", "estimator", "compat", "cli", "__main__"),
 )

@@ -16,8 +16,8 @@ from isda.data.ahead import WORKERS, ahead
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
+from isda.data.order import batch_order
 from isda.devices import send
-from isda.seeds import generator
 
 __all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
 
@@ -80,9 +80,7 @@ class Batches:
 
     def order(self, epoch: int) -> Tensor:
         """The sample indices of an epoch as full batches (steps, batch_size)."""
-        steps = len(self.indices) // self.batch_size
-        shuffled = self.indices[torch.randperm(len(self.indices), generator=generator(self.seed, epoch))]
-        return shuffled[: steps * self.batch_size].view(steps, self.batch_size)
+        return batch_order(self.indices, self.batch_size, seed=self.seed, epoch=epoch)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""

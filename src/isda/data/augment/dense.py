@@ -21,8 +21,8 @@ Sample = tuple[Tensor, Tensor]
 class ScaleMirrorCrop:
     """A window of fixed size out of each image at a random scale, mirrored with probability 1/2.
 
-    What lies beyond the image, below it or on its right, is of the mean colour, and its label is ``ignored``. Images are
-    resampled bilinearly and labels by the nearest pixel, without smoothing: what the usual segmentation recipes do.
+    What lies beyond the image, below it or on its right, has the colour ``fill`` and the label ``ignored``. Images
+    are resampled bilinearly and labels by the nearest pixel, without smoothing, as segmentation recipes usually do.
 
     Args:
         size: (height, width) of the result.

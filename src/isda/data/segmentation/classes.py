@@ -46,7 +46,11 @@ def numbered(names: Iterable[str], ignored: int | None = None, colours: Iterable
 
 
 CAMVID = numbered(
-    "Sky Building Pole Road Pavement Tree SignSymbol Fence Car Pedestrian Bicyclist Void".split(), ignored=11
+    (
+        *("Sky", "Building", "Pole", "Road", "Pavement", "Tree"),
+        *("SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist", "Void"),
+    ),
+    ignored=11,
 )
 """The eleven classes of CamVid as SegNet's authors grouped them; 11 is void."""
 

@@ -47,5 +47,5 @@ def load(name: str | os.PathLike[str], root: str | os.PathLike[str] | None = Non
     if is_folder(path):
         return read_folder(path)
     raise ValueError(
-        f"{path} must hold leftImg8bit/ and gtFine/, train/ and trainannot/, or images/ and labels/; it holds none of them"
+        f"{path} must hold leftImg8bit/ and gtFine/, train/ and trainannot/, or images/ and labels/, got none of them"
     )
