@@ -51,9 +51,10 @@ def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -
     """
     known = asked in names() or asked.startswith(TIMM_PREFIX)
     if not known and (Path(asked).is_dir() or os.sep in asked):
+        found = _of_run(Path(asked))
         if weights is not None or options:
             raise ValueError(f"backbone {asked} is a run, which has its own weights and options")
-        return _of_run(Path(asked))
+        return found
     if not known:
         hint = did_you_mean(asked, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
         raise ValueError(f"unknown backbone {asked!r}{hint}")

@@ -99,7 +99,7 @@ class DetectionJob(Trainer):
             images = evaluation_images(self.judging, chosen, self.place.workers)
             for position, found in detect(self.evaluated, images, self.processes.device):
                 picture = beside(self.judging, position, found, self.masks, self.config.classes)
-                save(picture, folder / "pictures" / f"{self.judging.images[position].path.stem}.png")
+                save(picture, folder / "pictures" / f"image-{self.judging.images[position].id}.png")
         self.processes.wait()
         return {"per_class": scores.per_class}
 

@@ -84,11 +84,13 @@ def _for_batch(recipe: Recipe, batch_size: int | None) -> Recipe:
 
 
 def _backbone(settings: Settings, options: dict[str, Any]) -> Backbone:
-    if "backbone" in options:
-        # What was said of another backbone does not hold for this one.
-        return find_backbone(options["backbone"], {}, options.get("backbone_weights"))
+    """The one that the method names, or else the settings."""
+    asked = {"backbone": settings.backbone, "backbone_weights": settings.backbone_weights}
+    twice = [name for name, value in asked.items() if value is not None and name in options]
+    if twice:
+        raise ValueError(f"{twice[0]} must be said by the settings or by the method, got it twice")
     weights = options.get("backbone_weights", settings.backbone_weights)
-    return find_backbone(settings.backbone or "resnet-50", settings.backbone_options, weights)
+    return find_backbone(options.get("backbone", settings.backbone) or "resnet-50", settings.backbone_options, weights)
 
 
 def _detector_options(settings: Settings, backbone: Backbone) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def compare(
 
     ``isda detect compare --data coco --methods multi-task:backbone=runs/ce multi-task:backbone=runs/isda``
 
-    For one seed all runs see the same initial heads, batches and mirroring, and differences are taken seed by seed.
+    For one seed all runs see the same batches and mirroring, detectors on one network start with the same heads, and
+    differences are taken seed by seed.
     Runs that are there already are not repeated, those that were interrupted go on.
 
     Args:
