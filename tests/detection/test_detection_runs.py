@@ -134,7 +134,7 @@ SLOW = {
     "proposals": 100,
     "box_samples": 64,
     "batch_size": 4,
-    "lr": 0.03,
+    "lr": 0.02,
     "epochs": 8,
     "evaluate_every": 8,
     "channels_last": True,

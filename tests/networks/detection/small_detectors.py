@@ -31,11 +31,10 @@ def small(name: str, dtype: torch.dtype = torch.float64, **changes: Any) -> dete
     """A detector of four kinds."""
     torch.manual_seed(1)
     made = detection.create(name, 4, **(SMALL | changes)).to(dtype)
-    # Random weights score all alike: larger ones make for detections that differ.
-    with torch.no_grad():
-        for parameter_name, parameter in made.roi_heads.named_parameters():
-            if "cls_score" in parameter_name or "bbox_pred" in parameter_name:
-                parameter.mul_(5)
+    # New predictors score all alike: larger weights make for detections that differ.
+    for parameter_name, parameter in made.roi_heads.named_parameters():
+        if "cls_score" in parameter_name or "bbox_pred" in parameter_name:
+            torch.nn.init.normal_(parameter)
     return made
 
 

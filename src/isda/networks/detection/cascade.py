@@ -12,7 +12,14 @@ from torchvision.models.detection.faster_rcnn import TwoMLPHead
 from torchvision.models.detection.roi_heads import maskrcnn_inference
 from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, remove_small_boxes
 
-from isda.networks.detection.heads import BOX_CELLS, MASK_CELLS, MaskBranch, mask_losses, pooler
+from isda.networks.detection.heads import (
+    BOX_CELLS,
+    MASK_CELLS,
+    MaskBranch,
+    initialise_predictors,
+    mask_losses,
+    pooler,
+)
 from isda.networks.detection.proposals import mean_over_images
 from isda.networks.detection.pyramid import Pyramid
 from isda.networks.detection.sampling import KeyedSampler, keys_of
@@ -70,6 +77,7 @@ class BoxStage(nn.Module):
         self.head = TwoMLPHead(channels * BOX_CELLS**2, dim)
         self.cls_score = nn.Linear(dim, num_classes)
         self.bbox_pred = nn.Linear(dim, 4)
+        initialise_predictors(self.cls_score, self.bbox_pred)
         self.loss_weight = settings.loss_weight
         self.matcher = Matcher(settings.iou, settings.iou, allow_low_quality_matches=False)
         self.coder = BoxCoder(settings.box_weights)

@@ -14,7 +14,7 @@ from isda.networks.detection.proposals import mean_over_images
 from isda.networks.detection.pyramid import Pyramid
 from isda.networks.detection.sampling import KeyedSampler, keys_of
 
-__all__ = ["BOX_CELLS", "MASK_CELLS", "MaskBranch", "RegionHeads", "mask_losses", "pooler"]
+__all__ = ["BOX_CELLS", "MASK_CELLS", "MaskBranch", "RegionHeads", "initialise_predictors", "mask_losses", "pooler"]
 
 BOX_CELLS, MASK_CELLS = 7, 14
 
@@ -22,6 +22,13 @@ BOX_CELLS, MASK_CELLS = 7, 14
 def pooler(pyramid: Pyramid, cells: int) -> MultiScaleRoIAlign:
     """Pools regions from the levels of a pyramid."""
     return MultiScaleRoIAlign(featmap_names=pyramid.names, output_size=cells, sampling_ratio=2)
+
+
+def initialise_predictors(classes: nn.Linear, boxes: nn.Linear) -> None:
+    """Small weights, of standard deviation 0.01 and 0.001, and no offset (Girshick, "Fast R-CNN", section 2.3)."""
+    for layer, deviation in ((classes, 0.01), (boxes, 0.001)):
+        nn.init.normal_(layer.weight, std=deviation)
+        nn.init.zeros_(layer.bias)
 
 
 class MaskBranch(nn.Module):
@@ -98,6 +105,7 @@ class RegionHeads(RoIHeads):
             mask_head=mask_parts[1],
             mask_predictor=mask_parts[2],
         )
+        initialise_predictors(self.box_predictor.cls_score, self.box_predictor.bbox_pred)
         self.fg_bg_sampler = KeyedSampler(samples, 0.25, purpose=1)
 
     def forward(
