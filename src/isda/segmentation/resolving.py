@@ -59,7 +59,7 @@ def resolve(settings: Settings, data: SegmentationData) -> Config:
         colours=data.colours,
         mean=statistics.mean,
         std=statistics.std,
-        crop=crop_size(settings.crop),
+        crop=crop_size(str(CROP) if settings.crop is None else settings.crop),
         **_scales(settings),
         mirror=settings.mirror,
         auxiliary_weight=_auxiliary_weight(settings),
@@ -76,17 +76,17 @@ def resolve(settings: Settings, data: SegmentationData) -> Config:
     return config
 
 
-def crop_size(text: str | None) -> tuple[int, int]:
-    """Height and width from SIDE or HEIGHTxWIDTH.
+def crop_size(text: str, name: str = "crop") -> tuple[int, int]:
+    """Height and width from SIDE or HEIGHTxWIDTH; messages call them ``name``.
 
     Example:
         >>> crop_size("769"), crop_size("180x240")
         ((769, 769), (180, 240))
     """
-    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text or str(CROP))
+    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text)
     size = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
     if min(size) < 1:
-        raise ValueError(f"crop must be a number of pixels, SIDE or HEIGHTxWIDTH, got {text!r}")
+        raise ValueError(f"{name} must be a number of pixels, SIDE or HEIGHTxWIDTH, got {text!r}")
     return size
 
 
