@@ -149,6 +149,24 @@ def test_what_is_refused(data, changes, sentence):
         resolved(data, **changes)
 
 
+def test_torchvisions_weights_are_taken_from_its_cache(data, tmp_path, monkeypatch):
+    """As torchvision keeps them once it has fetched them."""
+    from torchvision.models import DenseNet121_Weights, densenet121
+
+    theirs = densenet121()
+    file = tmp_path / "hub" / "checkpoints" / DenseNet121_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+    file.parent.mkdir(parents=True)
+    torch.save(theirs.state_dict(), file)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    config = resolved(data, backbone="densenet-121", backbone_weights="torchvision", backbone_options={})
+    detector = create_detector(config)
+    initialise(detector, config)
+    assert torch.equal(detector.backbone.body.norm5.weight, theirs.features.norm5.weight)
+    assert torch.equal(detector.backbone.body.conv0.weight, theirs.features.conv0.weight)
+    with pytest.raises(ValueError, match="backbone_weights must be a file for densenet-265, torchvision has none"):
+        resolved(data, backbone="densenet-265", backbone_weights="torchvision", backbone_options={})
+
+
 def test_a_run_has_its_own_weights(data, classifier):
     with pytest.raises(ValueError, match="is a run, which has its own weights and options"):
         resolved(data, backbone=str(classifier))

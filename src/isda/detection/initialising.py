@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torchvision.models import get_model, list_models
 
 from isda.choices import did_you_mean
 from isda.classification.trained import load_trained
@@ -62,7 +63,7 @@ def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -
     if weights is None:
         return Backbone(asked, read)
     if weights in (TORCHVISION, TIMM):
-        fits = asked.startswith(TIMM_PREFIX) if weights == TIMM else asked in IMAGENET
+        fits = asked.startswith(TIMM_PREFIX) if weights == TIMM else _torchvisions(asked) in list_models()
         if not fits:
             raise ValueError(f"backbone_weights must be a file for {asked}, {weights} has none, got {weights!r}")
         return Backbone(asked, read, weights)
@@ -95,6 +96,11 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except (TypeError, ValueError):
         return text
+
+
+def _torchvisions(name: str) -> str:
+    """What torchvision calls a network: resnext-50-32x4d is its resnext50_32x4d."""
+    return name.replace("-", "", 1).replace("-", "_") if name in IMAGENET else ""
 
 
 def create_detector(config: Config) -> Detector:
@@ -132,11 +138,8 @@ def _initial_weights(config: Config) -> Mapping[str, Tensor]:
             name = config.backbone.removeprefix(TIMM_PREFIX)
             made: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
         else:
-            from torchvision import models
-
             # Those of the paper's "original" rows: PyTorch's official ones of the first generation.
-            builder = config.backbone.replace("-", "_" if config.backbone.startswith("resnext") else "")
-            made = models.get_model(builder.replace("resnext_", "resnext"), weights="IMAGENET1K_V1")
+            made = get_model(_torchvisions(config.backbone), weights="IMAGENET1K_V1")
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
