@@ -12,19 +12,14 @@ from torchvision.models._utils import IntermediateLayerGetter
 
 from isda.choices import did_you_mean
 from isda.networks.network import Network
-from isda.networks.registry import TIMM_PREFIX, create, names
+from isda.networks.registry import TIMM_PREFIX, create
 
-__all__ = ["MOST_STAGES", "Stages", "backbone_names", "stages_of"]
+__all__ = ["MOST_STAGES", "Stages", "stages_of"]
 
 MOST_STAGES = 4
 """The coarsest maps that a pyramid is built on; those of stride 1 are never."""
 PROBE = 64
 """Pixels of the image that shows which resolutions there are."""
-
-
-def backbone_names() -> list[str]:
-    """The networks of this package, each of which can be a backbone, beside ``timm:NAME``."""
-    return names()
 
 
 @dataclass(frozen=True)

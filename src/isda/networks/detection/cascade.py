@@ -15,6 +15,7 @@ from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, remove_sm
 from isda.networks.detection.heads import (
     BOX_CELLS,
     MASK_CELLS,
+    HeadOptions,
     MaskBranch,
     initialise_predictors,
     mask_losses,
@@ -64,24 +65,20 @@ class BoxStage(nn.Module):
     Args:
         settings: threshold and weights.
         channels: of the maps.
-        num_classes: with the background.
-        dim: of the hidden layers.
-        samples: proposals per image that are learnt from.
+        options: sizes.
         purpose: of its sampler.
     """
 
-    def __init__(
-        self, settings: StageSettings, channels: int, num_classes: int, *, dim: int, samples: int, purpose: int
-    ) -> None:
+    def __init__(self, settings: StageSettings, channels: int, options: HeadOptions, *, purpose: int) -> None:
         super().__init__()
-        self.head = TwoMLPHead(channels * BOX_CELLS**2, dim)
-        self.cls_score = nn.Linear(dim, num_classes)
-        self.bbox_pred = nn.Linear(dim, 4)
+        self.head = TwoMLPHead(channels * BOX_CELLS**2, options.dim)
+        self.cls_score = nn.Linear(options.dim, options.num_classes)
+        self.bbox_pred = nn.Linear(options.dim, 4)
         initialise_predictors(self.cls_score, self.bbox_pred)
         self.loss_weight = settings.loss_weight
         self.matcher = Matcher(settings.iou, settings.iou, allow_low_quality_matches=False)
         self.coder = BoxCoder(settings.box_weights)
-        self.sampler = KeyedSampler(samples, 0.25, purpose)
+        self.sampler = KeyedSampler(options.samples, 0.25, purpose)
 
     def forward(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
         """Class logits (K, C) and encoded boxes (K, 4) of pooled regions."""
@@ -137,35 +134,19 @@ class CascadeHeads(nn.Module):
 
     Args:
         pyramid: what regions are pooled from.
-        num_classes: with the background.
-        dim: of the hidden layers.
-        samples: proposals per image that each stage learns from.
-        masks: whether masks are learnt.
-        score_threshold: least score of a detection.
-        detections: per image, at most.
+        options: sizes and thresholds.
     """
 
-    def __init__(
-        self,
-        pyramid: Pyramid,
-        num_classes: int,
-        *,
-        dim: int,
-        samples: int,
-        masks: bool,
-        score_threshold: float,
-        detections: int,
-    ) -> None:
+    def __init__(self, pyramid: Pyramid, options: HeadOptions) -> None:
         super().__init__()
         channels = pyramid.out_channels
         self.box_roi_pool = pooler(pyramid, BOX_CELLS)
         self.stages = nn.ModuleList(
-            BoxStage(one, channels, num_classes, dim=dim, samples=samples, purpose=number)
-            for number, one in enumerate(STAGES, start=1)
+            BoxStage(one, channels, options, purpose=number) for number, one in enumerate(STAGES, start=1)
         )
-        self.mask_roi_pool = pooler(pyramid, MASK_CELLS) if masks else None
-        self.mask_branches = nn.ModuleList(MaskBranch(channels, num_classes) for _ in STAGES if masks)
-        self.score_thresh, self.nms_thresh, self.detections_per_img = score_threshold, 0.5, detections
+        self.mask_roi_pool = pooler(pyramid, MASK_CELLS) if options.masks else None
+        self.mask_branches = nn.ModuleList(MaskBranch(channels, options.num_classes) for _ in STAGES if options.masks)
+        self.score_thresh, self.nms_thresh, self.detections_per_img = options.score_threshold, 0.5, options.detections
 
     def forward(
         self,

@@ -12,7 +12,7 @@ from isda.choices import check_choice
 from isda.networks.arguments import positive_integer
 from isda.networks.detection.backbones import Stages, stages_of
 from isda.networks.detection.cascade import CascadeHeads
-from isda.networks.detection.heads import RegionHeads
+from isda.networks.detection.heads import HeadOptions, RegionHeads
 from isda.networks.detection.proposals import Proposals
 from isda.networks.detection.pyramid import Pyramid
 from isda.networks.detection.transform import CanvasTransform
@@ -159,18 +159,18 @@ def create(
     pyramid = Pyramid(stages, fpn_channels)
     transform = CanvasTransform(min_size, max_size, list(mean), list(std), size_divisible=max(32, stages.strides[-1]))
     transform.channels_last = channels_last
+    options = HeadOptions(
+        num_classes=num_classes + 1,
+        dim=head_dim,
+        samples=box_samples,
+        masks=masks,
+        score_threshold=score_threshold,
+        detections=detections,
+    )
     return Detector(
         pyramid,
         Proposals(fpn_channels, pyramid.strides, anchor_scale=anchor_scale, samples=anchor_samples, kept=proposals),
-        heads(
-            pyramid,
-            num_classes + 1,
-            dim=head_dim,
-            samples=box_samples,
-            masks=masks,
-            score_threshold=score_threshold,
-            detections=detections,
-        ),
+        heads(pyramid, options),
         transform,
         stages,
         frozen_stages=frozen_stages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,7 +15,16 @@ from isda.networks.detection.proposals import mean_over_images
 from isda.networks.detection.pyramid import Pyramid
 from isda.networks.detection.sampling import KeyedSampler, keys_of
 
-__all__ = ["BOX_CELLS", "MASK_CELLS", "MaskBranch", "RegionHeads", "initialise_predictors", "mask_losses", "pooler"]
+__all__ = [
+    "BOX_CELLS",
+    "MASK_CELLS",
+    "HeadOptions",
+    "MaskBranch",
+    "RegionHeads",
+    "initialise_predictors",
+    "mask_losses",
+    "pooler",
+]
 
 BOX_CELLS, MASK_CELLS = 7, 14
 
@@ -60,53 +70,56 @@ def mask_losses(logits: Tensor, boxes: list[Tensor], matched: list[Tensor], targ
     return mean_over_images(losses)[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions:
+    """What the heads of all detectors are told."""
+
+    num_classes: int
+    """With the background."""
+    dim: int
+    """Of the two hidden layers of a box head."""
+    samples: int
+    """Proposals per image that a head learns from."""
+    masks: bool
+    """Whether masks are learnt."""
+    score_threshold: float
+    """Least score of a detection."""
+    detections: int
+    """Per image, at most."""
+
+
 class RegionHeads(RoIHeads):
     """Faster R-CNN's box head and, if asked for, Mask R-CNN's mask head. Parameters are named as torchvision does.
 
     Args:
         pyramid: what regions are pooled from.
-        num_classes: with the background.
-        dim: of the two hidden layers.
-        samples: proposals per image that are learnt from.
-        masks: whether masks are learnt.
-        score_threshold: least score of a detection.
-        detections: per image, at most.
+        options: sizes and thresholds.
     """
 
-    def __init__(
-        self,
-        pyramid: Pyramid,
-        num_classes: int,
-        *,
-        dim: int,
-        samples: int,
-        masks: bool,
-        score_threshold: float,
-        detections: int,
-    ) -> None:
+    def __init__(self, pyramid: Pyramid, options: HeadOptions) -> None:
         channels = pyramid.out_channels
         mask_parts = (None, None, None)
-        if masks:
+        if options.masks:
             head = MaskRCNNHeads(channels, (channels,) * 4, dilation=1)
-            mask_parts = (pooler(pyramid, MASK_CELLS), head, MaskRCNNPredictor(channels, channels, num_classes))
+            mask_parts = (pooler(pyramid, MASK_CELLS), head, MaskRCNNPredictor(channels, channels, options.num_classes))
         super().__init__(
             pooler(pyramid, BOX_CELLS),
-            TwoMLPHead(channels * BOX_CELLS**2, dim),
-            FastRCNNPredictor(dim, num_classes),
+            TwoMLPHead(channels * BOX_CELLS**2, options.dim),
+            FastRCNNPredictor(options.dim, options.num_classes),
             fg_iou_thresh=0.5,
             bg_iou_thresh=0.5,
-            batch_size_per_image=samples,
+            batch_size_per_image=options.samples,
             positive_fraction=0.25,
             bbox_reg_weights=None,
-            score_thresh=score_threshold,
+            score_thresh=options.score_threshold,
             nms_thresh=0.5,
-            detections_per_img=detections,
+            detections_per_img=options.detections,
             mask_roi_pool=mask_parts[0],
             mask_head=mask_parts[1],
             mask_predictor=mask_parts[2],
         )
         initialise_predictors(self.box_predictor.cls_score, self.box_predictor.bbox_pred)
-        self.fg_bg_sampler = KeyedSampler(samples, 0.25, purpose=1)
+        self.fg_bg_sampler = KeyedSampler(options.samples, 0.25, purpose=1)
 
     def forward(
         self,
