@@ -55,8 +55,8 @@ def test_the_recipe_is_mmdetections(data):
     assert (config.weight_decay, config.lr) == (1e-4, 0.02 * 2 / 16)
     assert (config.network, config.backbone, config.method) == ("faster-rcnn", "resnet-50", "multi-task")
     assert (config.detector_options["min_size"], config.detector_options["max_size"]) == (800, 1333)
-    assert TASK.resolve(Settings(batch_size=2, lr=0.1), data).lr == 0.1
-    assert TASK.resolve(Settings(batch_size=2, scale="small"), data).epochs == 1
+    small = resolved(data, batch_size=2, lr=0.1, scale="small", epochs=None)
+    assert (small.lr, small.epochs) == (0.1, 1)
 
 
 def test_the_learning_rate_rises_and_falls(data):
@@ -149,6 +149,7 @@ def test_what_is_refused(data, changes, sentence):
         resolved(data, **changes)
 
 
+@pytest.mark.slow
 def test_torchvisions_weights_are_taken_from_its_cache(data, tmp_path, monkeypatch):
     """As torchvision keeps them once it has fetched them."""
     from torchvision.models import DenseNet121_Weights, densenet121
@@ -183,6 +184,7 @@ def test_masks_must_be_there_to_be_learnt(shapes_set, tmp_path):
     assert resolved(data, network="faster-rcnn").figures[0].name == "ap"
 
 
+@pytest.mark.slow
 def test_timm_backbones_are_built(data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -94,17 +94,18 @@ def _backbone(settings: Settings, options: dict[str, Any]) -> Backbone:
 
 
 def _detector_options(settings: Settings, backbone: Backbone) -> dict[str, Any]:
-    """What is not MMDetection's default, and what is frozen: nothing, where weights are random."""
+    """MMDetection's defaults and the user's word; nothing is frozen where weights are random."""
     said_of = {name: getattr(settings, name) for name in DETECTOR_OPTIONS}
     trained = bool(backbone.weights)
     norm = settings.batch_norm or ("frozen" if trained else "trained")
-    frozen = settings.frozen_stages
+    # Not all of timm's networks run their layers one after the other.
+    frozen = int(trained and not backbone.network.startswith(TIMM_PREFIX))
     return (
         DETECTOR_OPTIONS
         | {name: value for name, value in said_of.items() if value is not None}
         | {
             "freeze_batch_norm": check_choice("batch_norm", norm, ("frozen", "trained")) == "frozen",
-            "frozen_stages": (1 if trained else 0) if frozen is None else frozen,
+            "frozen_stages": frozen if settings.frozen_stages is None else settings.frozen_stages,
         }
     )
 

@@ -30,7 +30,7 @@ class Settings(RunSettings):
     batch_norm: Literal["frozen", "trained"] | None = None
     """Of the backbone; frozen if left out, but trained where the backbone's weights are random."""
     frozen_stages: int | None = None
-    """The stem and so many stages keep their weights; 1 if left out, 0 where they are random."""
+    """The stem and so many stages keep their weights; 1 if left out, 0 where they are random or the backbone timm's."""
     min_size: int | None = None
     """Pixels of the short side of images as the network sees them; 800 if left out."""
     max_size: int | None = None

@@ -46,6 +46,16 @@ def test_timms_maps():
     assert [one.shape[1] for one in maps] == stages.channels
     assert stages.first(1)
     assert len(stages.first(1)) < len(stages.first(4))
+    # As a run of a classifier has its weights.
+    trained = {f"body.{name}": value for name, value in networks.create("timm:resnet10t", 2).body.state_dict().items()}
+    load_backbone_weights(stages.body, trained, "a run")
+    assert torch.equal(stages.body.state_dict()["layer4.0.conv1.weight"], trained["body.layer4.0.conv1.weight"])
+
+
+def test_stages_are_frozen_only_where_they_have_an_order():
+    assert stages_of("timm:mobilenetv3_small_050").first(0) == []
+    with pytest.raises(ValueError, match="frozen_stages must be 0 for a backbone whose layers do not run one after"):
+        stages_of("timm:mobilenetv3_small_050").first(1)
 
 
 @pytest.mark.parametrize("prefix", ["", "body.", "backbone.", "module."])
