@@ -22,6 +22,8 @@ COMMANDS = {
     "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",
     "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
     "segment": "Semantic segmentation: train, compare, evaluate and predict with a class for every pixel.",
+    "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
+    "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
 """Each is a file of this room; the summaries stand here too so that `isda --help` need not import torch."""
@@ -32,6 +34,12 @@ GROUPS = {
         "compare": "Train several methods with several seeds on one data set, and compare their mIoU.",
         "evaluate": "Measure a trained segmentation network: mIoU, per class too, at one scale or several.",
         "predict": "Label the pixels of image files with a trained network.",
+    },
+    "detect": {
+        "train": "Train a detector on a backbone and write a run folder.",
+        "compare": "Train a detector from several backbones with several seeds, and compare their box AP.",
+        "evaluate": "Measure a trained detector: COCO's average precision of boxes and masks, per class too.",
+        "predict": "Find objects in image files, and draw their boxes and masks.",
     },
 }
 """Commands that consist of others: each is a folder of this room with a file for each of these."""

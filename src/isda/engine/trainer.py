@@ -103,6 +103,10 @@ class Trainer(Job):
             parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
         )
 
+    def learning_rate(self, step: int) -> float:
+        """That of a step, by the recipe's schedule, unless a task says otherwise."""
+        return learning_rate(self.config, step)
+
     # -- what it does with it ----------------------------------------------------------------------------------------
 
     @property
@@ -115,7 +119,7 @@ class Trainer(Job):
         config = self.config
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(config, step)
+            group["lr"] = self.learning_rate(step)
         with self._autocast():
             try:
                 terms, outputs = self.method(self.forward, batch)
@@ -143,7 +147,7 @@ class Trainer(Job):
         """The line of metrics for an epoch (counted from 1) that has come to its end."""
         self.check()
         self.method.after_epoch()
-        metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": learning_rate(self.config, step - 1)}
+        metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": self.learning_rate(step - 1)}
         metrics |= self.method.measures()
         for total in self.sums.values():
             self.processes.add_up(total)
