@@ -43,7 +43,7 @@ SETTINGS = Settings(
     crop="120x160",
     batch_size=8,
     lr=0.05,
-    epochs=12,
+    epochs=10,
     channels_last=True,
     evaluate_every=4,
 )
