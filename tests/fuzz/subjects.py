@@ -86,7 +86,7 @@ def left_behind(command: str, run: Path, output: str) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text())
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for record in (result, *lines):
-        record.pop("seconds")
+        record.pop("seconds", None)
     figures = {key: value for key, value in result.items() if key not in SEALS}
     return {"result": figures, "metrics": lines, "weights": fingerprint(run / "model.safetensors")["sha256"]}
 
