@@ -20,8 +20,8 @@ from rooms import ROOMS, ROOT, SOURCE
 _AT_LEAST, _TIMES = 90.0, 15.0
 """Seconds that a trial has in any case, and how many times what its tests take without a mutant beside them."""
 
-_CASES = 8
-"""Cases of a parametrised test that are asked, those that take long among them."""
+_SECONDS, _CASES = 5.0, 8
+"""Where the cases of a parametrised test take more seconds than this, so many of them are asked."""
 
 
 class Trial(NamedTuple):
@@ -123,9 +123,9 @@ def depends_on(mutant: Mutant, by: str, copy: Path) -> str:
 def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
     """Tests that run a line of the mutant, or all if that is run on import: what it makes can be read without it.
 
-    Those in files of its name come first, then those that run its file, the fastest before the others. Of the cases of
-    one test a few have to do: what one of two hundred would have noticed counts as not noticed, but mutants that none
-    notices would take minutes each.
+    Those in files of its name come first, then those that run its file, the fastest before the others. Where the cases
+    of one test take long, a few have to do: what one of two hundred would have noticed counts as not noticed, but
+    mutants that none notices would take minutes each.
     """
     name = mutant.file.removesuffix(".py").split("/")[-1]
 
@@ -140,7 +140,10 @@ def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
     cases: dict[str, list[str]] = {}
     for test in tests:
         cases.setdefault(test.split("[")[0], []).append(test)
-    asked = {test for same in cases.values() for test in same[:: math.ceil(len(same) / _CASES)]}
+    asked: set[str] = set()
+    for same in cases.values():
+        long = sum(lines[test]["seconds"] for test in same) > _SECONDS
+        asked.update(same[:: math.ceil(len(same) / _CASES)] if long else same)
     return [test for test in tests if test in asked]
 
 
