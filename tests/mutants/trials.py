@@ -20,8 +20,8 @@ from rooms import ROOMS, ROOT, SOURCE
 _AT_LEAST, _TIMES = 90.0, 15.0
 """Seconds that a trial has in any case, and how many times what its tests take without a mutant beside them."""
 
-_CASES = 8
-"""Cases of a parametrised test that are asked, those that take long among them."""
+_SECONDS, _CASES = 5.0, 8
+"""Where the cases of a parametrised test take more seconds than this, so many of them are asked."""
 
 
 class Trial(NamedTuple):
@@ -121,23 +121,29 @@ def depends_on(mutant: Mutant, by: str, copy: Path) -> str:
 
 
 def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
-    """Tests that run a line of the mutant, or of its file if that is run on import.
+    """Tests that run a line of the mutant, or all if that is run on import: what it makes can be read without it.
 
-    Those in files of its name come first, then the fastest. Of the cases of one test a few have to do: what one of two
-    hundred would have noticed counts as not noticed, but mutants that none notices would take minutes each.
+    Those in files of its name come first, then those that run its file, the fastest before the others. Where the cases
+    of one test take long, a few have to do: what one of two hundred would have noticed counts as not noticed, but
+    mutants that none notices would take minutes each.
     """
     name = mutant.file.removesuffix(".py").split("/")[-1]
 
     def can_notice(facts: dict[str, Any]) -> bool:
         seen = facts["lines"].get(mutant.file, ())
-        return seen is None or bool(set(mutant.lines) & set(seen) if mutant.lines else seen)
+        return not mutant.lines or seen is None or bool(set(mutant.lines) & set(seen))
 
-    tests = [test for test, facts in lines.items() if can_notice(facts)]
-    tests.sort(key=lambda test: (name not in test.split("::")[0], lines[test]["seconds"]))
+    def distance(test: str) -> tuple[bool, bool, float]:
+        return name not in test.split("::")[0], mutant.file not in lines[test]["lines"], lines[test]["seconds"]
+
+    tests = sorted((test for test, facts in lines.items() if can_notice(facts)), key=distance)
     cases: dict[str, list[str]] = {}
     for test in tests:
         cases.setdefault(test.split("[")[0], []).append(test)
-    asked = {test for same in cases.values() for test in same[:: math.ceil(len(same) / _CASES)]}
+    asked: set[str] = set()
+    for same in cases.values():
+        long = sum(lines[test]["seconds"] for test in same) > _SECONDS
+        asked.update(same[:: math.ceil(len(same) / _CASES)] if long else same)
     return [test for test in tests if test in asked]
 
 
