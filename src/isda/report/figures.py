@@ -74,7 +74,10 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
 
 def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
     """One figure of every class, each method's bars in one row per class; `name` begins every id in it."""
-    told = f"{figure.title} per class: means over seeds, and their intervals (95% each). Scale {comparison.scale}."
+    told = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
+    if len(figure.values) > 1:
+        told += f"; in each row from above {', '.join(figure.values)}"
+    told += f". Scale {comparison.scale}."
     if figure.left_out:
         told += f" {figure.left_out} further classes are not shown."
     return _figure(name, partial(draw_bars, figure, styles), told)

@@ -21,8 +21,6 @@ from isda.segmentation.config import Config
 
 __all__ = ["Batch", "Batches", "evaluation_batches"]
 
-Sizes = tuple[int, int]
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -34,6 +32,10 @@ class Batch:
     """(N, H, W) classes, 255 where a pixel does not count."""
     indices: Tensor
     """(N,) positions in the part, on the CPU."""
+
+    def on(self, device: torch.device) -> Batch:
+        """The batch on a device."""
+        return replace(self, images=send(self.images, device), targets=send(self.targets, device))
 
     def to(self, dtype: torch.dtype, channels_last: bool) -> Batch:
         """The batch with images of another type and, if asked for, another order in memory."""
@@ -79,14 +81,14 @@ class Batches:
             return self._prepare(indices, epoch)
 
         # Where the CPU trains, too, threads would only take its time.
-        if on_host(self.device) and self.part.decoded is not None:
-            return map(prepare, mine)
-        return ahead(prepare, mine, self.workers)
+        inline = on_host(self.device) and self.part.decoded is not None
+        for batch in map(prepare, mine) if inline else ahead(prepare, mine, self.workers):
+            yield batch.on(self.device)
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.config.seed, epoch=epoch)
         images, targets = self.augment([self.part[i] for i in indices.tolist()], draws)
-        return Batch(send(self.normalise(images), self.device), send(targets, self.device), indices)
+        return Batch(self.normalise(images), targets, indices)
 
 
 def evaluation_batches(
@@ -105,13 +107,14 @@ def evaluation_batches(
 
     def prepare(some: Sequence[int]) -> Batch:
         images, labels = zip(*(part[i] for i in some), strict=True)
-        batch = normalise(torch.stack(images))
-        targets = torch.stack(labels).long()
-        return Batch(send(batch, device), send(targets, device), torch.tensor(some))
+        return Batch(normalise(torch.stack(images)), torch.stack(labels).long(), torch.tensor(some))
 
     if part.decoded is None:
-        return ahead(prepare, [[i] for i in indices.tolist()], workers)
-    # About the memory of a training step, which keeps more of each image.
-    height, width = config.crop_size
-    room = config.batch_size * height * width
-    return map(prepare, (some.tolist() for some in indices.split(max(1, room // part.decoded[1][0].numel()))))
+        made = ahead(prepare, [[i] for i in indices.tolist()], workers)
+    else:
+        # About the memory of a training step, which keeps more of each image.
+        height, width = config.crop_size
+        at_once = max(1, config.batch_size * height * width // part.decoded[1][0].numel())
+        made = map(prepare, (some.tolist() for some in indices.split(at_once)))
+    for batch in made:
+        yield batch.on(device)

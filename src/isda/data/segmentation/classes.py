@@ -11,7 +11,7 @@ from typing import Any
 
 from isda.data.segmentation.pixels import IGNORED, read_ids
 
-__all__ = ["CAMVID", "Classes", "find_classes"]
+__all__ = ["CAMVID", "Classes", "find_classes", "numbered"]
 
 FILES = ("classes.json", "meta.json", "classes.txt")
 
