@@ -33,13 +33,19 @@ class Scores:
 def detect(
     network: nn.Module, images: Iterable[tuple[int, Tensor]], device: torch.device
 ) -> Iterable[tuple[int, dict[str, Tensor]]]:
-    """What a detector finds in each image (a position and bytes (3, H, W)); its mode is as before afterwards."""
+    """What a detector finds in each image (a position and bytes (3, H, W)); its mode is as before afterwards.
+
+    Boxes (K, 4), labels (K,), scores (K,) and, of those that make them, masks (K, 1, H, W) as truth values.
+    """
     was_training = network.training
     network.eval()
     dtype = next(network.parameters()).dtype
     try:
         for position, image in images:
             found = network([image.to(device).to(dtype) / 255])[0]
+            if "masks" in found:
+                # Where they were made: as probabilities they are four times as many bytes to send.
+                found["masks"] = found["masks"] > MASK_THRESHOLD
             yield position, {key: value.cpu() for key, value in found.items()}
     finally:
         network.train(was_training)
@@ -59,7 +65,7 @@ def records_of(found: dict[str, Tensor], image_id: int, category_ids: Sequence[i
             "score": value,
         }
         if "masks" in found:
-            record["segmentation"] = encode_mask(found["masks"][number, 0] > MASK_THRESHOLD)
+            record["segmentation"] = encode_mask(found["masks"][number, 0])
         records.append(record)
     return records
 

@@ -62,6 +62,8 @@ class CocoPart:
     """The file's ids and names, by ascending id; the label of the i-th is i + 1."""
     content: dict[str, Any]
     """The file, for evaluation."""
+    digest: str
+    """SHA-256 of the file."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -104,13 +106,6 @@ class CocoPart:
             target["masks"] = torch.stack(decoded) if decoded else empty
         return target
 
-    @cached_property
-    def digest(self) -> str:
-        """A digest of all that is learnt from the file: sizes, names, boxes, masks."""
-        told = [[entry.id, entry.path.name, entry.height, entry.width] for entry in self.images]
-        text = json.dumps([told, list(self.categories.items()), self.objects])
-        return hashlib.sha256(text.encode()).hexdigest()
-
 
 def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
     """Read an annotation file.
@@ -122,7 +117,7 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
     Raises:
         ValueError: names the file, the image or annotation by its id, and what is wrong.
     """
-    content = _read(file)
+    content, digest = _read(file)
     categories = {one["id"]: str(one["name"]) for one in _entries(file, content, "categories", id=int, name=str)}
     categories = dict(sorted(categories.items()))
     if len(categories) != len(content["categories"]) or not categories:
@@ -153,17 +148,19 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
             f"them {empty[0]}",
             stacklevel=2,
         )
-    return CocoPart(file, tuple(images), tuple(map(tuple, objects)), categories, content)
+    return CocoPart(file, tuple(images), tuple(map(tuple, objects)), categories, content, digest)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> tuple[dict[str, Any], str]:
+    """The content of the file, and its SHA-256."""
+    written = file.read_bytes()
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(written)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold a JSON object, got {type(content).__name__}")
-    return content
+    return content, hashlib.sha256(written).hexdigest()
 
 
 def _entries(file: Path, content: dict[str, Any], name: str, /, **kinds: type) -> list[dict[str, Any]]:

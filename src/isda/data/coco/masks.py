@@ -10,6 +10,9 @@ from torch import Tensor
 
 __all__ = ["check_segmentation", "decode_mask", "encode_mask", "run_lengths"]
 
+LARGEST = 1e7
+"""Coordinates beyond are no pixels of any image."""
+
 Segmentation = list[list[float]] | dict[str, Any]
 
 
@@ -45,14 +48,21 @@ def check_segmentation(segmentation: Any, height: int, width: int) -> str | None
 def _check_polygons(polygons: list[Any], height: int, width: int) -> str | None:
     if not polygons:
         return "must have at least one polygon, got none"
+    corners = []
     for polygon in polygons:
-        if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
+        # Through numpy: COCO has some hundred million coordinates.
+        try:
+            points = np.array(polygon, dtype=np.float64)
+        except (TypeError, ValueError):
+            return "must have polygons of numbers"
+        if points.ndim != 1 or len(points) < 6 or len(points) % 2:
             return "must have polygons of at least three points x, y"
-        if not all(type(value) in (int, float) and abs(value) < 1e7 for value in polygon):
+        if not np.abs(points).max() < LARGEST:
             return "must have polygons of finite numbers"
-    xs = [x for polygon in polygons for x in polygon[0::2]]
-    ys = [y for polygon in polygons for y in polygon[1::2]]
-    if max(xs) <= 0 or max(ys) <= 0 or min(xs) >= width or min(ys) >= height:
+        corners.append(points.reshape(-1, 2))
+    together = np.concatenate(corners)
+    (left, top), (right, bottom) = together.min(0), together.max(0)
+    if right <= 0 or bottom <= 0 or left >= width or top >= height:
         return f"lies outside the image of {width}x{height} pixels"
     return None
 
