@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isda.data.cifar import CIFAR10, CIFAR100, read_binary, read_python
+from isda.data.readers.cifar import CIFAR10, CIFAR100, read_binary, read_python
 
 
 class Python2Pickler(pickle._Pickler):

@@ -5,8 +5,9 @@ import torch
 from PIL import Image
 
 import isda.data
-from isda.data import ImageFiles, folder
+from isda.data import ImageFiles
 from isda.data.image_files import read_image
+from isda.data.readers import folder
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import isda.data
-from isda.data.npz import npz_contents, read_npz
+from isda.data.readers.npz import npz_contents, read_npz
 
 
 def arrays(**changes):

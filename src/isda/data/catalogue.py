@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isda.data import cifar, imagenet
 from isda.data.archives import File, find
 from isda.data.dataset import Arrays
-from isda.data.digits import read_digits
-from isda.data.fashion_mnist import read_fashion_mnist
 from isda.data.normalise import PUBLISHED, ChannelStatistics
-from isda.data.svhn import read_svhn
+from isda.data.readers import cifar, imagenet
+from isda.data.readers.digits import read_digits
+from isda.data.readers.fashion_mnist import read_fashion_mnist
+from isda.data.readers.svhn import read_svhn
 
 __all__ = ["CATALOGUE", "Layout", "NamedSet"]
 

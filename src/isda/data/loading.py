@@ -9,8 +9,8 @@ from isda.choices import did_you_mean
 from isda.data.archives import data_root, fetch, find, verify
 from isda.data.catalogue import CATALOGUE, NamedSet
 from isda.data.dataset import Arrays, DataSet
-from isda.data.folder import read_folder
-from isda.data.npz import read_npz
+from isda.data.readers.folder import read_folder
+from isda.data.readers.npz import read_npz
 
 __all__ = ["load", "named_path"]
 

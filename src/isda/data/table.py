@@ -13,7 +13,7 @@ from rich.table import Table
 
 from isda.data.catalogue import CATALOGUE, NamedSet
 from isda.data.dataset import DataSet
-from isda.data.npz import npz_contents
+from isda.data.readers.npz import npz_contents
 from isda.plain_text import harmless
 
 __all__ = ["Row", "data_set_row", "data_set_rows", "details", "table"]

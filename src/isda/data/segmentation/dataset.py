@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda.data.folder import IN_MEMORY_BYTES
 from isda.data.image_files import read_image
 from isda.data.normalise import PUBLISHED, ChannelStatistics
+from isda.data.readers.folder import IN_MEMORY_BYTES
 from isda.data.segmentation.pixels import IGNORED, read_labels, size_of
 
 __all__ = ["IGNORED", "PARTS", "Pair", "Part", "SegmentationData"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from isda.data.folder import SUFFIXES
+from isda.data.readers.folder import SUFFIXES
 from isda.data.segmentation.classes import find_classes
 from isda.data.segmentation.dataset import PARTS, Pair, Part, SegmentationData
 from isda.data.segmentation.pixels import label_table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
-from isda.data.folder import class_folders, images_by_class, read_images
+from isda.data.readers.folder import class_folders, images_by_class, read_images
 
 __all__ = ["read_imagenet", "unpack_imagenet"]
 

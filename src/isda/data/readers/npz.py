@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isda.data.dataset import Arrays, check_labels
-from isda.data.npy_headers import Header, read_headers
+from isda.data.readers.npy_headers import Header, read_headers
 
 __all__ = ["Contents", "NotADataSet", "npz_contents", "read_npz"]
 
