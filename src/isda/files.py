@@ -16,8 +16,8 @@ __all__ = ["replacing", "sync", "write_text"]
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of ``path`` when the block ends well.
 
-    Its folder is made. A reader sees the old content or the new; an error leaves the old one and names ``path``. What is
-    no ordinary file (a device such as /dev/null, a pipe, a link) is written into, and stays what it is.
+    Its folder is made. A reader sees the old content or the new; an error leaves the old one and names ``path``.
+    What is no ordinary file (a device such as /dev/null, a pipe, a link) is written into, and stays what it is.
 
     Example:
         >>> import tempfile
