@@ -11,7 +11,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/test_estimator.py tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-accelerator bench-tilt evidence semi-evidence mutants clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt evidence semi-evidence mutants clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -65,6 +65,9 @@ bench-augment: $(READY)  ## writes benchmarks/results/augment.{csv,md}
 
 bench-training: $(READY)  ## writes benchmarks/results/training.{csv,md}; DATA holds cifar10 and cifar100
 	$(BIN)/python benchmarks/training.py --data-root $(DATA)
+
+bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; takes 8 GB and some minutes
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/segmentation.py
 
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py

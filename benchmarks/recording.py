@@ -7,14 +7,15 @@ import csv
 import json
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isda.classification.settings import Settings
 from isda.engine.comparing import compare
 from isda.engine.folder.reading import RunRecord, read_run
 from isda.engine.many_runs import Watcher
+from isda.engine.settings import RunSettings
+from isda.engine.task import Task
 from isda.report.method_summary import MethodSummary
 from isda.train import image_task
 
@@ -49,14 +50,21 @@ class Study:
         arguments = parser.parse_args()
         return cls(arguments.runs, arguments.data_root, arguments.jobs)
 
-    def errors(self, settings: Settings, methods: Sequence[str], seeds: Sequence[int], out: str) -> dict[str, float]:
-        """Mean error of each method, after training what is not yet there."""
+    def errors(
+        self,
+        settings: RunSettings,
+        methods: Sequence[str],
+        seeds: Sequence[int],
+        out: str,
+        task_of: Callable[[str], Task] = image_task,
+    ) -> dict[str, float]:
+        """Mean headline figure of each method, the error of classifiers, after training what is not yet there."""
         made = compare(
             settings,
             methods,
             seeds,
             self.runs / out,
-            task_of=image_task,
+            task_of=task_of,
             jobs=self.jobs,
             data_root=self.root,
             watcher=_Lines(),

@@ -20,7 +20,7 @@ STOREYS = (
     ("semi",),
     ("engine",),
     ("classification",),
-    ("semi_supervised",),
+    ("semi_supervised", "segmentation", "detection"),
     ("transfer",),
     ("report", "paper"),
     ("train", "estimator", "compat", "cli", "__main__"),

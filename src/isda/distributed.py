@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["broadcast_from", "exchange_counts", "gather_rows", "world_size"]
+__all__ = ["add_up", "broadcast_from", "exchange_counts", "gather_rows", "world_size"]
 
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
@@ -14,6 +14,15 @@ def world_size(group: dist.ProcessGroup | None = None) -> int:
     if not (dist.is_available() and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
+
+
+def add_up(tensor: Tensor) -> Tensor:
+    """The sum of a tensor over all processes; itself where there is one."""
+    if world_size() == 1:
+        return tensor
+    total = tensor.clone()
+    dist.all_reduce(total)
+    return total
 
 
 def exchange_counts(values: list[int], device: torch.device, group: dist.ProcessGroup | None) -> list[list[int]]:

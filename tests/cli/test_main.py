@@ -7,7 +7,7 @@ from inspect import getdoc
 import pytest
 
 import isda as package
-from isda.cli.main import COMMANDS, command
+from isda.cli.main import COMMANDS, GROUPS, command
 from isda.cli.tasks import asked_task
 from small_runs import isda
 
@@ -16,10 +16,22 @@ def test_the_version_is_said():
     assert isda("--version") == (f"isda {package.__version__}\n", "", None)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in GROUPS])
 def test_help_says_of_each_command_what_the_command_says_of_itself(name):
     assert getdoc(command(name)).splitlines()[0] == COMMANDS[name]
     assert COMMANDS[name] in isda("--help")[0]
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in GROUPS.items() for name in names])
+def test_help_of_a_group_says_what_its_commands_say_of_themselves(group, name):
+    assert getdoc(command(f"{group}.{name}")).splitlines()[0] == GROUPS[group][name]
+    assert COMMANDS[group] in isda("--help")[0]
+    assert GROUPS[group][name] in isda(group, "--help")[0]
+    assert isda(group) == isda(group, "--help")
+
+
+def test_an_unknown_command_of_a_group_is_refused_with_the_nearest():
+    assert isda("segment", "trian")[2] == "isda: no command 'segment trian'; did you mean 'train'?"
 
 
 def test_help_and_version_do_not_wait_for_torch():
@@ -28,7 +40,7 @@ def test_help_and_version_do_not_wait_for_torch():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("completion",)])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("completion", *GROUPS)])
 def test_help_does_not_speak_of_none_as_a_choice(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     out, _, code = isda(name, "--help")
@@ -69,7 +81,7 @@ def test_the_words_decide_the_task(words, task):
     ("words", "sentence"),
     [
         (["--method", "isad"], "got 'isad'; did you mean 'isda'?"),
-        (["--task", "segmentatoin"], "task must be one of classification, semi-supervised, got 'segmentatoin'"),
+        (["--task", "segmentatoin"], "got 'segmentatoin'; did you mean 'segmentation'?"),
         (["--task", "nowhere:Task"], "task 'nowhere:Task' could not be loaded: No module named 'nowhere'"),
         (["--task", "isda.engine:Job"], "task 'isda.engine:Job' must be a subclass of isda.engine.Task, got Job"),
         (["--method", "isda.engine.Method"], "must be a subclass of isda.classification.ClassificationMethod"),

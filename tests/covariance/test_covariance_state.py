@@ -216,3 +216,10 @@ def test_merge_with_another_kind_or_shape_raises_and_changes_nothing(name):
         with pytest.raises(ValueError, match=r"^other must"):
             model.merge(other)
         assert_same_state(model, before)
+
+
+def test_train_without_a_word_means_training():
+    model = FullCovariance(C, A).eval()
+    assert not model.training
+    assert model.train() is model
+    assert model.training

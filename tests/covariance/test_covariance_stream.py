@@ -245,3 +245,9 @@ def test_groups_of_the_caller_change_nothing():
         masked.update(features, targets, mask=mask)
         masked_helped.update(features, targets, mask=mask, groups=grouping.group_rows(targets, C))
         assert torch.equal(matrices(masked), matrices(masked_helped))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_class_uses_one_of_the_matrices_and_every_matrix_is_used(name):
+    model = make(name)
+    assert set(model.matrix_index(torch.arange(C)).tolist()) == set(range(model.num_matrices))

@@ -147,6 +147,14 @@ def test_the_manifest_of_another_step_is_not_trusted(checkpoints):
     assert complaint.endswith("step-000000011 is damaged and was skipped: manifest.json is not this checkpoint's")
 
 
+def test_the_order_of_the_words_in_a_manifest_does_not_matter(checkpoints):
+    path = checkpoints.folder / "step-000000010" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(manifest.items()))))
+    loaded, complaints = checkpoints.load_latest(RUN)
+    assert (loaded.step, complaints) == (10, [])
+
+
 def test_when_all_are_damaged_every_one_is_complained_of(checkpoints):
     for folder in checkpoints.folder.iterdir():
         alter(folder / "rest.pt")
@@ -159,9 +167,11 @@ def test_what_an_interrupted_write_left_behind_is_no_obstacle_and_is_tidied_away
     for name in (".unfinished-step-000000012", ".removed-step-000000002"):
         (checkpoints.folder / name).mkdir()
         (checkpoints.folder / name / "model.safetensors").write_bytes(b"half")
+    (checkpoints.folder / ".DS_Store").write_bytes(b"of a file manager")
     checkpoints.save(made(12))
     assert checkpoints.load_latest(RUN)[0].step == 12
     checkpoints.tidy()
+    (checkpoints.folder / ".DS_Store").unlink()
     assert names(checkpoints.folder) == ["step-000000010", "step-000000012"]
 
 

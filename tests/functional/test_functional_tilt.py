@@ -178,6 +178,23 @@ def test_rows_in_chunks_give_the_same_tilts(monkeypatch, num_classes):
     torch.testing.assert_close(find_tilt(logits, tables, targets, 1.0), whole, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("start", ["one-hot", "prediction"])
+@pytest.mark.parametrize("num_classes", [12, 40, 60])
+def test_a_row_does_not_depend_on_the_others(num_classes, start):
+    model = learned("full", num_classes, 10)
+    logits, weight, targets = batch(num_classes, 10, 12, 1.0)
+    logits = logits * torch.linspace(0.1, 3, 12).double().unsqueeze(1)
+
+    def found(part: slice) -> torch.Tensor:
+        tables = quadratic_tables(weight, model, model.groups(targets[part]))
+        origin = targets[part] if start == "one-hot" else torch.softmax(logits[part], 1)
+        return find_tilt(logits[part], tables, origin, 1.0)
+
+    together = found(slice(None))
+    for i in range(12):
+        torch.testing.assert_close(found(slice(i, i + 1))[0], together[i], rtol=1e-7, atol=1e-9)
+
+
 VIEWS = {"view", "unsqueeze", "squeeze", "expand", "slice", "select", "t", "transpose", "detach", "diagonal", "alias"}
 WAITS = {"_local_scalar_dense", "nonzero", "unique", "_unique2", "masked_select", "equal"}
 

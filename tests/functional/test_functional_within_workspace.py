@@ -25,10 +25,14 @@ C, A = 8, 16
 """A matrix A x A of float64 is a sixteenth of the workspace."""
 
 
+def set_workspace(monkeypatch, size):
+    for module in (class_margins, consistency, device_moments, full, grouping, quadratic):
+        monkeypatch.setattr(module, "WORKSPACE_BYTES", size)
+
+
 @pytest.fixture(autouse=True)
 def small_workspace(monkeypatch):
-    for module in (class_margins, consistency, device_moments, full, grouping, quadratic):
-        monkeypatch.setattr(module, "WORKSPACE_BYTES", WORKSPACE)
+    set_workspace(monkeypatch, WORKSPACE)
     monkeypatch.setattr(workspace, "_spare", {})
 
 
@@ -60,17 +64,17 @@ def tiles_product():
 def tiles_outer_products():
     rows, scatter = normal(32, A), normal(16, A, A)
     tiles = Tiles(torch.arange(32) % 16, 16)
-    return lambda: tiles.add_outer_products(scatter, rows), [rows, scatter]
+    return lambda: tiles.add_outer_products(scatter, rows) or scatter, [rows, scatter]
 
 
 def outer_products_of_few_rows():
     rows, scatter, groups = normal(32, A), normal(40, A, A), group_rows(torch.arange(32), 40, exact=False)
-    return lambda: add_outer_products_of(scatter, rows, groups), [rows, scatter]
+    return lambda: add_outer_products_of(scatter, rows, groups) or scatter, [rows, scatter]
 
 
 def outer_products_of_many_rows():
     rows, scatter, groups = normal(48, A), normal(16, A, A), group_rows(torch.arange(48) % 16, 16, exact=False)
-    return lambda: add_outer_products_of(scatter, rows, groups), [rows, scatter]
+    return lambda: add_outer_products_of(scatter, rows, groups) or scatter, [rows, scatter]
 
 
 def gram_of_diagonals():
@@ -82,7 +86,7 @@ def sketches():
     sketch, fill = normal(64, 8, A), torch.full((64,), 8)
     index = torch.cat([torch.arange(64), torch.zeros(20, dtype=torch.int64)])
     rows = normal(len(index), A)
-    return lambda: append_rows(sketch, fill, rows, index), [sketch, rows]
+    return lambda: append_rows(sketch, fill, rows, index) or sketch, [sketch, rows]
 
 
 def margins_of_all_classes():
@@ -131,6 +135,17 @@ def tables_of_sketches(form: str):
     return lambda: getattr(model, form)(weight, matrices, *pivots), [weight, *model.buffers()]
 
 
+def update(kind: str):
+    model, features, targets = learned(kind), normal(512, A), torch.arange(512) % C
+    model.validate = False
+
+    def statistics() -> torch.Tensor:
+        model.update(features, targets)
+        return torch.stack([model.covariance(c) + model.mean[c] for c in range(C)])
+
+    return statistics, [features, targets, *model.buffers()]
+
+
 class Plain(covariance.CovarianceModel):
     """A model that is known by its product alone."""
 
@@ -160,6 +175,8 @@ CASES = {
     "stacks, low rank": lambda: stacks("low_rank", rank=8),
     "stacks, learned": lambda: stacks("learned"),
     "rows of a sketch": rows_of_a_sketch,
+    "update, full": lambda: update("full"),
+    "update, diagonal": lambda: update("diagonal"),
     **{f"{form} of sketches": lambda form=form: tables_of_sketches(form) for form in ("variances", "margins", "gram")},
     **{f"{form}, plain": lambda form=form: tables_of_a_plain_model(form) for form in ("variances", "margins", "gram")},
 }
@@ -169,6 +186,26 @@ CASES = {
 def test_chunks_fill_a_good_part_of_the_workspace_and_no_more(case):
     function, inputs = CASES[case]()
     assert WORKSPACE / 5 <= seen(function, *inputs) <= WORKSPACE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_in_how_many_chunks_changes_nothing(case, monkeypatch):
+    def outcome(size):
+        """What a call returns, and the gradients of its inputs."""
+        set_workspace(monkeypatch, 2**30)
+        torch.manual_seed(0)
+        function, inputs = CASES[case]()
+        set_workspace(monkeypatch, size)
+        result = function()
+        if not result.requires_grad:
+            return [result]
+        trained = [tensor for tensor in inputs if tensor.requires_grad]
+        return [result, *torch.autograd.grad(result.cos().sum(), trained)]
+
+    whole = outcome(2**30)
+    for size in (1, WORKSPACE, 2 * WORKSPACE, 3 * WORKSPACE, 4 * WORKSPACE):
+        for ours, theirs in zip(outcome(size), whole, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("form", [full_quadratic, full_gram])

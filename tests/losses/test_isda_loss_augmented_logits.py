@@ -20,6 +20,7 @@ from loss_oracles import (
 )
 
 from isda import ISDALoss
+from isda.losses.strength_monitor import StrengthMonitor
 
 CLASSES, DIM, ROWS, STRENGTH = 4, 5, 9, 0.8
 LABELS = torch.arange(ROWS) % 3
@@ -170,3 +171,25 @@ def test_a_warning_of_augmented_logits_names_the_line_that_called_it():
     with pytest.warns(UserWarning, match="swamps them") as caught:
         criterion.augmented_logits(torch.zeros(2, 3), torch.tensor([0, 1]), weight=9 * torch.eye(3, 4))
     assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(("variance", "warns"), [(3.9, False), (4.1, True)])
+def test_the_warning_comes_at_ten_times_the_spread_and_says_both(variance, warns):
+    logits = torch.tensor([[0.2, -0.2], [0.2, -0.2], [0.6, 0.2]])  # every row varies by 0.2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        StrengthMonitor(lambda_0=3.0).check(torch.full((3, 2), variance), logits, strength=1.0)
+    assert len(caught) == warns
+    if warns:
+        assert "averages 2.05 where the logits of a sample vary by 0.2: at strength 1 " in str(caught[0].message)
+        assert "lower lambda_0 (now 3)" in str(caught[0].message)
+
+
+def test_the_strength_is_looked_at_in_the_first_and_every_hundredth_call():
+    monitor, looked = StrengthMonitor(lambda_0=1.0), []
+    for call in range(1, 203):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            monitor.check(torch.full((2, 2), 9.0), torch.tensor([[0.1, 0.0], [0.0, 0.1]]), strength=float(call != 101))
+        looked += [call] * len(caught)
+    assert looked == [1, 201]  # without any strength there is nothing to look at in call 101

@@ -6,6 +6,7 @@ from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
 
 from isda import ISDALoss
 from isda.covariance import DiagonalCovariance, FullCovariance
+from isda.losses.inputs import check_batch
 
 CLASSES, DIM, ROWS = 3, 4, 6
 NAN, INF = float("nan"), float("inf")
@@ -79,6 +80,7 @@ BAD_CALLS = {
     "rows with infinity": (good(features=spoilt(INF, [0, 3, 4])), "NaN or infinity in 3 of 6 rows"),
     "infinities that cancel": (good(features=spoilt(torch.tensor([INF, -INF]), [1, 2])), "in 2 of 6 rows"),
     "weight of another number of classes": (good(weight=torch.zeros(5, DIM)), r"weight must have shape \(3, 4\)"),
+    "weight of a convolution over pixels": (good(weight=torch.zeros(CLASSES, 1, 2, 2)), "weight must have shape"),
     "weight transposed": (good(weight=torch.zeros(DIM, CLASSES)), r"weight must have shape \(3, 4\), got \(4, 3\)"),
     "weight of a wide convolution": (good(weight=torch.zeros(CLASSES, DIM, 3, 3)), "weight must have shape"),
     "no features": (good(features=None), "features must be given"),
@@ -289,3 +291,23 @@ def test_an_unknown_setting_is_the_criterions_to_refuse(name, meant):
         ISDALoss(3, 4, **{name: 1})
     with pytest.raises(ValueError, match=message):
         ISDALoss.attach(torch.nn.Linear(4, 3), **{name: 1})
+
+
+def test_every_row_is_known_to_count_unless_a_label_says_otherwise():
+    criterion = ISDALoss(CLASSES, DIM)
+    arguments = good()
+    order = [arguments[name] for name in ("logits", "targets", "features", "weight")]
+    assert check_batch(criterion, *order).counts is None
+    order[1] = labels(2, -100, 1)
+    assert check_batch(criterion, *order).counts.tolist() == [True, False, *[True] * (ROWS - 2)]
+    criterion.ignore_index = 0  # a class that does not count
+    order[1] = torch.arange(ROWS) % CLASSES
+    assert check_batch(criterion, *order).counts.tolist() == [c != 0 for c in order[1].tolist()]
+
+
+def test_one_class_alone_may_have_rows_that_do_not_count():
+    features, weight = normal(4, DIM, seed=1), normal(1, DIM, seed=2)
+    criterion = ISDALoss(1, DIM, lambda_0=1.0)
+    loss = criterion(features @ weight.t(), torch.tensor([0, -100, 0, 0]), features=features, weight=weight)
+    assert loss == 0
+    assert criterion.covariance.count.tolist() == [3]

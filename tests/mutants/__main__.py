@@ -62,20 +62,26 @@ def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict
     kept = KEPT / "trials.jsonl"
     known = {} if again else _known(kept)
     import_the_slow()
-    lines = recorded_lines(KEPT / "lines.json")
+    lines = recorded_lines(KEPT / "lines.json", {mutant.room for mutants in drawn.values() for mutant in mutants})
     samples: dict[int, Outcomes] = {}
     with kept.open("a") as file:
         for seed, mutants in drawn.items():
             samples[seed] = []
             for place, mutant in enumerate(mutants, 1):
                 trial = known.get(mutant.id)
-                if trial is None or trial.of != depends_on(mutant, trial.by):
+                if trial is None or not _holds(trial, mutant, copy):
                     trial = try_mutant(mutant, lines, copy)
                     file.write(json.dumps(trial._asdict()) + "\n")
                     file.flush()
                     _say(f"seed {seed}, {place} of {len(mutants)}", mutant, trial)
                 samples[seed].append((mutant, trial))
     return samples
+
+
+def _holds(trial: Trial, mutant: Mutant, copy: Path) -> bool:
+    """Whether nothing that decided the outcome has changed. A survivor that changes nothing needs no second trial."""
+    explained = not trial.is_caught and reason_of(mutant) is not None
+    return explained or trial.of == depends_on(mutant, trial.by, copy)
 
 
 def _known(kept: Path) -> dict[str, Trial]:
@@ -87,7 +93,7 @@ def _known(kept: Path) -> dict[str, Trial]:
 
 def _say(where: str, mutant: Mutant, trial: Trial) -> None:
     what = f"{mutant.file}:{mutant.line} {mutant.change}"
-    how = trial.by if trial.is_caught else f"{reason_of(mutant)} | {mutant.text}"
+    how = trial.by if trial.is_caught else f"{mutant.text} | {reason_of(mutant) or 'a test is missing'}"
     print(f"{where}: {mutant.id} {what}: {trial.outcome} {trial.seconds:.0f} s {how}", file=sys.stderr, flush=True)
 
 

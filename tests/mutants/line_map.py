@@ -66,14 +66,14 @@ class LineRecorder:
         return step
 
 
-def recorded_lines(path: Path) -> Lines:
-    """What every test of the rooms runs, of which only test files that changed are run again.
+def recorded_lines(path: Path, rooms: set[str]) -> Lines:
+    """What every test of some rooms runs, of which only test files that changed are run again.
 
     Of a source file that has changed since, it is known whether a test runs it, not which lines: None stands for them.
     """
     sources = sorted({file for room in ROOMS for file in room.source_files()})
     code = {file.relative_to(SOURCE).as_posix(): digest([file]) for file in sources}
-    files = sorted({file for room in ROOMS for file in room.test_files()})
+    files = sorted({file for room in ROOMS if room.name in rooms for file in room.test_files()})
     wanted = {file: digest([ROOT / file]) for file in files}
     kept = json.loads(path.read_text()) if path.is_file() else {}
     stale = [file for file in files if file not in kept or kept[file]["of"] != wanted[file]]
@@ -87,7 +87,7 @@ def recorded_lines(path: Path) -> Lines:
             tests = {test: facts for test, facts in found.items() if test.split("::")[0] == file}
             kept[file] = {"of": wanted[file], "code": code, "tests": tests}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({file: kept[file] for file in files}))
+        path.write_text(json.dumps(kept))
     result: Lines = {}
     for file in files:
         for test, facts in kept[file]["tests"].items():

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "isda"
-_MANY_PROCESSES = ("tests/distributed/test_distributed.py",)
 _STATISTICS = ("tests/functional", "tests/covariance")
 
 
@@ -38,10 +37,8 @@ class Room(NamedTuple):
 
 ROOMS = (
     Room("functional", 0.3, ("functional/*.py",), _STATISTICS),
-    Room("covariance", 0.2, ("covariance/*.py",), _STATISTICS, _MANY_PROCESSES),
-    Room(
-        "losses", 0.15, ("losses/*.py",), ("tests/losses", "tests/attach"), ("tests/distributed/test_distributed.py",)
-    ),
+    Room("covariance", 0.2, ("covariance/*.py",), _STATISTICS, ("tests/distributed/test_distributed.py",)),
+    Room("losses", 0.15, ("losses/*.py",), ("tests/losses", "tests/attach")),
     Room("semi", 0.15, ("semi/*.py",), ("tests/semi",), ("tests/semi/test_semi_distributed.py",)),
     Room(
         "checkpoints",

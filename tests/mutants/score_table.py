@@ -15,12 +15,12 @@ Outcomes = list[tuple[Mutant, Trial]]
 _UNKNOWN = "A test is missing."
 
 
-def reason_of(mutant: Mutant) -> str:
+def reason_of(mutant: Mutant) -> str | None:
     """Why a mutant changes nothing that a test could see, as reasons.json has it by file, line and change."""
     for entry in json.loads(REASONS.read_text(encoding="utf-8")):
         if (entry["file"], entry["line"], entry["change"]) == (mutant.file, mutant.text, mutant.change):
             return str(entry["reason"])
-    return _UNKNOWN
+    return None
 
 
 def table(samples: dict[int, Outcomes]) -> str:
@@ -52,7 +52,7 @@ def write(samples: dict[int, Outcomes]) -> None:
 def _line(mutant: Mutant) -> str:
     old, new = mutant.change.split(" → ")
     place = f"`{mutant.file}:{mutant.line}` `{mutant.text}`"
-    return f"- {place}: `{old}` becomes `{new}` ({mutant.id}). {reason_of(mutant)}"
+    return f"- {place}: `{old}` becomes `{new}` ({mutant.id}). {reason_of(mutant) or _UNKNOWN}"
 
 
 def _score(trials: list[Trial]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from rooms import ROOMS, ROOT, SOURCE
 
 _AT_LEAST, _TIMES = 90.0, 15.0
 """Seconds that a trial has in any case, and how many times what its tests take without a mutant beside them."""
+
+_SECONDS, _CASES = 5.0, 8
+"""Where the cases of a parametrised test take more seconds than this, so many of them are asked."""
 
 
 class Trial(NamedTuple):
@@ -105,29 +109,42 @@ def try_mutant(mutant: Mutant, lines: Lines, copy: Path) -> Trial:
         if outcome == "survived" and room.processes:
             outcome, by = _run(list(room.processes), copy, 900, whole_files=True)
     seconds = round(time.monotonic() - started, 1)
-    return Trial(mutant.id, outcome, by, len(chosen), seconds, depends_on(mutant, by if outcome == "caught" else ""))
+    of = depends_on(mutant, by if outcome == "caught" else "", copy)
+    return Trial(mutant.id, outcome, by, len(chosen), seconds, of)
 
 
-def depends_on(mutant: Mutant, by: str) -> str:
+def depends_on(mutant: Mutant, by: str, copy: Path) -> str:
     """Digest of what the outcome depends on: the one test file that caught it, or else all of the room."""
     (room,) = (room for room in ROOMS if room.name == mutant.room)
     tests = [by.split("::")[0]] if by else [*room.test_files(), *room.processes]
-    return digest([SOURCE / mutant.file, *(ROOT / test for test in tests if (ROOT / test).is_file())])
+    return digest([copy / "isda" / mutant.file, *(ROOT / test for test in tests if (ROOT / test).is_file())])
 
 
 def tests_for(mutant: Mutant, lines: Lines) -> list[str]:
-    """Tests that run a line of the mutant, or of its file if that is run on import.
+    """Tests that run a line of the mutant, or all if that is run on import: what it makes can be read without it.
 
-    Those in files of its name come first, then the fastest.
+    Those in files of its name come first, then those that run its file, the fastest before the others. Where the cases
+    of one test take long, a few have to do: what one of two hundred would have noticed counts as not noticed, but
+    mutants that none notices would take minutes each.
     """
     name = mutant.file.removesuffix(".py").split("/")[-1]
 
     def can_notice(facts: dict[str, Any]) -> bool:
         seen = facts["lines"].get(mutant.file, ())
-        return seen is None or bool(set(mutant.lines) & set(seen) if mutant.lines else seen)
+        return not mutant.lines or seen is None or bool(set(mutant.lines) & set(seen))
 
-    tests = [test for test, facts in lines.items() if can_notice(facts)]
-    return sorted(tests, key=lambda test: (name not in test.split("::")[0], lines[test]["seconds"]))
+    def distance(test: str) -> tuple[bool, bool, float]:
+        return name not in test.split("::")[0], mutant.file not in lines[test]["lines"], lines[test]["seconds"]
+
+    tests = sorted((test for test, facts in lines.items() if can_notice(facts)), key=distance)
+    cases: dict[str, list[str]] = {}
+    for test in tests:
+        cases.setdefault(test.split("[")[0], []).append(test)
+    asked: set[str] = set()
+    for same in cases.values():
+        long = sum(lines[test]["seconds"] for test in same) > _SECONDS
+        asked.update(same[:: math.ceil(len(same) / _CASES)] if long else same)
+    return [test for test in tests if test in asked]
 
 
 def _first_few(tests: list[str]) -> list[str]:

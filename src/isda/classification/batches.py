@@ -5,24 +5,21 @@ The order of an epoch and the augmentation of a sample are functions of (seed, e
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from isda.data.ahead import WORKERS, ahead
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
+from isda.data.order import batch_order
 from isda.devices import send
-from isda.seeds import generator
 
 __all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
-
-WORKERS = 4
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,7 @@ class Batches:
 
     def order(self, epoch: int) -> Tensor:
         """The sample indices of an epoch as full batches (steps, batch_size)."""
-        steps = len(self.indices) // self.batch_size
-        shuffled = self.indices[torch.randperm(len(self.indices), generator=generator(self.seed, epoch))]
-        return shuffled[: steps * self.batch_size].view(steps, self.batch_size)
+        return batch_order(self.indices, self.batch_size, seed=self.seed, epoch=epoch)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
@@ -93,7 +88,7 @@ class Batches:
         if not isinstance(self.images, ImageFiles):
             yield from (self._prepare(part, epoch) for part in parts)
             return
-        yield from _ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
+        yield from ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
@@ -118,23 +113,8 @@ def evaluation_batches(
 
     if isinstance(images, ImageFiles):
         # Decoded images are large, and many: fewer at a time, and several batches at once.
-        return _ahead(prepare, indices.split(min(size, 100)), workers)
+        return ahead(prepare, indices.split(min(size, 100)), workers)
     return map(prepare, indices.split(size))
-
-
-def _ahead(prepare: Callable[[Tensor], Batch], parts: Sequence[Tensor], workers: int) -> Iterator[Batch]:
-    """Prepare batches in threads, a few before they are needed, and give them out in order."""
-    with ThreadPoolExecutor(workers) as pool:
-        ahead = deque(pool.submit(prepare, part) for part in parts[:workers])
-        try:
-            for part in parts[workers:]:
-                yield ahead.popleft().result()
-                ahead.append(pool.submit(prepare, part))
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
 
 
 def take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:

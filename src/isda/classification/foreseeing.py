@@ -15,10 +15,10 @@ from isda.classification.config import Config
 from isda.networks import Network
 from isda.networks.registry import TIMM_PREFIX
 
-__all__ = ["check_memory", "create_network", "foresee"]
+__all__ = ["FAILURES", "check_memory", "create_network", "first_line", "foresee", "made", "said"]
 
 # What torch raises for sizes that make no sense, beside the ValueErrors of our own checks.
-_FAILURES = (RuntimeError, TypeError, OverflowError, MemoryError, ArithmeticError, LookupError)
+FAILURES = (RuntimeError, TypeError, OverflowError, MemoryError, ArithmeticError, LookupError)
 
 
 def foresee(config: Config, make_method: Callable[[Network], nn.Module], image: Tensor, batch_size: int) -> None:
@@ -36,12 +36,12 @@ def foresee(config: Config, make_method: Callable[[Network], nn.Module], image: 
     if config.network.startswith(TIMM_PREFIX):
         # Not every model of timm can be made without memory.
         return
-    network_text = f"network {config.network} with {_said(options)}"
-    method_text = f"method {config.method} with {_said(config.method_options)}"
-    network: Network = _made(lambda: create_network(config), network_text)
+    network_text = f"network {config.network} with {said(options)}"
+    method_text = f"method {config.method} with {said(config.method_options)}"
+    network: Network = made(lambda: create_network(config), network_text)
     check_memory(network_text, network, config.dtype)
     _check_batch(config, network, torch.empty(batch_size, *image.shape, device="meta"))
-    check_memory(method_text, _made(lambda: make_method(network), method_text), config.dtype)
+    check_memory(method_text, made(lambda: make_method(network), method_text), config.dtype)
 
 
 def create_network(config: Config) -> Network:
@@ -49,17 +49,19 @@ def create_network(config: Config) -> Network:
     return networks.create(config.network, num_classes=len(config.classes), **config.network_options)
 
 
-def _said(options: dict[str, Any]) -> str:
+def said(options: dict[str, Any]) -> str:
+    """Options in words."""
     given = {name: value for name, value in options.items() if value is not None}
     return ", ".join(f"{name}={value}" for name, value in given.items()) or "its defaults"
 
 
-def _made(make: Callable[[], Any], what: str) -> Any:
+def made(make: Callable[[], Any], what: str) -> Any:
+    """What ``make`` makes, without memory; a ValueError names ``what`` if it cannot be made."""
     try:
         with torch.device("meta"):
             return make()
-    except _FAILURES as error:
-        raise ValueError(f"{what} cannot be made: {_first_line(error)}") from error
+    except FAILURES as error:
+        raise ValueError(f"{what} cannot be made: {first_line(error)}") from error
 
 
 def _check_batch(config: Config, network: Network, images: Tensor) -> None:
@@ -67,10 +69,10 @@ def _check_batch(config: Config, network: Network, images: Tensor) -> None:
     try:
         with torch.device("meta"), torch.no_grad():
             network.train()(images)
-    except (ValueError, *_FAILURES) as error:
+    except (ValueError, *FAILURES) as error:
         shape = "x".join(map(str, images.shape[1:]))
         raise ValueError(
-            f"{config.network} cannot be trained with {len(images)} images of {shape} at once: {_first_line(error)}"
+            f"{config.network} cannot be trained with {len(images)} images of {shape} at once: {first_line(error)}"
         ) from error
 
 
@@ -92,5 +94,6 @@ def _largest_memory() -> float:
     return max(host, *(torch.cuda.get_device_properties(card).total_memory for card in cards), 0)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, without what torch adds below."""
     return str(error).partition("\n")[0] or type(error).__name__

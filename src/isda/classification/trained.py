@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from isda.classification.batches import evaluation_batches
@@ -20,8 +18,8 @@ from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
-from isda.engine.folder.formats import FORMAT, read_config
-from isda.engine.folder.run_folder import RunFolder
+from isda.engine.folder.finished import finished_run, load_weights
+from isda.engine.folder.formats import FORMAT
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
 from isda.networks import Network
@@ -113,12 +111,7 @@ def load_trained(folder: Path) -> Trained:
     Raises:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
-    run = RunFolder(folder)
-    if not run.started:
-        raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
-    if not run.finished:
-        raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
-    stored = read_config(run.config_file)
+    run, stored = finished_run(folder)
     name = stored.get("task")
     task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):
@@ -126,17 +119,9 @@ def load_trained(folder: Path) -> Trained:
     config = task.config_type.from_stored(stored, run.config_file)
     assert isinstance(config, Config)
     try:
-        network = create_network(config)
+        network = create_network(config).to(config.dtype)
         pipeline = task.evaluation_pipeline(config, run.path)
     except (ValueError, TypeError, RuntimeError, KeyError) as error:
         raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
-    result = run.read_result()
-    try:
-        run.check_weights(result)
-        weights = load_file(run.weights_file)
-        network.to(config.dtype).load_state_dict(weights)
-    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
-        # torch lists all that does not fit on lines of its own.
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{run.weights_file} does not hold the weights of {config.network}: {reason}") from error
+    load_weights(run, network, config.network)
     return Trained(config, network.eval(), pipeline, task)

@@ -9,17 +9,18 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.report import report as write_report
-from isda.cli.tasks import asked_task
+from isda.cli.tasks import Asked, asked_task
 from isda.engine.comparing import compare as run_all
 from isda.engine.comparing import run_folder_name
 from isda.engine.folder.reading import run_folders
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.interruptions import Stopped
 from isda.engine.many_runs import RunsFailed
+from isda.engine.settings import RunSettings
 from isda.engine.watching.comparison_progress import watcher_for
 from isda.plain_text import harmless
 
-__all__ = ["command_for"]
+__all__ = ["command_for", "compare_runs"]
 
 SOME = 6
 """How many run folders are named."""
@@ -61,44 +62,59 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             report: the HTML page; by default report.html in that folder.
             json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
         """
-        machine.use_threads()
-        if settings.method is not None:
-            raise ValueError("compare takes --methods, not --method")
-        if seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {seeds}")
-        first = settings.seed or 0
-        folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
-        seeds_asked = range(first, first + seeds)
-        runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
-        failure: RunsFailed | None = None
-        with watcher_for(sys.stderr.isatty()) as watcher:
-            try:
-                run_all(
-                    settings,
-                    methods,
-                    seeds_asked,
-                    folder,
-                    task_of=asked.task_of,
-                    jobs=jobs,
-                    data_root=machine.data_root,
-                    device=machine.device,
-                    saving=machine.saving(),
-                    workers=machine.workers,
-                    watcher=watcher,
-                )
-            except Stopped as stopped:
-                print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-                sys.exit(stopped.status)
-            except RunsFailed as failed:
-                failure = failed
-        there = [run for run in runs if RunFolder(run).started]
-        if there:
-            _say_what_is_left_out(folder, there)
-            write_report(_shortest(there), out=report or folder / "report.html", json=json)
-        if failure is not None:
-            raise failure
+        compare_runs(asked, settings, machine, methods, seeds, jobs, out, report, json)
 
     return compare
+
+
+def compare_runs(
+    asked: Asked,
+    settings: RunSettings,
+    machine: Machine,
+    methods: tuple[str, ...],
+    seeds: int,
+    jobs: int,
+    out: Path | None,
+    report: Path | None,
+    json: str | None,
+) -> None:
+    """Make the runs of a comparison, those that are not there yet, and the report; see `isda compare`."""
+    machine.use_threads()
+    if settings.method is not None:
+        raise ValueError("compare takes --methods, not --method")
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    first = settings.seed or 0
+    folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
+    seeds_asked = range(first, first + seeds)
+    runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
+    failure: RunsFailed | None = None
+    with watcher_for(sys.stderr.isatty()) as watcher:
+        try:
+            run_all(
+                settings,
+                methods,
+                seeds_asked,
+                folder,
+                task_of=asked.task_of,
+                jobs=jobs,
+                data_root=machine.data_root,
+                device=machine.device,
+                saving=machine.saving(),
+                workers=machine.workers,
+                watcher=watcher,
+            )
+        except Stopped as stopped:
+            print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
+            sys.exit(stopped.status)
+        except RunsFailed as failed:
+            failure = failed
+    there = [run for run in runs if RunFolder(run).started]
+    if there:
+        _say_what_is_left_out(folder, there)
+        write_report(_shortest(there), out=report or folder / "report.html", json=json)
+    if failure is not None:
+        raise failure
 
 
 def _say_what_is_left_out(folder: Path, shown: Sequence[Path]) -> None:

@@ -16,11 +16,11 @@ def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
     Args:
         shell: bash or zsh.
     """
-    from isda.cli.main import COMMANDS, command
+    from isda.cli.main import COMMANDS, GROUPS, command
     from isda.cli.options import REGISTRY
 
     tyro.extras.subcommand_cli_from_dict(
-        {name: command(name) for name in COMMANDS},
+        {name: command(name) for name in COMMANDS if name not in GROUPS},
         prog="isda",
         args=["--tyro-print-completion", shell],
         registry=REGISTRY,

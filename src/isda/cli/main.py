@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from isda.choices import did_you_mean
 from isda.cli.surroundings import prepared
 from isda.plain_text import harmless
 
-__all__ = ["COMMANDS", "command", "main"]
+__all__ = ["COMMANDS", "GROUPS", "command", "main"]
 
 COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
@@ -21,15 +21,40 @@ COMMANDS = {
     "predict": "Say what a trained network sees in image files.",
     "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",
     "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
+    "segment": "Semantic segmentation: train, compare, evaluate and predict with a class for every pixel.",
+    "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
+    "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
 """Each is a file of this room; the summaries stand here too so that `isda --help` need not import torch."""
 
+GROUPS = {
+    "segment": {
+        "train": "Train a segmentation network and write a run folder.",
+        "compare": "Train several methods with several seeds on one data set, and compare their mIoU.",
+        "evaluate": "Measure a trained segmentation network: mIoU, per class too, at one scale or several.",
+        "predict": "Label the pixels of image files with a trained network.",
+    },
+    "detect": {
+        "train": "Train a detector on a backbone and write a run folder.",
+        "compare": "Train a detector from several backbones with several seeds, and compare their box AP.",
+        "evaluate": "Measure a trained detector: COCO's average precision of boxes and masks, per class too.",
+        "predict": "Find objects in image files, and draw their boxes and masks.",
+    },
+}
+"""Commands that consist of others: each is a folder of this room with a file for each of these."""
+
 
 def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
-    """The function of a command, with the options of the task that ``words`` ask for."""
+    """The function of a command, with the options of the task that ``words`` ask for.
+
+    Args:
+        name: one of COMMANDS that is no group, or GROUP.NAME.
+        words: that follow it.
+    """
     module = import_module(f"isda.cli.{name}")
-    made: Callable[..., None] = module.command_for(words) if hasattr(module, "command_for") else getattr(module, name)
+    own = name.rpartition(".")[2]
+    made: Callable[..., None] = module.command_for(words) if hasattr(module, "command_for") else getattr(module, own)
     return made
 
 
@@ -55,27 +80,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(words: list[str]) -> None:
     first = words[0] if words else "--help"
-    if first in COMMANDS:
-        import tyro
-
-        from isda.cli.options import REGISTRY
-
-        tyro.cli(command(first, words[1:]), prog=f"isda {first}", args=words[1:], registry=REGISTRY)
-    elif first in ("-h", "--help", "help"):
-        print(_help())
+    if first in GROUPS:
+        _run_one_of(GROUPS[first], f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
     elif first == "--version":
         from isda import __version__
 
         print(f"isda {__version__}")
     else:
-        hint = did_you_mean(first, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
-        raise ValueError(f"no command {first!r}{hint}")
+        _run_one_of(COMMANDS, "isda", words, "", "Implicit semantic data augmentation.")
 
 
-def _help() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()]
-    told = "`isda COMMAND --help` explains a command, `isda --version` prints the version."
-    return "\n".join(
-        ["usage: isda COMMAND [OPTIONS]", "", "Implicit semantic data augmentation.", "", *lines, "", told]
-    )
+def _run_one_of(commands: Mapping[str, str], program: str, words: list[str], folder: str, about: str) -> None:
+    """Run the command that the first word names, or say which there are."""
+    first = words[0] if words else "--help"
+    if first in commands:
+        import tyro
+
+        from isda.cli.options import REGISTRY
+
+        made = command(folder + first, words[1:])
+        tyro.cli(made, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
+    elif first in ("-h", "--help", "help"):
+        print(_help(commands, program, about))
+    else:
+        hint = did_you_mean(first, commands) or f"; there are {', '.join(commands)}"
+        raise ValueError(f"no command {f'{program} {first}'.removeprefix('isda ')!r}{hint}")
+
+
+def _help(commands: Mapping[str, str], program: str, about: str) -> str:
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {summary}" for name, summary in commands.items()]
+    told = f"`{program} COMMAND --help` explains a command"
+    told += ", `isda --version` prints the version." if program == "isda" else "."
+    return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", told])

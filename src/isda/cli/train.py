@@ -25,7 +25,7 @@ from isda.engine.watching.progress import progress_for
 from isda.engine.watching.tensorboard import TensorBoard
 from isda.plain_text import harmless
 
-__all__ = ["command_for"]
+__all__ = ["command_for", "train_run"]
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
@@ -55,14 +55,15 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             resume: go on with the run in the folder, or start it if there is none.
             hook: package.module:Class of further loggers, see isda.engine.Hook.
         """
-        _train(chosen, settings, machine, out, resume, hook)
+        train_run(chosen, settings, machine, out, resume, hook)
 
     return train
 
 
-def _train(
+def train_run(
     task: Task, settings: RunSettings, machine: Machine, out: Path | None, resume: bool, hook: tuple[str, ...]
 ) -> None:
+    """Make a run of a task, or go on with one, and say how it ended; see `isda train`."""
     machine.use_threads()
     if resume and out is not None:
         settings = _taken_up(settings, RunFolder(out))

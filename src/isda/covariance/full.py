@@ -141,6 +141,3 @@ class FullCovariance(OnlineCovariance):
         self.scatter += other.scatter
         for matrix, row in zip(self.scatter, between, strict=True):
             matrix.addr_(row, row)
-
-    def _exchange_size(self) -> int:
-        return self.scatter.numel()

@@ -148,6 +148,3 @@ class LowRankCovariance(OnlineCovariance):
         assert isinstance(other, LowRankCovariance)
         if other.rank != self.rank:
             raise ValueError(f"other must have rank {self.rank}, got {other.rank}")
-
-    def _exchange_size(self) -> int:
-        return self.sketch.numel() + 3 * self.scatter.numel()

@@ -87,7 +87,7 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _exchange_size(self) -> int:
         """Numbers a process sends when it exchanges statistics instead of features."""
-        return self.scatter.numel() + 2 * self.offset.numel()
+        return sum(buffer.numel() for buffer in self.buffers())
 
     # -- the state ---------------------------------------------------------------------------------------------------
 

@@ -130,8 +130,7 @@ def semi_supervised_split(
     order = torch.randperm(len(rest), generator=generator)[:unlabelled]
     held_out = chosen[:0]
     if size:
-        counts = labels[chosen].bincount(minlength=int(labels.max()) + 1)
-        held_out = chosen[_draw(labels[chosen], _proportional(counts, size, generator), generator)]
+        held_out = chosen[_draw(labels[chosen], _proportional(labels[chosen].bincount(), size, generator), generator)]
     training = chosen[~torch.isin(chosen, held_out)]
     return SemiSupervisedSplit(training, held_out, rest[order.to(rest.device)].sort().values)
 

@@ -118,7 +118,7 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
                         for hook in hooks:
                             hook.epoch(metrics)
                     saver.after_step(step, lines, stop.requested)
-        result = _result(config, lines)
+        result = _result(config, lines) | job.conclude(run.path)
         if processes.first:
             run.write_metrics(lines)
             run.finish(result, job.weights())

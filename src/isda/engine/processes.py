@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -76,6 +77,14 @@ class Processes:
         parts = [torch.empty_like(tensor) for _ in range(self.world)]
         dist.all_gather(parts, tensor)
         return torch.stack(parts)
+
+    def gather(self, records: list[Any]) -> list[Any]:
+        """The records of all processes, in the order of their ranks."""
+        if self.world == 1:
+            return records
+        parts: list[Any] = [None] * self.world
+        dist.all_gather_object(parts, records)
+        return [record for part in parts for record in part]
 
     def own(self, collected: Tensor) -> Tensor:
         """This process's part of what `collect` gave; where there were other processes, the first takes the sum."""

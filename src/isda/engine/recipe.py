@@ -14,6 +14,9 @@ __all__ = ["SCALES", "Recipe", "learning_rate"]
 SCALES = {"paper": 1.0, "small": 1 / 10, "smoke": 1 / 80}
 """The share of the paper's epochs that a scale trains for."""
 
+POLY_POWER = 0.9
+"""Of the schedule that segmentation networks are trained with since DeepLab (Chen et al., 2017)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -27,7 +30,8 @@ class Recipe:
     lr: float = 0.1
     """The initial learning rate."""
     schedule: str = "steps"
-    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T."""
+    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
+    "poly": lr * (1 - t / T)^0.9."""
     milestones: tuple[int, ...] = ()
     """Epochs after which the learning rate falls."""
     lr_factor: float = 0.1
@@ -85,8 +89,10 @@ class _Scheduled(Protocol):
 def learning_rate(config: _Scheduled, step: int) -> float:
     """The learning rate of step t = 0, 1, ... of T.
 
-    Steps: lr * factor^(number of milestones passed). Cosine: lr (1 + cos(pi t / T)) / 2.
+    Steps: lr * factor^(number of milestones passed). Cosine: lr (1 + cos(pi t / T)) / 2. Poly: lr (1 - t / T)^0.9.
     """
+    if config.schedule == "poly":
+        return config.lr * (1 - step / config.total_steps) ** POLY_POWER
     if config.schedule == "cosine":
         return config.lr * (1 + math.cos(math.pi * step / config.total_steps)) / 2
     passed = sum(step >= milestone * config.steps_per_epoch for milestone in config.milestones)

@@ -68,6 +68,13 @@ class Job(ABC):
     def check(self) -> None:  # noqa: B027, a job may have nothing to check
         """Raise an error, in all processes together, if the state is not worth saving."""
 
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """What result.json holds beside the figures, after the last step; files beside it go into the folder.
+
+        Called in all processes; the first one's answer is written. A run that is killed here comes here again.
+        """
+        return {}
+
     def keep(self, folder: Path) -> None:  # noqa: B027, most have nothing to keep
         """Write what the finished network needs beside its weights into the run folder, before the first step."""
 

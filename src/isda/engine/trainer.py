@@ -73,9 +73,7 @@ class Trainer(Job):
         self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
         # A mean teacher is part of the method, and is not trained.
         parameters = [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)]
-        self.optimiser = torch.optim.SGD(
-            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
-        )
+        self.optimiser = self.make_optimiser(parameters)
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
         self.finite = FiniteLoss(processes)
         self.sums: dict[str, Tensor] = {}
@@ -87,7 +85,7 @@ class Trainer(Job):
         """This process's part of each batch of an epoch, from step ``start`` on."""
 
     @abstractmethod
-    def samples(self, batch: Any) -> int:
+    def samples(self, batch: Any) -> float:
         """How many samples the loss of this process's batch is a mean over."""
 
     @abstractmethod
@@ -97,6 +95,17 @@ class Trainer(Job):
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
         """What is measured on the images that the run is judged by; called in all processes."""
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Stochastic gradient descent with Nesterov momentum, unless a task says otherwise."""
+        config = self.config
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """That of a step, by the recipe's schedule, unless a task says otherwise."""
+        return learning_rate(self.config, step)
 
     # -- what it does with it ----------------------------------------------------------------------------------------
 
@@ -110,7 +119,7 @@ class Trainer(Job):
         config = self.config
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(config, step)
+            group["lr"] = self.learning_rate(step)
         with self._autocast():
             try:
                 terms, outputs = self.method(self.forward, batch)
@@ -138,7 +147,7 @@ class Trainer(Job):
         """The line of metrics for an epoch (counted from 1) that has come to its end."""
         self.check()
         self.method.after_epoch()
-        metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": learning_rate(self.config, step - 1)}
+        metrics: dict[str, Any] = {"epoch": epoch, "step": step, "learning_rate": self.learning_rate(step - 1)}
         metrics |= self.method.measures()
         for total in self.sums.values():
             self.processes.add_up(total)

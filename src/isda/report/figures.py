@@ -8,13 +8,15 @@ from functools import partial
 from isda.engine.folder.figures import Curve
 from isda.report.charts import Chart
 from isda.report.curves import curves
+from isda.report.details.bars import draw_bars
+from isda.report.details.per_class import ClassFigure
 from isda.report.forest import draw_forest
 from isda.report.markup import Markup, join, tag
 from isda.report.method_styles import swatch
 from isda.report.summary import Comparison
 from isda.report.wording import capitalised, in_units, interval_text, number
 
-__all__ = ["curve_figures", "difference_figure"]
+__all__ = ["class_figure", "curve_figures", "difference_figure"]
 
 WIDE, NARROW = 800, 360
 """Widths in which a chart is drawn; at these its text is about as large as the text of tables."""
@@ -68,6 +70,17 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     if figures:
         parts.append(tag("div", *figures, class_="pair"))
     return join(parts) if len(parts) > 1 else tag("p", "No run has recorded an epoch yet.", class_="note")
+
+
+def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
+    """One figure of every class, each method's bars in one row per class; `name` begins every id in it."""
+    told = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
+    if len(figure.values) > 1:
+        told += f"; in each row from above {', '.join(figure.values)}"
+    told += f". Scale {comparison.scale}."
+    if figure.left_out:
+        told += f" {figure.left_out} further classes are not shown."
+    return _figure(name, partial(draw_bars, figure, styles), told)
 
 
 def _draw(chart: Chart, name: str, width: int) -> Markup:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isda.engine.folder.reading import RunRecord, is_number
+from isda.report.details.per_class import ClassFigure
 from isda.report.markup import Markup, tag
 from isda.report.method_styles import swatch
 from isda.report.method_summary import MethodSummary
@@ -21,6 +22,7 @@ __all__ = [
     "differing_settings",
     "environment",
     "further_metrics",
+    "per_class",
     "results",
     "run_list",
     "shared_settings",
@@ -95,6 +97,19 @@ def _metric(method: MethodSummary, key: str, digits: int) -> str:
     if not values:
         return "–"
     return plus_minus(*mean_std(values), digits) if all(map(math.isfinite, values)) else "not finite"
+
+
+def per_class(figure: ClassFigure, comparison: Comparison) -> Markup:
+    """One figure of every class, a column per method, folded."""
+    head = [_column("Class"), *(_column(label, numeric=True) for label in figure.values)]
+    rows = []
+    for name in figure.classes:
+        found = [values.get(name) for values in figure.values.values()]
+        cells = [_number("–" if one is None else plus_minus(*one, figure.digits)) for one in found]
+        rows.append([tag("th", name, scope="row"), *cells])
+    told = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.scale}."
+    table = _table(f"{figure.title} per class on {comparison.title}", told, head, rows)
+    return tag("details", tag("summary", f"{figure.title} per class as a table"), table)
 
 
 def differing_settings(comparison: Comparison) -> Markup:

@@ -7,7 +7,7 @@ from html import escape
 
 __all__ = ["Markup", "join", "tag"]
 
-VOID = ("input", "meta")
+VOID = ("img", "input", "meta")
 """Elements that HTML closes by itself."""
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from isda.engine.folder.reading import is_number
 from isda.report import html_tables
-from isda.report.figures import curve_figures, difference_figure
+from isda.report.details.per_class import class_figures
+from isda.report.details.pictures import picture_figures
+from isda.report.figures import class_figure, curve_figures, difference_figure
 from isda.report.markup import Markup, tag
 from isda.report.summary import Comparison
 from isda.report.wording import findings, scale_text, seeds_text
@@ -26,6 +28,7 @@ def section(comparison: Comparison, index: int, styles: Mapping[str, int], folde
     """
     name = f"c{index}"
     further = html_tables.further_metrics(comparison, styles)
+    pictures = picture_figures(comparison)
     return tag(
         "section",
         tag("h2", comparison.title, id=f"{name}-heading"),
@@ -36,6 +39,8 @@ def section(comparison: Comparison, index: int, styles: Mapping[str, int], folde
         difference_figure(comparison, styles, name),
         tag("h3", "Over the epochs"),
         curve_figures(comparison, styles, name),
+        *_per_class(comparison, styles, name),
+        *([] if pictures is None else [tag("h3", "Pictures"), pictures]),
         *([] if further is None else [tag("h3", "Further metrics"), further]),
         tag("h3", "Settings"),
         html_tables.differing_settings(comparison),
@@ -59,6 +64,14 @@ def _subline(comparison: Comparison) -> Markup:
     ]
     scale = tag("strong", scale_text(comparison.scale))
     return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
+
+
+def _per_class(comparison: Comparison, styles: Mapping[str, int], name: str) -> list[Markup]:
+    parts = []
+    for index, figure in enumerate(class_figures(comparison), start=1):
+        parts.append(class_figure(comparison, figure, styles, f"{name}-class{index}"))
+        parts.append(html_tables.per_class(figure, comparison))
+    return [tag("h3", "Per class"), *parts] if parts else []
 
 
 def _unfinished(comparison: Comparison) -> Markup:

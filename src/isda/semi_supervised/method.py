@@ -74,7 +74,7 @@ def create_method(config: SemiConfig, network: Network) -> SemiMethod:
     ramp_up_steps = round(options.pop("ramp_up", 0.0) * config.total_steps)
     if config.method.endswith(ISDA_SUFFIX):
         options["consistency_weight"] = options.pop("eta_1")
-        options |= isda.criterion_settings(network, config.total_steps)
+        options |= isda.criterion_settings(network.classifier, config.total_steps)
     total_steps = options.pop("total_steps", config.total_steps)
     options["regulariser_weight"] = RampedWeight(options.pop("eta_2", 0.0), steps=ramp_up_steps)
     objective = create(

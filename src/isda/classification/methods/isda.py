@@ -27,7 +27,7 @@ class ISDA(ClassificationMethod):
     def __init__(self, options: ISDAOptions, network: Network, config: Config) -> None:
         super().__init__()
         self.criterion = ISDALoss.attach(
-            network, classifier=network.classifier, **options.criterion_settings(network, config.total_steps)
+            network, classifier=network.classifier, **options.criterion_settings(network.classifier, config.total_steps)
         )
 
     @classmethod

@@ -6,13 +6,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from torch import nn
 
 from isda.choices import check_choice
 from isda.covariance import MODELS, CovarianceModel
 from isda.engine.naming import load_named
-from isda.networks import Network
 
-__all__ = ["ISDAOptions"]
+__all__ = ["Head", "ISDAOptions"]
+
+Head = nn.Linear | nn.Conv2d
+"""A classifier: a linear layer, or a 1x1 convolution."""
 
 _SCHEDULES = ("linear", "constant")
 
@@ -54,12 +57,12 @@ class ISDAOptions:
     uncertainty_margin: float | None = None
     """Of learned covariances: the entropy that it asks for."""
 
-    def criterion_settings(self, network: Network, total_steps: int) -> dict[str, Any]:
-        """The arguments of ISDALoss for a network and a run of so many steps."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+    def criterion_settings(self, head: Head, total_steps: int) -> dict[str, Any]:
+        """The arguments of ISDALoss for a classifier and a run of so many steps."""
+        given = {f.name: getattr(self, f.name) for f in fields(ISDAOptions) if getattr(self, f.name) is not None}
         schedule = check_choice("schedule", given.pop("schedule"), _SCHEDULES)
         if "." in self.covariance:
-            given["covariance"] = self._model(network, given)
+            given["covariance"] = self._model(head, given)
         else:
             check_choice("covariance", self.covariance, MODELS)
         for name, models in _OF_COVARIANCES.items():
@@ -67,14 +70,14 @@ class ISDAOptions:
                 raise ValueError(f"{name} is for covariance={' or '.join(models)}, got covariance={self.covariance}")
         return given | {"total_steps": total_steps if schedule == "linear" else None}
 
-    def _model(self, network: Network, given: dict[str, Any]) -> CovarianceModel:
+    def _model(self, head: Head, given: dict[str, Any]) -> CovarianceModel:
         """A covariance model of the user's own, made with those options that are not the criterion's."""
         kind: Any = load_named(self.covariance, CovarianceModel, "covariance")
         own = {name: given.pop(name) for name in _OF_COVARIANCES if name in given}
-        head = network.classifier
+        num_classes, feature_dim = head.weight.shape[:2]
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
         try:
-            model = kind(head.out_features, head.in_features, device=head.weight.device, dtype=dtype, **own)
+            model = kind(num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
         except TypeError as error:
             raise ValueError(f"covariance {self.covariance} could not be made: {error}") from error
         assert isinstance(model, CovarianceModel)

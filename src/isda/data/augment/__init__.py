@@ -7,6 +7,7 @@ sample does not depend on the batch it is in.
 from isda.data.augment.compose import Compose, Transform
 from isda.data.augment.crop import HorizontalFlip, RandomCrop, RandomTranslation
 from isda.data.augment.cutout import Cutout
+from isda.data.augment.dense import ScaleMirrorCrop
 from isda.data.augment.draws import Draws
 from isda.data.augment.imagenet import RandomResizedCrop, ResizeCenterCrop
 from isda.data.augment.normalise import Normalize
@@ -27,6 +28,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomTranslation",
     "ResizeCenterCrop",
+    "ScaleMirrorCrop",
     "Transform",
     "apply_operations",
     "crop_flip",

@@ -1,0 +1,1 @@
+"""The commands ``isda detect COMMAND``, one file each."""

@@ -1,0 +1,1 @@
+"""The commands ``isda segment COMMAND``, one file each."""

@@ -1,0 +1,145 @@
+"""Random scale, mirror and crop of images together with the labels of their pixels, for dense prediction.
+
+Only the pixels of the crop are resampled: the large image of a scale of 2 never exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from isda.data.augment.draws import Draws, require_draws
+
+__all__ = ["ScaleMirrorCrop", "window"]
+
+Sample = tuple[Tensor, Tensor]
+"""uint8 (3, H, W) image and uint8 (H, W) labels."""
+
+
+class ScaleMirrorCrop:
+    """A window of fixed size out of each image at a random scale, mirrored with probability 1/2.
+
+    What lies beyond the image, below it or on its right, has the colour ``fill`` and the label ``ignored``. Images
+    are resampled bilinearly and labels by the nearest pixel, without smoothing, as segmentation recipes usually do.
+
+    Args:
+        size: (height, width) of the result.
+        scales: smallest and largest factor on the size of the image, drawn uniformly.
+        mirror: whether images are mirrored.
+        fill: colour beyond the image, one value in 0..1 per channel.
+        ignored: label beyond the image.
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int],
+        scales: tuple[float, float] = (0.5, 2.0),
+        mirror: bool = True,
+        fill: Sequence[float] = (0.0, 0.0, 0.0),
+        ignored: int = 255,
+    ) -> None:
+        if min(size) < 1:
+            raise ValueError(f"size must be (height, width) of at least 1 pixel, got {size}")
+        if not 0 < scales[0] <= scales[1]:
+            raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {scales}")
+        self.size, self.scales, self.mirror, self.fill, self.ignored = size, scales, mirror, tuple(fill), ignored
+
+    def __call__(self, samples: Sequence[Sample], draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        """float32 (N, 3, h, w) images with pixels in 0..1, and int64 (N, h, w) labels.
+
+        Args:
+            samples: N images of any sizes, with their labels.
+            draws: for N samples.
+        """
+        draws = require_draws(draws, len(samples))
+        made = [
+            self._one(*sample, *numbers) for sample, numbers in zip(samples, draws.uniform(4).tolist(), strict=True)
+        ]
+        images, labels = zip(*made, strict=True)
+        return torch.stack(images), torch.stack(labels)
+
+    def _one(self, image: Tensor, labels: Tensor, scale: float, top: float, left: float, mirrored: float) -> Sample:
+        factor = self.scales[0] + scale * (self.scales[1] - self.scales[0])
+        scaled = [max(1, round(side * factor)) for side in image.shape[1:]]
+        start = [
+            int(number * (max(full - side, 0) + 1))
+            for number, full, side in zip((top, left), scaled, self.size, strict=True)
+        ]
+        return window(
+            image,
+            labels,
+            (scaled[0], scaled[1]),
+            (start[0], start[1]),
+            self.size,
+            mirrored=self.mirror and mirrored < 0.5,
+            fill=self.fill,
+            ignored=self.ignored,
+        )
+
+    def __repr__(self) -> str:
+        return f"ScaleMirrorCrop({self.size}, scales={self.scales}, mirror={self.mirror})"
+
+
+def window(
+    image: Tensor,
+    labels: Tensor,
+    scaled: tuple[int, int],
+    start: tuple[int, int],
+    size: tuple[int, int],
+    *,
+    mirrored: bool,
+    fill: Sequence[float],
+    ignored: int,
+) -> Sample:
+    """The part of an image, resized to ``scaled``, that begins at ``start``; mirrored afterwards.
+
+    The same as F.interpolate(..., align_corners=False) of the image (bilinear) and of the labels (nearest-exact) to
+    ``scaled``, padding at the bottom and on the right, and cutting out.
+
+    Args:
+        image: uint8 (3, H, W).
+        labels: uint8 (H, W).
+        scaled: (height, width) that the whole image is resized to.
+        start: row and column of the first pixel of the window in the resized image.
+        size: (height, width) of the window.
+        mirrored: left to right.
+        fill: colour beyond the image, one value in 0..1 per channel.
+        ignored: label beyond the image.
+
+    Returns:
+        float32 (3, *size) with pixels in 0..1, and int64 (*size) labels.
+    """
+    rows, columns = (
+        _Line(full, new, first, length, image.device)
+        for full, new, first, length in zip(image.shape[1:], scaled, start, size, strict=True)
+    )
+    pixels = columns.interpolate(rows.interpolate(image, 1), 2).div_(255)
+    classes = labels[rows.nearest[:, None], columns.nearest].long()
+    made = torch.tensor(fill, dtype=torch.float32, device=image.device).view(-1, 1, 1).repeat(1, *size)
+    marks = torch.full(size, ignored, dtype=torch.int64, device=image.device)
+    made[:, : rows.count, : columns.count] = pixels
+    marks[: rows.count, : columns.count] = classes
+    return (made.flip(2), marks.flip(1)) if mirrored else (made, marks)
+
+
+class _Line:
+    """Where the pixels of one dimension of a window come from: those ``count`` of them that lie within the image."""
+
+    def __init__(self, full: int, scaled: int, first: int, length: int, device: torch.device) -> None:
+        self.count = min(length, scaled - first)
+        # In float64, so that the nearest pixel is not a matter of rounding.
+        centre = torch.arange(first, first + self.count, dtype=torch.float64, device=device) + 0.5
+        position = centre * (full / scaled)
+        self.nearest = position.floor().long().clamp_(max=full - 1)
+        between = (position - 0.5).clamp_(0, full - 1)
+        self.before = between.floor().long()
+        self.after = (self.before + 1).clamp_(max=full - 1)
+        self.share = (between - self.before).float()
+
+    def interpolate(self, image: Tensor, dim: int) -> Tensor:
+        """float32, linear along one dimension."""
+        shape = [-1 if i == dim else 1 for i in range(image.ndim)]
+        before, after = (image.index_select(dim, lines).float() for lines in (self.before, self.after))
+        return before.lerp_(after, self.share.view(shape))

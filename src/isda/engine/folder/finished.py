@@ -1,0 +1,45 @@
+"""A run that has come to its end, and its weights: what every command starts from that uses a trained network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from isda.engine.folder.formats import read_config
+from isda.engine.folder.run_folder import RunFolder
+
+__all__ = ["finished_run", "load_weights"]
+
+
+def finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
+    """The run in a folder, and the content of its config.json.
+
+    Raises:
+        ValueError: no run, or one that is not finished.
+    """
+    run = RunFolder(folder)
+    if not run.started:
+        raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
+    if not run.finished:
+        raise ValueError(f"the run in {folder} is not finished; go on with `isda train --out {folder} --resume`")
+    return run, read_config(run.config_file)
+
+
+def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
+    """Give a network the final weights of a run.
+
+    Raises:
+        ValueError: they are damaged, or of another network than the one called ``name``.
+    """
+    result = run.read_result()
+    try:
+        run.check_weights(result)
+        network.load_state_dict(load_file(run.weights_file))
+    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        # torch lists all that does not fit on lines of its own.
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{run.weights_file} does not hold the weights of {name}: {reason}") from error

@@ -1,0 +1,178 @@
+"""Detectors by name: a pyramid on a backbone, a region proposal network, and what looks at each proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+
+from isda.choices import check_choice
+from isda.networks.arguments import positive_integer
+from isda.networks.detection.backbones import Stages, stages_of
+from isda.networks.detection.cascade import CascadeHeads
+from isda.networks.detection.heads import HeadOptions, RegionHeads
+from isda.networks.detection.proposals import Proposals
+from isda.networks.detection.pyramid import Pyramid
+from isda.networks.detection.transform import CanvasTransform
+from isda.networks.network import Network
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Detector", "create", "has_masks", "names"]
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+_HEADS: dict[str, tuple[type[RegionHeads] | type[CascadeHeads], bool]] = {
+    "faster-rcnn": (RegionHeads, False),
+    "mask-rcnn": (RegionHeads, True),
+    "cascade-rcnn": (CascadeHeads, False),
+    "cascade-mask-rcnn": (CascadeHeads, True),
+}
+"""The heads of each, and whether they make masks."""
+
+
+def names() -> list[str]:
+    """The names that :func:`create` knows."""
+    return list(_HEADS)
+
+
+def has_masks(name: str) -> bool:
+    """Whether a detector makes masks as well."""
+    return _HEADS[check_choice("network", name, _HEADS)][1]
+
+
+class Detector(GeneralizedRCNN):
+    """A detector as torchvision's are called: with targets in training, for losses; without them for detections.
+
+    Args:
+        pyramid: the backbone with its pyramid.
+        rpn: makes proposals.
+        roi_heads: looks at them.
+        transform: from images to the backbone's input.
+        stages: of the backbone.
+        frozen_stages: the stem and so many stages keep their weights.
+        freeze_batch_norm: the backbone's batch normalisation keeps its running figures.
+    """
+
+    def __init__(
+        self,
+        pyramid: Pyramid,
+        rpn: Proposals,
+        roi_heads: nn.Module,
+        transform: CanvasTransform,
+        stages: Stages,
+        *,
+        frozen_stages: int,
+        freeze_batch_norm: bool,
+    ) -> None:
+        super().__init__(pyramid, rpn, roi_heads, transform)
+        self.frozen_stages, self.freeze_batch_norm = frozen_stages, freeze_batch_norm
+        # Not modules of their own: they are the backbone's.
+        self._frozen = tuple(stages.first(frozen_stages))
+        for module in self._frozen:
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Detector:
+        """Training mode, but for what is frozen."""
+        super().train(mode)
+        norms = [module for module in self.backbone.body.modules() if isinstance(module, nn.BatchNorm2d)]
+        for module in (*self._frozen, *(norms if self.freeze_batch_norm else ())):
+            module.eval()
+        return self
+
+
+def create(
+    name: str,
+    num_classes: int,
+    *,
+    backbone: str | Network = "resnet-50",
+    backbone_options: dict[str, Any] | None = None,
+    frozen_stages: int = 0,
+    freeze_batch_norm: bool = True,
+    min_size: int = 800,
+    max_size: int = 1333,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    fpn_channels: int = 256,
+    head_dim: int = 1024,
+    anchor_scale: float = 8.0,
+    proposals: int = 1000,
+    anchor_samples: int = 256,
+    box_samples: int = 512,
+    score_threshold: float = 0.05,
+    detections: int = 100,
+    channels_last: bool = False,
+) -> Detector:
+    """Build a detector by name, with random weights.
+
+    Args:
+        name: one of :func:`names`.
+        num_classes: kinds of objects, without the background: labels are 1..num_classes.
+        backbone: a network of `isda.networks`, its name, or ``timm:NAME``.
+        backbone_options: of the network, where it is a name.
+        frozen_stages: the backbone's stem and so many of its stages are not trained.
+        freeze_batch_norm: the backbone's batch normalisation keeps its running figures.
+        min_size: images are resized so that their short side has this many pixels,
+        max_size: and their long side at most so many.
+        mean: per channel, of pixels in 0..1.
+        std: per channel.
+        fpn_channels: of the pyramid.
+        head_dim: of the two hidden layers of a box head.
+        anchor_scale: side of the anchors in strides of their level.
+        proposals: per image.
+        anchor_samples: anchors per image that proposals are learnt from.
+        box_samples: proposals per image that boxes are learnt from.
+        score_threshold: least score of a detection.
+        detections: per image, at most.
+        channels_last: memory format of convolutions.
+
+    Raises:
+        ValueError: an unknown name (with the nearest known one), or an option out of range.
+
+    Example:
+        >>> import torch
+        >>> detector = create("faster-rcnn", num_classes=4, backbone="fast-cnn", min_size=64, fpn_channels=16)
+        >>> sorted(detector.eval()([torch.zeros(3, 64, 64)])[0])
+        ['boxes', 'labels', 'scores']
+    """
+    heads, masks = _HEADS[check_choice("network", name, _HEADS)]
+    counts = {
+        "num_classes": num_classes,
+        "min_size": min_size,
+        "max_size": max_size,
+        "fpn_channels": fpn_channels,
+        "head_dim": head_dim,
+        "proposals": proposals,
+        "anchor_samples": anchor_samples,
+        "box_samples": box_samples,
+        "detections": detections,
+    }
+    for argument, value in counts.items():
+        positive_integer(argument, value)
+    if max_size < min_size:
+        raise ValueError(f"max_size must be at least min_size={min_size}, got {max_size}")
+    if not anchor_scale > 0:
+        raise ValueError(f"anchor_scale must be positive, got {anchor_scale}")
+    stages = stages_of(backbone, **(backbone_options or {}))
+    if not 0 <= frozen_stages <= len(stages.strides):
+        raise ValueError(f"frozen_stages must be from 0 to {len(stages.strides)}, got {frozen_stages}")
+    pyramid = Pyramid(stages, fpn_channels)
+    transform = CanvasTransform(min_size, max_size, list(mean), list(std), size_divisible=max(32, stages.strides[-1]))
+    transform.channels_last = channels_last
+    options = HeadOptions(
+        num_classes=num_classes + 1,
+        dim=head_dim,
+        samples=box_samples,
+        masks=masks,
+        score_threshold=score_threshold,
+        detections=detections,
+    )
+    return Detector(
+        pyramid,
+        Proposals(fpn_channels, pyramid.strides, anchor_scale=anchor_scale, samples=anchor_samples, kept=proposals),
+        heads(pyramid, options),
+        transform,
+        stages,
+        frozen_stages=frozen_stages,
+        freeze_batch_norm=freeze_batch_norm,
+    )

@@ -1,0 +1,87 @@
+"""Weights for a backbone, under the names that torchvision gives them: from its ImageNet models or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["TORCHVISION", "load_backbone", "read_state", "torchvision_state"]
+
+TORCHVISION = "torchvision"
+CLASSIFIER = "fc."
+"""How the names of torchvision's classifier begin, which a backbone has none of."""
+
+
+def torchvision_state(depth: int) -> dict[str, Tensor]:
+    """The weights of torchvision's residual network trained on ImageNet (the first version), fetched if need be.
+
+    Raises:
+        ValueError: they are neither in torch's cache nor to be had.
+    """
+    from torchvision import models
+
+    try:
+        weights = models.get_model_weights(f"resnet{depth}").IMAGENET1K_V1
+        return dict(weights.get_state_dict(progress=False, check_hash=True))
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"pretrained weights of torchvision's resnet{depth} could not be fetched ({error}); give a file with them"
+        ) from error
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The named tensors in a file of safetensors or of ``torch.save``; nothing in it is executed.
+
+    Raises:
+        ValueError: no such file, or something else in it.
+    """
+    if not path.is_file():
+        raise ValueError(f"pretrained must be {TORCHVISION!r} or a file of weights, got {path}, which is no file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # Each format has errors of its own.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"pretrained weights could not be read from {path}: {reason}") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"pretrained must hold a dictionary of tensors, got {type(state).__name__} in {path}")
+    return state
+
+
+def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Give a backbone its weights; those of a classifier are left out, and nothing else may be missing or left over.
+
+    Args:
+        backbone: is changed.
+        state: tensors under torchvision's names.
+        source: where they come from, for messages.
+
+    Raises:
+        ValueError: names the first tensor that is missing, left over, or of another shape.
+    """
+    own = backbone.state_dict()
+    given = {name: tensor for name, tensor in state.items() if not name.startswith(CLASSIFIER)}
+    # Files from before torch counted batches lack the count, which only an average without momentum would use.
+    missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in given if name not in own]
+    shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
+    if shapes:
+        name = shapes[0]
+        expected, came = tuple(own[name].shape), tuple(given[name].shape)
+        raise ValueError(f"pretrained must have {name} of shape {expected}, got {came} in {source}{_stem_hint(name)}")
+    for names, wrong in ((missing, "lacks"), (unknown, "has the unknown")):
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ValueError(f"pretrained must hold the backbone's weights, {source} {wrong} {names[0]}{others}")
+    backbone.load_state_dict(given, strict=False)
+
+
+def _stem_hint(name: str) -> str:
+    return "; is it for the other stem?" if name == "conv1.weight" else ""

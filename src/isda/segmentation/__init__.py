@@ -1,0 +1,1 @@
+"""Semantic segmentation as a task: a class for every pixel, with ISDA per pixel."""

@@ -1,0 +1,43 @@
+"""What updates ask of a device: nothing, but for a look whether every class has been seen, once in a while."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from covariance_cases import A, C
+
+from isda import covariance
+from isda.devices import READ_EVERY
+from pretend_accelerator import on_pretend
+
+
+def waits_of_updates(model, targets: list[list[int]], accelerator) -> list[int]:
+    """How often the host waits in each update."""
+    counts = []
+    for labels in targets:
+        features, classes = on_pretend(torch.randn(len(labels), A)), on_pretend(torch.tensor(labels))
+        accelerator.clear()
+        model.update(features, classes)
+        counts.append(len(accelerator.waits))
+    return counts
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "shared"])
+def test_while_classes_are_missing_the_device_is_asked_every_hundredth_time(name, accelerator):
+    with accelerator:
+        model = covariance.create(name, C, A, device="pretend")
+        model.validate = False
+        waits = waits_of_updates(model, [[0, 1]] * (READ_EVERY + 2), accelerator)
+    looks = [number for number, count in enumerate(waits, 1) if count]
+    assert looks == ([1, 1 + READ_EVERY] if name != "shared" else [1])
+
+
+def test_once_every_class_is_seen_the_device_is_asked_no_more(accelerator):
+    with accelerator:
+        model = covariance.create("full", C, A, device="pretend")
+        model.validate = False
+        waits = waits_of_updates(model, [list(range(C))] * (READ_EVERY + 2), accelerator)
+        assert [number for number, count in enumerate(waits, 1) if count] == [1]
+        model.reset()  # now they are missing again
+        waits = waits_of_updates(model, [[0, 1]] * 2, accelerator)
+        assert waits == [1, 0]
