@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of ``path`` when the block ends well.
 
     Its folder is made. A reader sees the old content or the new; an error leaves the old one and names ``path``.
+    What is no ordinary file (a device such as /dev/null, a pipe, a link) is written into, and stays what it is.
 
     Example:
         >>> import tempfile
@@ -24,12 +27,18 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> (folder / "made" / "note.txt").read_text()
         'whole'
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
+    folder = Path(tempfile.gettempdir()) if special else path.parent
+    unfinished = folder / f".{path.name}.{os.getpid()}.unfinished"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         yield unfinished
-        sync(unfinished)
-        os.replace(unfinished, path)
+        if special:
+            with unfinished.open("rb") as written, path.open("wb") as target:
+                shutil.copyfileobj(written, target)
+        else:
+            sync(unfinished)
+            os.replace(unfinished, path)
     except Exception as error:
         raise OSError(f"{path} could not be written: {error}") from error
     finally:

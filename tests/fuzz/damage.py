@@ -24,7 +24,7 @@ VALUES: tuple[Any, ...] = (
         "float64",
         "cifar10",
         "../..",
-        "/",
+        "nowhere/at/all",
         "\x1b[31mred",
         "\x00",
         "é" * 300,

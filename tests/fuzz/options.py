@@ -24,7 +24,8 @@ NUMBERS = (
     "99999999999999999999",
 )
 WORDS = ("", "text", "None", "true", "é", "\x1b[31mred", "a b", "a/b", "..", "--", "-", "=", ":", "x" * 3000, "🙂")
-PATHS = ("", ".", "/", "/dev/null", "/dev/full", "nowhere/at/all", "image.png", "run", "a\x00b", "x" * 300)
+# Nothing outside the folder of the case, which a mistake of ours could harm.
+PATHS = ("", ".", "..", "nowhere/at/all", "image.png", "run", "a\x00b", "x" * 300)
 METHODS = (
     *("isda", "cross-entropy", "isda-tilted", "isad", "isda:", "isda:lambda_0", "isda:lambda_0=", "isda:=1", ":", "."),
     *("isda:lambda_0=nan", "isda:lambda_0=-1", "isda:lambda_0=0", "isda:lambda_0=1e30", "isda:lambda_0=1,lambda_0=2"),
@@ -153,7 +154,7 @@ def _positional(command: str, chance: random.Random) -> list[str]:
     if command not in OPTIONS:
         return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
     if command in ("evaluate", "predict", "report", "transfer"):
-        run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", "/", ""])
+        run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]
     if command == "data":
