@@ -17,9 +17,10 @@ from isda.classification.trained import load_trained
 from isda.detection.config import Config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.folder.seal import fingerprint
-from isda.networks.detection import Detector, create, load_backbone_weights, read_weights
+from isda.networks.detection import Detector, create, load_backbone_weights
 from isda.networks.detection.detectors import IMAGENET_MEAN, IMAGENET_STD
 from isda.networks.registry import IMAGENET, TIMM_PREFIX, names
+from isda.networks.weight_files import read_weights
 
 __all__ = ["Backbone", "create_detector", "find_backbone", "initialise"]
 

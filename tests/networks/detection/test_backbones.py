@@ -8,8 +8,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from isda import networks
-from isda.networks.detection import load_backbone_weights, read_weights
+from isda.networks.detection import load_backbone_weights
 from isda.networks.detection.backbones import stages_of
+from isda.networks.weight_files import read_weights
 
 
 @pytest.mark.parametrize(

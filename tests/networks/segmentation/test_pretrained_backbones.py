@@ -75,8 +75,8 @@ def test_weights_of_a_deep_and_narrow_backbone_come_back(tmp_path):
         (lambda state: state, {"width": 0.5}, r"conv1.weight of shape \(32, 3, 7, 7\), got \(64, 3, 7, 7\)"),
         (lambda state: {"conv1.weight": state["conv1.weight"]}, {}, "lacks bn1.weight and 98 more"),
         (lambda state: state | {"neck.weight": torch.ones(1)}, {}, "has the unknown neck.weight"),
-        (lambda state: {"state_dict": state}, {}, "must hold a dictionary of tensors, got dict"),
-        (lambda state: [1, 2], {}, "must hold a dictionary of tensors, got list"),
+        (lambda state: {"weights": state}, {}, "must hold named tensors, got dict"),
+        (lambda state: [1, 2], {}, "must hold named tensors, got list"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(change, options, message, model, tmp_path):
@@ -95,11 +95,11 @@ class Surprise:
 @pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
 def test_a_file_of_something_else_is_refused_and_not_executed(name, tmp_path, capsys):
     torch.save(Surprise(), tmp_path / name)
-    with pytest.raises(ValueError, match=f"could not be read from .*{name}"):
+    with pytest.raises(ValueError, match=f"{name} cannot be read as weights"):
         segmentation.create("pspnet-resnet-18", 5, pretrained=tmp_path / name)
     assert "executed" not in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"pretrained must be 'torchvision' or a file of weights, got .*no\.pth"):
+    with pytest.raises(ValueError, match=r"the weights .*no\.pth are not a file"):
         segmentation.create("pspnet-resnet-18", 5, pretrained=tmp_path / "no.pth")

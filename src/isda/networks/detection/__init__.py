@@ -4,6 +4,6 @@ torchvision is imported with this room: it takes longer to import than the rest 
 """
 
 from isda.networks.detection.detectors import Detector, create, has_masks, names
-from isda.networks.detection.weights import load_backbone_weights, read_weights
+from isda.networks.detection.weights import load_backbone_weights
 
-__all__ = ["Detector", "create", "has_masks", "load_backbone_weights", "names", "read_weights"]
+__all__ = ["Detector", "create", "has_masks", "load_backbone_weights", "names"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-__all__ = ["TORCHVISION", "load_backbone", "read_state", "torchvision_state"]
+__all__ = ["TORCHVISION", "load_backbone", "torchvision_state"]
 
 TORCHVISION = "torchvision"
 CLASSIFIER = "fc."
@@ -30,29 +28,6 @@ def torchvision_state(depth: int) -> dict[str, Tensor]:
         raise ValueError(
             f"pretrained weights of torchvision's resnet{depth} could not be fetched ({error}); give a file with them"
         ) from error
-
-
-def read_state(path: Path) -> dict[str, Tensor]:
-    """The named tensors in a file of safetensors or of ``torch.save``; nothing in it is executed.
-
-    Raises:
-        ValueError: no such file, or something else in it.
-    """
-    if not path.is_file():
-        raise ValueError(f"pretrained must be {TORCHVISION!r} or a file of weights, got {path}, which is no file")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # Each format has errors of its own.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"pretrained weights could not be read from {path}: {reason}") from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"pretrained must hold a dictionary of tensors, got {type(state).__name__} in {path}")
-    return state
 
 
 def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:

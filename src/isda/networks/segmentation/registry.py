@@ -13,8 +13,9 @@ from isda.networks.initialisation import initialise
 from isda.networks.segmentation.atrous import AtrousHead
 from isda.networks.segmentation.backbone import DEPTHS, OUTPUT_STRIDES, STEMS, DilatedResNet
 from isda.networks.segmentation.network import SegmentationNetwork
-from isda.networks.segmentation.pretrained import TORCHVISION, load_backbone, read_state, torchvision_state
+from isda.networks.segmentation.pretrained import TORCHVISION, load_backbone, torchvision_state
 from isda.networks.segmentation.pyramid import PyramidHead
+from isda.networks.weight_files import read_weights
 
 __all__ = ["HEADS", "create", "names"]
 
@@ -92,7 +93,7 @@ def create(
             raise ValueError(f"pretrained 'torchvision' needs width 1.0 and its stem, got width {width}, stem {stem!r}")
         state = torchvision_state(int(depth))
     elif pretrained is not None:
-        state = read_state(Path(pretrained))
+        state = read_weights(Path(pretrained))
     backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
     middle, last = backbone.channels
     features = max(1, last // 4)

@@ -1,0 +1,38 @@
+"""Weights from files that anybody may have written: named tensors, and nothing that could be run."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["read_weights"]
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a file of safetensors or of torch.save; nothing in it is run.
+
+    Raises:
+        ValueError: names the file and what is wrong with it.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise ValueError(f"the weights {path} are not a file")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} cannot be read as weights: {reason}") from error
+    for key in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(f"{path} must hold named tensors, got {type(content).__name__}")
+    return content
