@@ -7,11 +7,19 @@ all that must be the same to the bit whatever happened on the way.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from isda.engine import RunConfig, find_task
 from isda.semi import NAMES
+from segmentation_runs import draw
+from shapes import draw_set
+
+_KILLING = Path(__file__).parent / "engine" / "killed_run.py"
 
 SUPERVISED: dict[str, Any] = {"network": "fast-cnn", "width": 0.1, "labels": 100, "batch_size": 20}
 SEMI: dict[str, Any] = {
@@ -24,6 +32,19 @@ SEMI: dict[str, Any] = {
 }
 # Dropout, momentum, averaged weights, augmentation: everything that has a state or is drawn.
 FULL_STATE: dict[str, Any] = {"network": "resnet-8", "width": 0.25, "dropout": 0.2, "augment": "translate", "ema": 0.9}
+# Statistics of both classifiers, momentum, averages, dropout.
+SEGMENTATION: dict[str, Any] = {"network": "pspnet-resnet-18", "width": 0.125, "crop": "25x33", "batch_size": 4}
+DETECTION: dict[str, Any] = {
+    "backbone": "fast-cnn",
+    "backbone_options": {"width": "0.25"},
+    "min_size": 64,
+    "max_size": 64,
+    "fpn_channels": 8,
+    "head_dim": 16,
+    "proposals": 30,
+    "box_samples": 16,
+    "batch_size": 3,
+}
 
 _METHODS = (
     "cross-entropy",
@@ -43,23 +64,41 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         name: ("semi-supervised", SEMI | {"method": f"{name}:threshold=0.15" if "fixmatch" in name else name})
         for name in NAMES
     },
+    "segmentation": (
+        "segmentation",
+        SEGMENTATION | {"ema": 0.9, "method": "isda:covariance=full,decay=0.99,ohem=true,ohem_kept=900"},
+    ),
+    "segmentation, tilted": ("segmentation", SEGMENTATION | {"method": "isda-tilted:lambda_0=2"}),
+    "mask-rcnn": ("detection", DETECTION | {"network": "mask-rcnn"}),
+    "cascade-rcnn": ("detection", DETECTION | {"network": "cascade-rcnn"}),
 }
 """What is run, by name: the task and its settings but for the number of epochs."""
+
+DRAWN = {
+    "segmentation": lambda folder: draw(folder, {"train": 11, "val": 5}),
+    "detection": lambda folder: draw_set(folder, train=7, validation=3, size=64, largest=40),
+}
+"""Tasks whose images are drawn; the others learn digits."""
+
+
+@lru_cache(maxsize=2)
+def _source(task: str) -> str | None:
+    return str(DRAWN[task](Path(tempfile.mkdtemp(prefix="isda-drawn-")) / "images")) if task in DRAWN else None
 
 
 def planned(name: str, epochs: int) -> tuple[RunConfig, Any]:
     """The configuration and the data of one of RUNS."""
     task_name, settings = RUNS[name]
     task = find_task(task_name)
-    asked = task.settings_type(**settings, epochs=epochs)
+    asked = task.settings_type(**settings, data=_source(task_name), epochs=epochs)
     data = task.load(asked.data)
     return task.resolve(asked, data), data
 
 
 def outcome(folder: Path) -> dict[str, object]:
-    """Everything a run leaves behind but times: weights, statistics, averages, metrics."""
+    """Everything a run leaves behind but times: weights, statistics, averages, metrics, pictures."""
     newest = sorted(folder.glob("checkpoints/step-*"))[-1]
-    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors"))]
+    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors")), *sorted(folder.glob("pictures/*"))]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
     for record in (*metrics, result):
@@ -68,3 +107,16 @@ def outcome(folder: Path) -> dict[str, object]:
         "metrics": metrics,
         "result": result,
     }
+
+
+def check_kills(folder: Path, seed: int, wanted: dict[str, int]) -> None:
+    """Runs that are killed so often at random moments end in the bits of those that are not."""
+    words = [f"{name}={kills}" for name, kills in wanted.items()]
+    killed = subprocess.run([sys.executable, _KILLING, folder, str(seed), *words], capture_output=True, text=True)
+    assert killed.returncode == 0, killed.stderr
+    assert json.loads(killed.stdout) == wanted
+    for number, name in enumerate(wanted):
+        whole, broken = outcome(folder / str(number) / "whole"), outcome(folder / str(number) / "killed")
+        differing = [part for part in whole if broken.get(part) != whole[part]]
+        assert whole.keys() == broken.keys(), name
+        assert not differing, f"{name}, killed {wanted[name]} times with seed {seed}, differs in {differing}"

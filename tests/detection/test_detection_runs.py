@@ -23,6 +23,7 @@ from isda.detection.trained import load_detector
 from isda.engine import Hook, Processes, read_run, train
 from isda.networks import detection
 from many_processes import torchrun
+from resumable_runs import outcome
 from shapes import KINDS, draw_set
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -34,17 +35,6 @@ def whole(tmp_path_factory, shapes_set) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     small_run(folder, shapes_set)
     return folder
-
-
-def outcome(folder: Path) -> dict[str, object]:
-    """Everything a run leaves behind but times."""
-    result = json.loads((folder / "result.json").read_text())
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for record in (*metrics, result):
-        record.pop("seconds")
-    newest = sorted(folder.glob("checkpoints/step-*"))[-1]
-    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors")), *sorted(folder.glob("pictures/*"))]
-    return {file.name: file.read_bytes() for file in files} | {"metrics": metrics, "result": result}
 
 
 def test_a_run_folder_holds_figures_per_class_and_pictures(whole):

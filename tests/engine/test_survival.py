@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,25 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from resumable_runs import RUNS, outcome
+from resumable_runs import RUNS, check_kills, outcome
 
-SCRIPT = Path(__file__).with_name("killed_run.py")
 COMMAND = [
     *(sys.executable, "-m", "isda", "train", "--resume"),
     *("--labels", "100", "--batch-size", "20", "--width", "0.25", "--epochs", "24", "--checkpoint-steps", "7"),
 ]
-
-
-def check_kills(tmp_path: Path, seed: int, wanted: dict[str, int]) -> None:
-    words = [f"{name}={kills}" for name, kills in wanted.items()]
-    killed = subprocess.run([sys.executable, SCRIPT, tmp_path, str(seed), *words], capture_output=True, text=True)
-    assert killed.returncode == 0, killed.stderr
-    assert json.loads(killed.stdout) == wanted
-    for number, name in enumerate(wanted):
-        whole, broken = outcome(tmp_path / str(number) / "whole"), outcome(tmp_path / str(number) / "killed")
-        differing = [part for part in whole if broken.get(part) != whole[part]]
-        assert whole.keys() == broken.keys(), name
-        assert not differing, f"{name}, killed {wanted[name]} times with seed {seed}, differs in {differing}"
 
 
 def test_survives_twenty_kills_at_random_moments_bit_for_bit(tmp_path):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from killed_segmentation import killed_run
 from PIL import Image
 from safetensors.torch import load_file
 from segmentation_worker import STEPS, run
@@ -21,6 +17,7 @@ from isda.engine import Saving, learning_rate, train
 from isda.segmentation.batches import Batches, evaluation_batches
 from isda.segmentation.config import Config
 from many_processes import torchrun
+from resumable_runs import check_kills, outcome
 from segmentation_runs import ALONE, CLASSES, drawn, scene, small_config, small_job
 
 HERE = Path(__file__).parent
@@ -157,27 +154,10 @@ def test_a_run_leaves_figures_per_class_pictures_and_learns(tmp_path):
 # -- interruptions ---------------------------------------------------------------------------------------------------
 
 
-def outcome(folder: Path) -> dict[str, object]:
-    """Everything a run leaves behind but times."""
-    newest = sorted(folder.glob("checkpoints/step-*"))[-1]
-    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors")), *sorted(folder.glob("pictures/*"))]
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    result = json.loads((folder / "result.json").read_text())
-    for record in (*metrics, result):
-        record.pop("seconds")
-    return {file.name: file.read_bytes() for file in files} | {"metrics": metrics, "result": result}
-
-
 def test_a_run_killed_again_and_again_ends_in_the_same_bits(tmp_path):
-    source = Path(drawn().source)
-    train(*killed_run(source), tmp_path / "whole", saving=Saving(steps=1))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, HERE / "killed_segmentation.py", source, tmp_path / "killed"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    whole = outcome(tmp_path / "whole")
-    assert {"method.safetensors", "average.safetensors", "1-scene-011.png"} <= set(whole)
-    assert outcome(tmp_path / "killed") == whole
+    check_kills(tmp_path, 0, {"segmentation": 3})
+    parts = {Path(part).name for part in outcome(tmp_path / "0" / "whole")}
+    assert parts >= {"method.safetensors", "average.safetensors", "1-scene-011.png"}
 
 
 def test_a_run_that_was_killed_after_its_last_step_concludes_alike(tmp_path):
