@@ -21,7 +21,9 @@ def lq_rows(cross_entropy: Tensor, q: float = 0.4) -> Tensor:
     if q < numbers.tiny / numbers.eps:
         # What q * cross-entropy would underflow for is beyond the precision of the result.
         return cross_entropy
-    return -torch.expm1(-q * cross_entropy) / q
+    exponent = -q * cross_entropy
+    # The derivative p^q is 1 + expm1 in torch, which is no number to speak of for a tiny p; exp has it exactly.
+    return torch.where(exponent > -1, -torch.expm1(exponent), 1 - torch.exp(exponent)) / q
 
 
 class LqLoss(SampleLoss):
