@@ -17,6 +17,8 @@ from isda.losses.rivals.rows import REDUCTIONS, check_features, check_number, ch
 __all__ = ["DistributionNet", "log_softplus", "sampled_cross_entropy"]
 
 _LOW = -20.0
+_MOST = 100
+"""Draws for each sample; they are all in memory together."""
 
 
 def log_softplus(values: Tensor) -> Tensor:
@@ -55,7 +57,7 @@ class DistributionNet(nn.Module):
     Args:
         feature_dim: A.
         sample_weight: s, weight of the drawn features beside the mean.
-        samples: M draws for each sample and step.
+        samples: M draws for each sample and step, 1 to 100.
         uncertainty_weight: u.
         deviation: the margin as the sigma whose entropy it is: log(deviation) + (1 + log 2 pi) / 2 for each feature.
         reduction: mean, sum or none; the uncertainty term is added to each sample.
@@ -87,8 +89,8 @@ class DistributionNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not (samples >= 1 and samples % 1 == 0):
-            raise ValueError(f"samples must be an integer >= 1, got {samples!r}")
+        if samples not in range(1, _MOST + 1):
+            raise ValueError(f"samples must be an integer from 1 to {_MOST}, got {samples!r}")
         if not 0 < deviation < math.inf:
             raise ValueError(f"deviation must be a finite number > 0, got {deviation!r}")
         self.samples, self.deviation = int(samples), float(deviation)

@@ -14,6 +14,9 @@ from isda.losses.rivals.rows import REDUCTIONS, check_features, check_number, ch
 
 __all__ = ["LargeMarginLoss", "large_margin_logits", "margin_function"]
 
+_LARGEST = 10
+"""Of the margins; 4 is the largest that its authors have."""
+
 
 def margin_function(cosine: Tensor, margin: int) -> Tensor:
     """psi(theta) = (-1)^k cos(m theta) - 2k for theta in [k pi / m, (k + 1) pi / m], of cos(theta).
@@ -70,7 +73,7 @@ class LargeMarginLoss(nn.Module):
     defaults are those of the authors' code for CIFAR-10, where they make 30,000 steps; gamma belongs to that length.
 
     Args:
-        margin: m, an integer >= 1; 2 in the authors' code for CIFAR, up to 4 in the publication.
+        margin: m, an integer from 1 to 10; 2 in the authors' code for CIFAR, up to 4 in the publication.
         base: lambda at the start; 0 for no annealing.
         gamma: how fast it falls.
         power: with which power.
@@ -104,8 +107,8 @@ class LargeMarginLoss(nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if not (margin >= 1 and margin % 1 == 0):
-            raise ValueError(f"margin must be an integer >= 1, got {margin!r}")
+        if margin not in range(1, _LARGEST + 1):
+            raise ValueError(f"margin must be an integer from 1 to {_LARGEST}, got {margin!r}")
         self.margin = int(margin)
         self.base, self.gamma = check_number("base", base), check_number("gamma", gamma)
         self.power, self.lambda_min = check_number("power", power), check_number("lambda_min", lambda_min)
