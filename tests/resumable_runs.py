@@ -54,6 +54,10 @@ _METHODS = (
     "isda:lambda_0=2,covariance=learned",
     "isda-tilted:lambda_0=2,covariance=shared",
     "isda-tilted:lambda_0=2,covariance=low_rank,rank=3,decay=0.9",
+    "center+isda:lambda_0=2",
+    "large-margin",
+    "distribution-net",
+    "disturb-label+isda:lambda_0=2,rate=0.5",
 )
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

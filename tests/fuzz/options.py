@@ -32,6 +32,7 @@ METHODS = (
     *("isda:covariance=diagonal", "isda:covariance=low_rank,rank=4", "isda:covariance=low_rank,rank=0"),
     *("isda:covariance=shared", "isda:covariance=learned", "isda:covariance=identity", "isda:covariance=nothing"),
     *("isda:rank=1000000000", "isda:decay=0.9", "isda:decay=2", "isda:decay=nan", "isda-tilted:tilt_steps=0"),
+    *("focal:gamma=2", "lq:q=2", "large-margin:margin=1000000000", "center+isda:weight=nan", "distribution-net"),
     *("isda-tilted:tilt_steps=3", "isda:label_smoothing=1.5", "isda:label_smoothing=0.1", "isda:schedule=constant"),
     *("cross-entropy:lambda_0=1", "nowhere.Method", "os.path.join", "json:JSONDecoder", "isda.engine.Method"),
     *(

@@ -65,7 +65,7 @@ def choose_network(settings: Settings, data: DataSet) -> tuple[str, Recipe]:
     network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
     if not network.startswith(TIMM_PREFIX):
         check_choice("network", network, networks.names())
-    return network, settings.shortened(recipe_for(network))
+    return network, settings.shortened(recipe_for(network, data.name))
 
 
 def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe) -> dict[str, Any]:

@@ -18,10 +18,12 @@ class Settings(RunSettings):
     network: str | None = None
     """Network, see `isda networks`; by default fast-cnn, or resnet-50 on imagenet."""
     method: str | None = None
-    """cross-entropy, isda (if left out) or isda-tilted; options follow a colon: isda:lambda_0=1,covariance=diagonal.
-    Semi-supervised: supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also
-    with +isda: mean-teacher+isda:eta_1=1,bound=tilted; `isda train --method vat --help` has their settings. A class of
-    your own: package.module.Class:key=value (docs/extend.md)."""
+    """cross-entropy, isda (if left out), isda-tilted or a rival: large-margin, distribution-net, label-smoothing,
+    disturb-label, focal, lq, confidence-penalty or center, the last six also with +isda (docs/rivals.md). Options
+    follow a colon: isda:lambda_0=1,covariance=diagonal. Semi-supervised: supervised (the floor), pi-model,
+    temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda: mean-teacher+isda:eta_1=1,bound=tilted;
+    `isda train --method vat --help` has their settings. A class of your own: package.module.Class:key=value
+    (docs/extend.md)."""
     labels: int | None = None
     """Train on this many images, equally many of each class, drawn with the seed; all of them by default."""
     held_out: int | None = None

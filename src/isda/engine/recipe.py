@@ -41,6 +41,8 @@ class Recipe:
     """ISDA's covariance model."""
     lambda_0: float = 0.5
     """ISDA's strength at the end of training."""
+    label_noise: float = 0.05
+    """The share of labels that DisturbLabel draws anew."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
