@@ -22,7 +22,7 @@ PUBLIC = {
         "semi",
         "train",
     ],
-    "isda.losses": ["ISDALoss"],
+    "isda.losses": ["ExplicitLoss", "ISDALoss", "SemanticLoss"],
     "isda.covariance": [
         "MODELS",
         "CovarianceModel",
@@ -40,6 +40,8 @@ PUBLIC = {
         "Estimate",
         "augmented_logits",
         "diagonal_gaussian_entropy",
+        "explicit_consistency",
+        "explicit_logits",
         "explicit_loss",
         "feature_uncertainty_loss",
         "gaussian_entropy",

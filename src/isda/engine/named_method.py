@@ -28,6 +28,8 @@ class NamedMethod(Method):
     """A dataclass: what may follow the colon. Every option has a default."""
     settled: ClassVar[dict[str, Any]] = {}
     """Options that the name itself decides."""
+    grid: ClassVar[dict[str, tuple[float, ...]]] = {}
+    """What `isda tune` tries where nothing else is asked for: values by option."""
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Loss functions."""
 
+from isda.losses.explicit import ExplicitLoss
 from isda.losses.isda import ISDALoss
+from isda.losses.semantic import SemanticLoss
 
-__all__ = ["ISDALoss"]
+__all__ = ["ExplicitLoss", "ISDALoss", "SemanticLoss"]
