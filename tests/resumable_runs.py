@@ -33,6 +33,10 @@ _METHODS = (
     "isda:lambda_0=2,covariance=learned",
     "isda-tilted:lambda_0=2,covariance=shared",
     "isda-tilted:lambda_0=2,covariance=low_rank,rank=3,decay=0.9",
+    "explicit:lambda_0=2,samples=2,covariance=learned,rank=3",
+    "cutmix+isda:lambda_0=2",
+    "manifold-mixup:layers=5",
+    "sam+isda:lambda_0=2,covariance=learned,rank=3",
 )
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

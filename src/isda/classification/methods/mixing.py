@@ -32,7 +32,7 @@ def draw_share(alpha: float) -> float:
     if alpha == 0:
         return 1.0
     concentration = torch.tensor(alpha, dtype=torch.float64, device="cpu")
-    return float(torch.distributions.Beta(concentration, concentration).sample())
+    return float(torch.distributions.Beta(concentration, concentration, validate_args=False).sample())
 
 
 def mix(values: Tensor, partners: Tensor, share: float) -> Tensor:

@@ -55,7 +55,7 @@ def ascended(parameters: Sequence[nn.Parameter], rho: float) -> Iterator[None]:
         finite = norm.isfinite()
         for parameter in moved:
             assert parameter.grad is not None
-            parameter.add_(torch.where(finite, parameter.grad, 0) * (rho / (norm + 1e-12)))
+            parameter.add_(torch.where(finite, parameter.grad * (rho / (norm + 1e-12)), 0))
             parameter.grad = None
     try:
         yield
