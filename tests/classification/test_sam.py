@@ -134,13 +134,13 @@ def test_a_learned_covariance_is_moved_and_trained_with_the_network():
 def test_float16_with_loss_scaling_takes_the_same_way():
     """A scale that overflows is halved until it does not, and the weights are those of before until then."""
     job = small_job(method="sam:rho=0.1", precision="float16", lr=0.05)
-    job.scaler.load_state_dict(job.scaler.state_dict() | {"scale": 2.0**40})
+    job.scaler.load_state_dict(job.scaler.state_dict() | {"scale": 2.0**24})
     before = copy.deepcopy(job.network.classifier.weight.detach())
     batch = next(job.batches(0))
     job.step(batch, 0)
     assert torch.equal(job.network.classifier.weight, before)
-    for step in range(1, 60):
+    for step in range(1, 14):
         job.step(batch, step)
-    assert job.scaler.get_scale() < 2.0**40
+    assert job.scaler.get_scale() < 2.0**24
     assert not torch.equal(job.network.classifier.weight, before)
     assert all(p.isfinite().all() for p in job.network.parameters())

@@ -56,7 +56,7 @@ class ISDALoss(SemanticLoss):
           features (N, A) or (N, A, H, W); weight (C, A) or a 1x1 convolution's (C, A, 1, 1).
 
     Example:
-        >>> head = nn.Linear(8, 3)
+        >>> head = torch.nn.Linear(8, 3)
         >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
         >>> features, targets = torch.randn(4, 8), torch.tensor([0, 2, 1, 2])
         >>> loss = criterion(head(features), targets, features=features, weight=head.weight)

@@ -174,6 +174,7 @@ class SemanticLoss(nn.Module, ABC):
         drives.
 
         Example:
+            >>> from isda import ISDALoss
             >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
             >>> criterion.set_step(20)
             >>> criterion.strength
