@@ -159,15 +159,37 @@ def minimum_of_tilt(logits: Tensor, weight: Tensor, covariance: Tensor, strength
 def explicit_loss(
     features: Tensor, targets: Tensor, directions: Tensor, weight: Tensor, bias: Tensor | None, strength: float
 ) -> Tensor:
-    """Eq. (5): the mean over samples and draws of -log softmax(W (a_i + sqrt(strength) d_im) + b)[y_i]."""
+    """Eq. (5): the mean over samples and draws of -sum_k q_ik log softmax(W (a_i + sqrt(strength) d_im) + b)[k].
+
+    q is one-hot for class indices, or the targets themselves where they are distributions.
+    """
     total = torch.zeros((), dtype=features.dtype)
-    for a, y, draws in zip(features, targets.tolist(), directions, strict=True):
+    if targets.ndim == 1:
+        targets = torch.tensor([[float(k == y) for k in range(len(weight))] for y in targets.tolist()]).to(features)
+    for a, shares, draws in zip(features, targets, directions, strict=True):
         for direction in draws:
             z = weight @ (a + strength**0.5 * direction)
             if bias is not None:
                 z = z + bias
-            total = total + log_sum_exp(z) - z[y]
+            normaliser = log_sum_exp(z)
+            for share, own in zip(shares, z, strict=True):
+                total = total + share * (normaliser - own)
     return total / (directions.shape[0] * directions.shape[1])
+
+
+def explicit_consistency(
+    logits: Tensor, prediction: Tensor, directions: Tensor, weight: Tensor, strength: float
+) -> list[Tensor]:
+    """Section 5: for each sample the mean over draws of KL(p || p~), and the entropy of the constant p added."""
+    losses = []
+    for z, p, draws in zip(logits, prediction, directions, strict=True):
+        divergences = []
+        for direction in draws:
+            augmented = z + strength**0.5 * (weight @ direction)
+            log_p = augmented - log_sum_exp(augmented)
+            divergences.append(sum(share * (share.log() - other) for share, other in zip(p, log_p, strict=True)))
+        losses.append(sum(divergences) / len(divergences) - sum(share * share.log() for share in p))
+    return losses
 
 
 # -- making test cases -------------------------------------------------------------------------------------------------

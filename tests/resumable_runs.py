@@ -58,6 +58,10 @@ _METHODS = (
     "large-margin",
     "distribution-net",
     "disturb-label+isda:lambda_0=2,rate=0.5",
+    "explicit:lambda_0=2,samples=2,covariance=learned,rank=3",
+    "cutmix+isda:lambda_0=2",
+    "manifold-mixup:layers=5",
+    "sam+isda:lambda_0=2,covariance=learned,rank=3",
 )
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -36,13 +36,27 @@ def compare(results):
     assert device_figures == pytest.approx(host_figures, rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["cross-entropy", "isda", "isda-tilted:decay=0.9", "isda:covariance=diagonal"])
+SUPERVISED = ["cross-entropy", "isda", "isda-tilted:decay=0.9", "isda:covariance=diagonal"]
+EXPLICIT = ["explicit:covariance=diagonal", "explicit:covariance=learned,samples=2"]
+ON_TOP = ["mixup", "cutmix+isda:probability=1", "manifold-mixup:layers=4", "manifold-mixup+isda:layers=2", "sam+isda"]
+
+
+@pytest.mark.parametrize("method", SUPERVISED + EXPLICIT + ON_TOP)
 def test_a_supervised_run_is_the_same_and_its_steps_wait_for_nothing(method, tmp_path):
     changes = {"method": method, "network": "resnet-8", "width": 0.1, "augment": "translate", "ema": 0.9}
     config = small_config(**changes, precision="float64", dropout=0.0)
     results, waits = on_host_and_device(Classification(), config, tmp_path, 3)
     compare(results)
     assert waits == []
+
+
+def test_explicit_draws_from_full_covariances_are_the_same_and_wait_for_their_roots_only(tmp_path):
+    settings = {"network": "resnet-8", "width": 0.1, "precision": "float64", "dropout": 0.0}
+    config = small_config(method="explicit:samples=2,lambda_0=2", **settings)
+    results, waits = on_host_and_device(Classification(), config, tmp_path, 3)
+    compare(results)
+    assert waits
+    assert {wait.operation for wait in waits} <= {"aten._linalg_eigh"}
 
 
 @pytest.mark.parametrize("method", [name for name in WRITTEN if name.endswith("+isda")])

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.functional import explicit_loss, monte_carlo
+from isda.functional import explicit_consistency, explicit_loss, monte_carlo
 from isda.functional.sampling import symmetric_root
+from oracles import explicit_consistency as oracle_consistency
 from oracles import explicit_loss as oracle_loss
 from oracles import random_covariances
 
@@ -17,13 +18,14 @@ pytestmark = pytest.mark.any_device
 N, M, C, A = 4, 3, 5, 2
 
 
+@pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_explicit_loss_and_gradients_equal_the_loop(with_bias):
+def test_explicit_loss_and_gradients_equal_the_loop(with_bias, soft):
     features = torch.randn(N, A, dtype=torch.float64).requires_grad_()
     weight = torch.randn(C, A, dtype=torch.float64).requires_grad_()
     bias = torch.randn(C, dtype=torch.float64).requires_grad_() if with_bias else None
     directions = torch.randn(N, M, A, dtype=torch.float64).requires_grad_()
-    targets = torch.tensor([4, 0, 2, 0])
+    targets = torch.softmax(torch.randn(N, C, dtype=torch.float64), 1) if soft else torch.tensor([4, 0, 2, 0])
     actual = explicit_loss(features, targets, directions, weight, bias, strength=0.7)
     expected = oracle_loss(features, targets, directions, weight, bias, strength=0.7)
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
@@ -39,6 +41,36 @@ def test_a_tensor_strength_receives_its_gradient():
     assert torch.autograd.gradcheck(
         lambda s: explicit_loss(features, targets, directions, weight, strength=s), strength
     )
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_gradients_with_fixed_directions_are_those_of_finite_differences(soft):
+    inputs = [torch.randn(*shape, dtype=torch.float64).requires_grad_() for shape in ((N, A), (N, M, A), (C, A), (C,))]
+    targets = torch.softmax(torch.randn(N, C, dtype=torch.float64), 1) if soft else torch.tensor([4, 0, 2, 0])
+    assert torch.autograd.gradcheck(lambda a, d, w, b: explicit_loss(a, targets, d, w, b, strength=0.7), inputs)
+
+
+def test_explicit_consistency_and_gradients_equal_the_loop():
+    logits, weight, directions = (
+        torch.randn(*shape, dtype=torch.float64).requires_grad_() for shape in ((N, C), (C, A), (N, M, A))
+    )
+    actual = explicit_consistency(logits, directions, weight, strength=0.7)
+    prediction = torch.softmax(logits.detach(), 1)
+    expected = torch.stack(oracle_consistency(logits, prediction, directions, weight, strength=0.7))
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+    inputs, cotangent = [logits, weight, directions], torch.randn(N, dtype=torch.float64)
+    mine, theirs = (torch.autograd.grad(loss @ cotangent, inputs) for loss in (actual, expected))
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_a_consistency_without_augmentation_is_the_entropy_and_moves_nothing():
+    logits, weight = torch.randn(N, C, dtype=torch.float64).requires_grad_(), torch.randn(C, A, dtype=torch.float64)
+    loss = explicit_consistency(logits, torch.zeros(N, M, A, dtype=torch.float64), weight, strength=0.7)
+    p = torch.softmax(logits, 1)
+    torch.testing.assert_close(loss, -(p * p.log()).sum(1))
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-15)
 
 
 def quadrature(logits, shares, slope, strength):

@@ -242,7 +242,10 @@ def test_embeddings_are_images_too():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda n: SemiSupervised(n, nn.CrossEntropyLoss(), consistency_weight=1.0), "needs an ISDALoss as criterion"),
+        (
+            lambda n: SemiSupervised(n, nn.CrossEntropyLoss(), consistency_weight=1.0),
+            "needs an ISDALoss or ExplicitLoss as criterion",
+        ),
         (lambda n: SemiSupervised(n, nn.CrossEntropyLoss(reduction="sum")), "reduction='mean', got 'sum'"),
         (lambda n: SemiSupervised(n, isda(), passes="jiont"), "passes must be one of joint, separate, got 'jiont'"),
         (lambda n: SemiSupervised(n, isda(), mean_over="all"), "mean_over must be one of labelled, batch, got 'all'"),

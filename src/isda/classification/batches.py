@@ -29,7 +29,7 @@ class Batch:
     images: Tensor
     """(N, C, H, W) as the network takes them."""
     targets: Tensor
-    """(N,) class indices."""
+    """(N,) class indices; (N, C) distributions where a method has mixed the images."""
     indices: Tensor
     """(N,) positions in the data set, on the CPU."""
 

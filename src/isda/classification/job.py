@@ -17,6 +17,7 @@ from isda.data.augment import Compose
 from isda.engine.method import Method
 from isda.engine.task import Place
 from isda.engine.trainer import Trainer
+from isda.losses.targets import is_soft
 from isda.networks import Network
 
 __all__ = ["ClassificationJob", "ImageJob"]
@@ -48,8 +49,13 @@ class ImageJob(Trainer):
         return len(batch.targets)
 
     def measured(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """The training error, in percent."""
-        return {"error": 100 * (outputs.argmax(1) != batch.targets).double().sum()}
+        """The training error, in percent; where targets are mixed, the share of them that is not at the prediction."""
+        predicted = outputs.argmax(1)
+        if is_soft(batch.targets):
+            wrong = 1 - batch.targets.gather(1, predicted.unsqueeze(1)).double()
+        else:
+            wrong = (predicted != batch.targets).double()
+        return {"error": 100 * wrong.sum()}
 
     def evaluate(self) -> dict[str, float]:
         """Error, likelihood and calibration."""

@@ -102,11 +102,16 @@ class FullCovariance(OnlineCovariance):
         noise = torch.randn(
             len(targets), n, self.feature_dim, generator=generator, dtype=self.dtype, device=self.scatter.device
         )
-        out = torch.empty_like(noise)
-        scales = self.scale_of(groups.classes)
-        for index, scale, rows in zip(groups.classes, scales, groups.order.split(groups.sizes), strict=True):
-            out[rows] = noise[rows] @ symmetric_root(self.scatter[index] * scale)
-        return out
+        matrix_bytes = self.scatter[0].numel() * self.dtype.itemsize
+        parts = chunks(len(groups.classes), 4 * matrix_bytes)
+        roots = torch.cat([self._roots(groups.classes[part]) for part in parts])
+        if groups.one_slot_per_row:
+            return noise @ roots
+        return product_by_group(noise.flatten(0, 1), roots, self.groups(targets.repeat_interleave(n))).view_as(noise)
+
+    def _roots(self, matrices: Tensor) -> Tensor:
+        """(K, A, A) symmetric roots of the covariances."""
+        return symmetric_root(self.scatter.index_select(0, matrices) * self.scale_of(matrices).view(-1, 1, 1))
 
     def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
         blocks = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
 __all__ = ["Method", "Outcome"]
+
+_Pass = TypeVar("_Pass")
 
 
 class Outcome(NamedTuple):
@@ -25,6 +28,20 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def forward(self, network: nn.Module, batch: Any) -> Outcome:
         """The loss terms of one training step."""
+
+    def prepare(self, batch: Any) -> Any:
+        """The batch as the step sees it, made once per step: as it is, unless a method mixes its samples."""
+        return batch
+
+    def differentiate(
+        self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
+    ) -> _Pass:
+        """Leave the gradients of a step on the parameters, and return the pass that is measured.
+
+        ``make_pass`` goes forward and back through the network once, over all processes together, and adds to the
+        gradients. That is all, unless a method says otherwise.
+        """
+        return make_pass()
 
     def measures(self) -> dict[str, float]:
         """Numbers worth recording with each epoch, such as ISDA's current strength."""

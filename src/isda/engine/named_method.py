@@ -29,7 +29,7 @@ class NamedMethod(Method):
     settled: ClassVar[dict[str, Any]] = {}
     """Options that the name itself decides."""
     grid: ClassVar[dict[str, tuple[float, ...]]] = {}
-    """The values of its own strength that are worth trying, by option; the published one is among them."""
+    """What `isda tune` tries where nothing else is asked for: values by option."""
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from isda.engine.averaging import AveragedNetwork
 from isda.engine.folder.checkpoint import State
 from isda.engine.folder.config import RunConfig
 from isda.engine.interruptions import FiniteLoss, NonFiniteLoss
-from isda.engine.method import Method
+from isda.engine.method import Method, Outcome
 from isda.engine.processes import Processes
 from isda.engine.recipe import learning_rate
 from isda.engine.task import Job
@@ -120,18 +120,9 @@ class Trainer(Job):
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(step)
-        with self._autocast():
-            try:
-                terms, outputs = self.method(self.forward, batch)
-            except NonFiniteFeatures as error:
-                raise NonFiniteLoss(f"step {step + 1} failed: {error}") from error
-            loss = torch.stack([*terms.values()]).sum()
-        self.finite.look(loss, step + 1)
-        # Processes average their gradients; their parts of a batch may differ by one sample.
-        samples = self.samples(batch)
-        share = samples * self.processes.world / config.samples_per_step
-        self.scaler.scale(loss * share).backward()
-        self.processes.average_gradients(self.method.parameters())
+        batch = self.method.prepare(batch)
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        loss, (terms, outputs) = self.method.differentiate(lambda: self._pass(batch, step), self.network, parameters)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
@@ -139,9 +130,25 @@ class Trainer(Job):
             self.average.update(self.network)
         self.method.after_step(self.network)
         with torch.no_grad():
+            samples = self.samples(batch)
             sums = {name: term.double() * samples for name, term in {"loss": loss, **terms}.items()}
             sums |= self.measured(outputs, batch) | {"samples": torch.full_like(sums["loss"], samples)}
             self.sums = {name: self.sums[name] + total if name in self.sums else total for name, total in sums.items()}
+
+    def _pass(self, batch: Any, step: int) -> tuple[Tensor, Outcome]:
+        """Forward and back: the loss, its terms and the outputs; the gradients are those of all processes together."""
+        with self._autocast():
+            try:
+                outcome = self.method(self.forward, batch)
+            except NonFiniteFeatures as error:
+                raise NonFiniteLoss(f"step {step + 1} failed: {error}") from error
+            loss = torch.stack([*outcome.terms.values()]).sum()
+        self.finite.look(loss, step + 1)
+        # Processes average their gradients; their parts of a batch may differ by one sample.
+        share = self.samples(batch) * self.processes.world / self.config.samples_per_step
+        self.scaler.scale(loss * share).backward()
+        self.processes.average_gradients(self.method.parameters())
+        return loss, outcome
 
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
         """The line of metrics for an epoch (counted from 1) that has come to its end."""

@@ -7,12 +7,14 @@ from isda.functional.bounds import augmented_logits, jensen_bound, tilted_bound,
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.entropy import diagonal_gaussian_entropy, feature_uncertainty_loss, gaussian_entropy
 from isda.functional.quadratic import margin_variance
-from isda.functional.sampling import Estimate, explicit_loss, monte_carlo
+from isda.functional.sampling import Estimate, explicit_consistency, explicit_logits, explicit_loss, monte_carlo
 
 __all__ = [
     "Estimate",
     "augmented_logits",
     "diagonal_gaussian_entropy",
+    "explicit_consistency",
+    "explicit_logits",
     "explicit_loss",
     "feature_uncertainty_loss",
     "gaussian_entropy",

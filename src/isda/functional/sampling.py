@@ -1,4 +1,4 @@
-"""Explicit augmentation: drawing features along semantic directions, eqs. (4) and (5), and Monte-Carlo expectations."""
+"""Explicit augmentation along semantic directions, eqs. (4) and (5) and section 5, and Monte-Carlo expectations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Estimate", "explicit_loss", "monte_carlo", "symmetric_root"]
+__all__ = ["Estimate", "explicit_consistency", "explicit_logits", "explicit_loss", "monte_carlo", "symmetric_root"]
 
 
 class Estimate(NamedTuple):
@@ -25,6 +25,25 @@ def symmetric_root(matrix: Tensor) -> Tensor:
     return (vectors * values.clamp_min(0).sqrt().unsqueeze(-2)) @ vectors.mT
 
 
+def explicit_logits(logits: Tensor, directions: Tensor, weight: Tensor, strength: float | Tensor = 1.0) -> Tensor:
+    """Logits of explicitly augmented features, W (a + sqrt(strength) d) + b = z + sqrt(strength) W d.
+
+    Args:
+        logits: (N, C), z = W a + b.
+        directions: (N, M, A) draws from N(0, Sigma_y).
+        weight: (C, A).
+        strength: lambda.
+
+    Returns:
+        (N, M, C).
+
+    Example:
+        >>> explicit_logits(torch.zeros(1, 2), torch.ones(1, 1, 3), torch.ones(2, 3), strength=4.0)
+        tensor([[[6., 6.]]])
+    """
+    return logits.unsqueeze(1) + strength**0.5 * (directions @ weight.t())
+
+
 def explicit_loss(
     features: Tensor,
     targets: Tensor,
@@ -37,17 +56,45 @@ def explicit_loss(
 
     L_M = 1/N sum_i 1/M sum_m -log softmax(W a_i^m + b)[y_i],   a_i^m = a_i + sqrt(strength) * direction_im
 
+    and -sum_k q_ik log softmax(W a_i^m + b)[k] for targets that are distributions q_i.
+
     Args:
         features: (N, A).
-        targets: (N,) class indices.
+        targets: (N,) class indices or (N, C) distributions.
         directions: (N, M, A) draws from N(0, Sigma_y), for example from ``covariance.sample(targets, M)``.
         weight: (C, A).
         bias: (C,) or None.
         strength: lambda.
+
+    Example:
+        >>> features, directions, weight = torch.zeros(2, 3), torch.randn(2, 5, 3), torch.zeros(4, 3)
+        >>> explicit_loss(features, torch.tensor([0, 3]), directions, weight)  # log 4
+        tensor(1.3863)
     """
-    augmented = features.unsqueeze(1) + strength**0.5 * directions
-    logits = F.linear(augmented, weight, bias)
-    return F.cross_entropy(logits.flatten(0, 1), targets.repeat_interleave(directions.shape[1]))
+    logits = explicit_logits(F.linear(features, weight, bias), directions, weight, strength)
+    return F.cross_entropy(logits.flatten(0, 1), targets.repeat_interleave(directions.shape[1], 0))
+
+
+def explicit_consistency(logits: Tensor, directions: Tensor, weight: Tensor, strength: float | Tensor = 1.0) -> Tensor:
+    """(N,) consistency of unlabelled samples over M explicitly augmented features, section 5.
+
+    1/M sum_m -sum_k p_ik log p~_ik^m with p = softmax(z), held constant, and p~^m = softmax(W a_i^m + b): eq. (14) with
+    a mean over draws in place of the expectation. The mean KL divergence of section 5 is this minus the entropy of p,
+    a constant: its gradients are the same.
+
+    Args:
+        logits: (N, C), z = W a + b.
+        directions: (N, M, A) draws from N(0, Sigma) of the pseudo label, arg max p.
+        weight: (C, A).
+        strength: lambda.
+
+    Example:
+        >>> explicit_consistency(torch.zeros(1, 2), torch.randn(1, 5, 3), torch.zeros(2, 3))  # the entropy log 2
+        tensor([0.6931])
+    """
+    prediction = torch.softmax(logits.detach(), 1).unsqueeze(1)
+    augmented = explicit_logits(logits, directions, weight, strength)
+    return -(prediction * torch.log_softmax(augmented, 2)).sum(2).mean(1)
 
 
 @torch.no_grad()

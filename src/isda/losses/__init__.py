@@ -1,5 +1,6 @@
 """Loss functions: ISDA's, and those it is compared with."""
 
+from isda.losses.explicit import ExplicitLoss
 from isda.losses.isda import ISDALoss
 from isda.losses.rivals import (
     CenterLoss,
@@ -11,15 +12,18 @@ from isda.losses.rivals import (
     LargeMarginLoss,
     LqLoss,
 )
+from isda.losses.semantic import SemanticLoss
 
 __all__ = [
     "CenterLoss",
     "ConfidencePenalty",
     "DistributionNet",
     "DisturbLabel",
+    "ExplicitLoss",
     "FocalLoss",
     "ISDALoss",
     "LabelSmoothing",
     "LargeMarginLoss",
     "LqLoss",
+    "SemanticLoss",
 ]

@@ -11,15 +11,19 @@ from isda import checks
 from isda.choices import check_choice, did_you_mean
 from isda.covariance import MODELS, CovarianceModel
 
-__all__ = ["check_known", "check_model", "check_settings"]
+__all__ = ["check_known", "check_model", "check_settings", "check_tilt_steps"]
 
 
-def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None, tilt_steps: int) -> None:
+def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None) -> None:
     """Refuse values out of range; see ISDALoss."""
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
     if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
         raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+
+
+def check_tilt_steps(tilt_steps: int) -> None:
+    """Refuse what is no number of steps; see ISDALoss."""
     if int(tilt_steps) != tilt_steps or tilt_steps < 0:
         raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
 
@@ -30,7 +34,8 @@ def check_known(covariance: str, settings: dict[str, Any], criterion: type) -> N
     own = {name for kind in model.__mro__ for name in _keywords(kind)}
     for name in settings:
         if name not in own:
-            known = sorted(own | _keywords(criterion) | {"classifier"})
+            taken = {name for kind in criterion.__mro__ for name in _keywords(kind)}
+            known = sorted(own | taken | {"classifier"})
             what = f"{criterion.__name__} has no setting {name!r} with covariance={covariance!r}"
             raise ValueError(what + did_you_mean(name, known))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isda.attach import find_classifier
 from isda.choices import check_choice
-from isda.losses import ISDALoss
+from isda.losses import SemanticLoss
 from isda.recording import Recorder, record_inputs
 from isda.semi.batch import UnlabelledBatch, add_noise
 from isda.semi.batch_norm import frozen_batch_norm
@@ -32,15 +32,15 @@ class Losses(NamedTuple):
 class SemiSupervised(nn.Module):
     """A criterion for labelled images, the consistency bound of Prop. 2, and a regulariser for unlabelled ones.
 
-    The covariances of an ISDALoss learn from labelled features only, and one step uses one strength lambda for both
+    The covariances of the criterion learn from labelled features only, and one step uses one strength lambda for both
     bounds. lambda has the criterion's own schedule, the two weights have theirs; the step they go by is in the
     state_dict.
 
     Args:
         network: the student itself, before it is wrapped or compiled.
-        criterion: nn.CrossEntropyLoss, or an ISDALoss (not attached), with reduction="mean".
+        criterion: nn.CrossEntropyLoss, an ISDALoss or an ExplicitLoss (not attached), with reduction="mean".
         regulariser: None for labelled images (and consistency) alone.
-        consistency_weight: eta_1; needs an ISDALoss. The paper chooses it from 0.5, 1, 2.
+        consistency_weight: eta_1; needs a criterion with covariances. The paper chooses it from 0.5, 1, 2.
         regulariser_weight: eta_2.
         passes: "joint" takes labelled and unlabelled images through the student in one batch, and labelled images
             along with every other view, through the teacher as well (Laine & Aila; Tarvainen & Valpola; FixMatch).
@@ -54,6 +54,7 @@ class SemiSupervised(nn.Module):
 
     Example:
         >>> from isda import networks
+        >>> from isda.losses import ISDALoss
         >>> from isda.semi import MeanTeacher
         >>> network = networks.create("cnn-13", num_classes=10, width=0.05)
         >>> criterion = ISDALoss(10, network.feature_dim, lambda_0=0.5, total_steps=100)
@@ -87,14 +88,16 @@ class SemiSupervised(nn.Module):
         self.criterion, self.regulariser = criterion, regulariser
         self.consistency_weight = _ramped(consistency_weight)
         self.regulariser_weight = _ramped(regulariser_weight)
-        if self.consistency_weight.final and not isinstance(criterion, ISDALoss):
-            raise ValueError(f"consistency_weight needs an ISDALoss as criterion, got {type(criterion).__name__}")
+        if self.consistency_weight.final and not isinstance(criterion, SemanticLoss):
+            raise ValueError(
+                f"consistency_weight needs an ISDALoss or ExplicitLoss as criterion, got {type(criterion).__name__}"
+            )
         self.passes = check_choice("passes", passes, ("joint", "separate"))
         self.mean_over = check_choice("mean_over", mean_over, ("labelled", "batch"))
         self.input_noise = float(input_noise)
         self.step = 0
         self._recorder: Recorder | None = None
-        if isinstance(criterion, ISDALoss):
+        if isinstance(criterion, SemanticLoss):
             self._recorder = record_inputs(find_classifier(network))
 
     @property
@@ -121,7 +124,7 @@ class SemiSupervised(nn.Module):
             raise ValueError("unlabelled must be an UnlabelledBatch for this objective, got None")
         images, view = add_noise(images, self.input_noise), unlabelled.with_noise(self.input_noise)
         # The criterion moves on to its next strength when it is called.
-        strength = self.criterion.strength if isinstance(self.criterion, ISDALoss) else None
+        strength = self.criterion.strength if isinstance(self.criterion, SemanticLoss) else None
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
             logits, others = together.split([len(images), len(view.images)])
@@ -135,7 +138,7 @@ class SemiSupervised(nn.Module):
         share = len(images) / (len(images) + len(view.images)) if self.mean_over == "batch" else 1.0
         terms = {"labelled": share * labelled}
         if self.consistency_weight.final:
-            assert isinstance(self.criterion, ISDALoss)
+            assert isinstance(self.criterion, SemanticLoss)
             consistency = self.criterion.consistency(others, weight=weight, strength=strength)
             terms["consistency"] = self.consistency_weight.at(self.step) * consistency
         if self.regulariser is not None:
@@ -160,7 +163,7 @@ class SemiSupervised(nn.Module):
     def measures(self) -> dict[str, float]:
         """The strength lambda and the weights as they are now."""
         measures = {}
-        if isinstance(self.criterion, ISDALoss):
+        if isinstance(self.criterion, SemanticLoss):
             measures["strength"] = self.criterion.strength
         if self.consistency_weight.final:
             measures["consistency_weight"] = self.consistency_weight.at(self.step)

@@ -4,46 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
-from isda.classification.batches import Batch
-from isda.classification.config import Config
-from isda.classification.methods.base import ClassificationMethod
-from isda.classification.methods.isda_options import ISDAOptions
-from isda.engine.method import Outcome
+from isda.classification.methods.semantic import SemanticMethod
+from isda.classification.methods.semantic_options import ISDAOptions
 from isda.engine.recipe import Recipe
 from isda.losses import ISDALoss
-from isda.networks import Network
 
 __all__ = ["ISDA", "ISDATilted"]
 
 
-class ISDA(ClassificationMethod):
+class ISDA(SemanticMethod):
     """The bound of Prop. 1, attached to the network's classifier; its strength grows over the whole run."""
 
     name = "isda"
     Options = ISDAOptions
-
-    def __init__(self, options: ISDAOptions, network: Network, config: Config) -> None:
-        super().__init__()
-        self.criterion = ISDALoss.attach(
-            network, classifier=network.classifier, **options.criterion_settings(network.classifier, config.total_steps)
-        )
+    criterion_type = ISDALoss
+    term = "isda"
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength and covariance for the network."""
-        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
-        return {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
-
-    def forward(self, network: nn.Module, batch: Batch) -> Outcome:
-        """One term: the bound."""
-        logits = network(batch.images)
-        return Outcome({"isda": self.criterion(logits, batch.targets)}, logits)
-
-    def measures(self) -> dict[str, float]:
-        """The strength lambda."""
-        return {"strength": self.criterion.strength}
+        """The paper's strength, covariance and bound for the network."""
+        return super().defaults(recipe, lambda_0) | {"bound": "jensen"}
 
 
 class ISDATilted(ISDA):

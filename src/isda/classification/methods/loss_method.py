@@ -16,7 +16,7 @@ from isda.classification.batches import Batch
 from isda.classification.config import Config
 from isda.classification.methods.base import ClassificationMethod
 from isda.classification.methods.isda import ISDA
-from isda.classification.methods.isda_options import ISDAOptions
+from isda.classification.methods.semantic_options import ISDAOptions
 from isda.engine.method import Outcome
 from isda.engine.recipe import Recipe
 from isda.losses import ISDALoss

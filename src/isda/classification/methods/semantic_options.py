@@ -1,9 +1,9 @@
-"""ISDA's options on the command line: those of ISDALoss, under the same names, wherever ISDA is part of a method."""
+"""Options of augmented features on the command line: those of the criteria, under the same names, in every method."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from isda.choices import check_choice
 from isda.covariance import MODELS, CovarianceModel
 from isda.engine.naming import load_named
 
-__all__ = ["Head", "ISDAOptions"]
+__all__ = ["ExplicitOptions", "Head", "ISDAOptions", "SemanticOptions"]
 
 Head = nn.Linear | nn.Conv2d
 """A classifier: a linear layer, or a 1x1 convolution."""
@@ -31,23 +31,19 @@ _OF_COVARIANCES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ISDAOptions:
-    """What may follow ``isda:``; see ISDALoss and the covariance models."""
+class SemanticOptions:
+    """Of every method that augments features; see ISDALoss and the covariance models."""
 
     lambda_0: float = 0.5
     """Strength at the end of training."""
     covariance: str = "full"
     """full, diagonal, low_rank, shared, identity, learned, or package.module.Class of your own."""
-    bound: str = "jensen"
-    """jensen, as published, or tilted."""
     decay: float | None = None
     """Forget old features: what is known of a class is multiplied by this when it occurs."""
     rank: int | None = None
     """Of low_rank and learned covariances."""
     label_smoothing: float | None = None
     """Share of the target that is spread over all classes."""
-    tilt_steps: int | None = None
-    """Steps of the search for the tilted bound."""
     schedule: str = "linear"
     """linear, from 0 to lambda_0, or constant."""
     scale: float | None = None
@@ -57,10 +53,13 @@ class ISDAOptions:
     uncertainty_margin: float | None = None
     """Of learned covariances: the entropy that it asks for."""
 
+    handed: ClassVar[tuple[str, ...]] = ("lambda_0", "covariance", "label_smoothing", *_OF_COVARIANCES)
+    """Which of the options are arguments of the criterion."""
+
     def criterion_settings(self, head: Head, total_steps: int) -> dict[str, Any]:
-        """The arguments of ISDALoss for a classifier and a run of so many steps."""
-        given = {f.name: getattr(self, f.name) for f in fields(ISDAOptions) if getattr(self, f.name) is not None}
-        schedule = check_choice("schedule", given.pop("schedule"), _SCHEDULES)
+        """The arguments of the criterion for a classifier and a run of so many steps."""
+        given = {name: getattr(self, name) for name in self.handed if getattr(self, name) is not None}
+        schedule = check_choice("schedule", self.schedule, _SCHEDULES)
         if "." in self.covariance:
             given["covariance"] = self._model(head, given)
         else:
@@ -82,3 +81,25 @@ class ISDAOptions:
             raise ValueError(f"covariance {self.covariance} could not be made: {error}") from error
         assert isinstance(model, CovarianceModel)
         return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ISDAOptions(SemanticOptions):
+    """What may follow ``isda:``; see ISDALoss."""
+
+    bound: str = "jensen"
+    """jensen, as published, or tilted."""
+    tilt_steps: int | None = None
+    """Steps of the search for the tilted bound."""
+
+    handed: ClassVar[tuple[str, ...]] = (*SemanticOptions.handed, "bound", "tilt_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplicitOptions(SemanticOptions):
+    """What may follow ``explicit:``; see ExplicitLoss."""
+
+    samples: int = 5
+    """Augmented features per sample, M; 0 for plain cross-entropy."""
+
+    handed: ClassVar[tuple[str, ...]] = (*SemanticOptions.handed, "samples")

@@ -1,0 +1,341 @@
+"""What every criterion over augmented features shares: statistics, strength, and features found by their logits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda.attach import find_classifier
+from isda.autocast import outside_autocast
+from isda.choices import check_choice
+from isda.covariance import CovarianceModel, create
+from isda.devices import on_host
+from isda.functional.grouping import Groups, group_rows
+from isda.losses.arguments import check_known, check_model, check_settings
+from isda.losses.compiling import outside_graphs
+from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
+from isda.losses.schedule import StrengthSchedule
+from isda.losses.spatial import as_maps, as_rows, resize_logits
+from isda.losses.targets import SharesMonitor, is_soft
+from isda.losses.warning import warn_of_eval_mode
+from isda.recording import Recorder, in_backward, record_inputs, weight_of
+
+__all__ = ["SemanticLoss"]
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+_Criterion = TypeVar("_Criterion", bound="SemanticLoss")
+
+
+class SemanticLoss(nn.Module, ABC):
+    """The expected cross-entropy over features a~ ~ N(a, lambda Sigma_y), which a subclass bounds or estimates.
+
+    In training mode a call updates the class covariances with the features, evaluates the loss at the current strength
+    lambda = lambda_0 * t / T, and advances t. In eval mode, and for lambda = 0, it is nn.CrossEntropyLoss to the bit.
+    The arguments are those of ISDALoss.
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        *,
+        covariance: str | CovarianceModel = "full",
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | None = None,
+        align_corners: bool = False,
+        validate: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **covariance_settings: Any,
+    ) -> None:
+        super().__init__()
+        self.reduction = check_choice("reduction", reduction, _REDUCTIONS)
+        check_settings(num_classes, label_smoothing, class_weight)
+        self.schedule = StrengthSchedule(lambda_0, total_steps, device)
+        if isinstance(covariance, str):
+            factory = {"device": device, "dtype": dtype}
+            check_known(covariance, covariance_settings, type(self))
+            covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
+        else:
+            check_model(covariance, num_classes, feature_dim, covariance_settings)
+        self.covariance = covariance
+        self.covariance.validate = validate
+        self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
+        self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
+        self.align_corners, self.validate = align_corners, validate
+        self.register_buffer("class_weight", class_weight)
+        self._recorder: Recorder | None = None
+        self._last_strength, self._held = 0.0, False
+        self.shares = SharesMonitor()
+
+    # -- what a criterion brings -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _augmented_loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
+        """The loss at a strength above 0, reduced; called outside autocast."""
+
+    @abstractmethod
+    def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
+        """The consistency loss of unlabelled samples, section 5; needs no labels and changes no state."""
+
+    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor, weight: Tensor) -> Batch:
+        """The input of a call in one form, or a ValueError."""
+        return check_batch(self, logits, targets, features, weight)
+
+    # -- the interface -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def attach(
+        cls: type[_Criterion],
+        model: nn.Module,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        *,
+        classifier: nn.Module | str | None = None,
+        **settings: Any,
+    ) -> _Criterion:
+        """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
+
+        ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
+        in eval mode: the rest of a training script, validation included, stays as it was. A criterion that was attached
+        to the same classifier before is replaced; ``detach`` leaves the model as it was.
+
+        Args:
+            model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
+            lambda_0: see ISDALoss.
+            total_steps: see ISDALoss.
+            classifier: the last layer or its name, where it cannot be found by convention.
+            **settings: see ISDALoss.
+        """
+        head = find_classifier(model, classifier)
+        trained = next(head.parameters())
+        settings = {"device": trained.device, "dtype": trained.dtype, **settings}
+        num_classes, feature_dim = weight_of(head).shape[:2]
+        criterion = cls(num_classes, feature_dim, lambda_0, total_steps, **settings)
+        criterion._recorder = record_inputs(head)
+        return criterion
+
+    def detach(self) -> None:
+        """Take the hook off the model, which is then as it was before ``attach``: it can be pickled without isda.
+
+        The statistics stay, and ``criterion(logits, targets, features=..., weight=...)`` works on. Does nothing for a
+        criterion that is not attached.
+        """
+        if self._recorder is not None:
+            self._recorder.detach()
+            self._recorder = None
+
+    @property
+    def strength(self) -> float:
+        """The current lambda = lambda_0 * t / T."""
+        return self.schedule.strength
+
+    @property
+    def step(self) -> int:
+        """The current t."""
+        return int(self.schedule.step)
+
+    @property
+    def advance_every(self) -> int:
+        """Training forwards per step of the schedule: the number of gradient accumulation steps."""
+        return self.schedule.advance_every
+
+    @advance_every.setter
+    def advance_every(self, value: int) -> None:
+        self.schedule.advance_every = value
+
+    @property
+    def total_steps(self) -> int | None:
+        """T, the number of steps over which the strength grows; None for a constant lambda_0; it can be set."""
+        return self.schedule.total_steps
+
+    @total_steps.setter
+    def total_steps(self, value: int | None) -> None:
+        self.schedule.total_steps = value
+
+    def set_step(self, step: int) -> None:
+        """Let the optimiser's step drive the schedule: t = ``step``, and training forwards no longer move it.
+
+        Call it after every step of the optimiser, with the number of steps so far; it is exact for windows of gradient
+        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict remembers who
+        drives.
+
+        Example:
+            >>> from isda import ISDALoss
+            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
+            >>> criterion.set_step(20)
+            >>> criterion.strength
+            0.1
+        """
+        self.schedule.set_step(step)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Calls in the block use the strength of the last call before it, and change no state.
+
+        For a second pass over a batch that has counted already, as sharpness-aware minimisation makes it.
+
+        Example:
+            >>> from isda import ISDALoss
+            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
+            >>> head, features, targets = nn.Linear(8, 3), torch.randn(4, 8), torch.tensor([0, 2, 1, 2])
+            >>> first = criterion(head(features), targets, features=features, weight=head.weight)
+            >>> with criterion.held():
+            ...     second = criterion(head(features), targets, features=features, weight=head.weight)
+            >>> criterion.step, criterion.covariance.count.sum(), torch.equal(first, second)
+            (1, tensor(4), True)
+        """
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    @outside_graphs
+    def forward(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        features: Tensor | None = None,
+        weight: Tensor | None = None,
+        strength: float | None = None,
+    ) -> Tensor:
+        """The loss; in training mode it also learns from the features and advances the schedule.
+
+        With an attached criterion a forward pass of the model counts once: the labels of the first call on its logits
+        feed the statistics, and later calls use the same strength and change nothing. Logits without a graph that the
+        classifier did not make (those of an averaged copy of the model) get plain cross-entropy.
+
+        Args:
+            logits: outputs of the classifier.
+            targets: class indices, or distributions of the shape of the logits.
+            features: inputs of the classifier; recorded by themselves after ``attach``.
+            weight: weights of the classifier; likewise.
+            strength: lambda for this call instead of the schedule's, which then does not move.
+        """
+        if not self.training:
+            self._forget_recorded()
+            return self._cross_entropy(logits, targets)
+        recomputing = in_backward() or self._held
+        moves = strength is None
+        if recomputing and strength is None:
+            strength = self._last_strength
+        strength = self.schedule.chosen(strength)
+        if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
+            return self._cross_entropy(logits, targets)
+        again = False
+        try:
+            features, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
+            if features is None or weight is None:
+                return self._evaluate(logits, targets)
+            if record is not None and record.strength is not None:
+                again, strength = True, record.strength if moves else strength
+            batch = self._checked(logits, targets, features, weight)
+        except ValueError:
+            if not (recomputing or again):
+                self.covariance.withdraw()
+            raise
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
+        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
+        counts = not (recomputing or again)
+        groups = self._groups(batch)
+        if counts:
+            assert batch.features is not None
+            if record is not None and record.joining:
+                self.covariance.refuse_join()
+            known = groups if batch.counts is None or not on_host(batch.classes) else None
+            self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=known)
+        loss = self._loss(batch, groups, strength)
+        if counts:
+            self._last_strength = strength
+            if record is not None:
+                record.strength = strength
+            if moves:
+                self.schedule.advance()
+        return loss
+
+    # -- how it is computed ------------------------------------------------------------------------------------------
+
+    def _groups(self, batch: Batch) -> Groups:
+        """The rows by class; a label that does not count, or is out of range on a device, is put with another class."""
+        classes = batch.classes
+        if not on_host(classes):
+            classes = classes.clamp(0, self.num_classes - 1)
+        return group_rows(classes, self.num_classes)
+
+    def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
+        if strength == 0:
+            return self._cross_entropy(batch.logits, batch.targets)
+        with outside_autocast(batch.logits.device):
+            loss, penalty = self._augmented_loss(batch, groups, strength), self.covariance.penalty()
+        if penalty is None:
+            return loss
+        # Once per sample or pixel, so that it weighs the same in every reduction.
+        return loss + penalty * (len(batch.classes) if self.reduction == "sum" else 1)
+
+    def _over_unlabelled(
+        self,
+        logits: Tensor,
+        weight: Tensor | None,
+        strength: float | None,
+        loss_of: Callable[[Tensor, Tensor, float], Tensor],
+    ) -> Tensor:
+        """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
+        if weight is None:
+            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
+        strength = self.schedule.chosen(strength)
+        weight = plain_weight(weight)
+        self.covariance.check_weight(weight)
+        check_logits(self, logits)
+        with outside_autocast(logits.device):
+            loss = loss_of(as_rows(self._wide(logits)), self.covariance.as_statistics(weight), strength)
+        if self.reduction == "none":
+            return as_maps(loss.unsqueeze(1), logits).squeeze(1)
+        return loss.mean() if self.reduction == "mean" else loss.sum()
+
+    def _wide(self, logits: Tensor) -> Tensor:
+        """The logits in the dtype of the statistics, or in their own where that is wider."""
+        dtype = torch.promote_types(logits.dtype, self.covariance.dtype)
+        return logits if logits.dtype == dtype else logits.to(dtype)
+
+    def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
+        if logits.requires_grad:
+            warn_of_eval_mode()
+        return self._cross_entropy(logits, targets)
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        soft = is_soft(targets)
+        if logits.ndim > 2 and not soft:
+            logits = resize_logits(logits, targets.shape[1:], self.align_corners)
+        return F.cross_entropy(
+            logits,
+            targets if soft else targets.long(),
+            weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
+            # Distributions have no label to ignore, and torch refuses an ignore_index >= 0 beside them.
+            ignore_index=-100 if soft else self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def _forget_recorded(self) -> None:
+        if self._recorder is not None:
+            self._recorder.clear()
+
+    def extra_repr(self) -> str:
+        """Show the settings in repr()."""
+        return f"lambda_0={self.schedule.lambda_0}, total_steps={self.schedule.total_steps}"
