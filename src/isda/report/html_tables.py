@@ -28,7 +28,7 @@ __all__ = [
     "shared_settings",
 ]
 
-UNSHOWN = ("asked", "figures", "curves", "of_method", "of_run", "baselines")
+UNSHOWN = ("asked", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
 """What of config.json is no setting."""
 
 

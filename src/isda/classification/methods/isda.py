@@ -36,6 +36,11 @@ class ISDA(ClassificationMethod):
         strength = recipe.lambda_0 if lambda_0 is None else lambda_0
         return {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
 
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The strengths that the paper chooses from."""
+        return {"lambda_0": recipe.strengths}
+
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
         """One term: the bound."""
         logits = network(batch.images)
