@@ -89,14 +89,14 @@ class Store:
         )
 
     def _study(self, name: str, lower_is_better: bool) -> Study:
-        from optuna import create_study
+        from optuna import create_study, load_study
+        from optuna.study import StudyDirection
 
-        return create_study(
-            storage=self.storage,
-            study_name=name,
-            direction="minimize" if lower_is_better else "maximize",
-            load_if_exists=True,
-        )
+        try:
+            return load_study(study_name=name, storage=self.storage)
+        except KeyError:
+            direction = StudyDirection.MINIMIZE if lower_is_better else StudyDirection.MAXIMIZE
+            return create_study(storage=self.storage, study_name=name, direction=direction)
 
     def _damaged(self, error: Exception) -> ValueError:
         return ValueError(
