@@ -28,7 +28,14 @@ CIFAR_RECIPES = {
 """By network family, for images of about 32x32 pixels."""
 
 IMAGENET_RECIPE = Recipe(
-    epochs=300, batch_size=512, weight_decay=1e-4, lr=0.2, schedule="cosine", covariance="diagonal", lambda_0=7.5
+    epochs=300,
+    batch_size=512,
+    weight_decay=1e-4,
+    lr=0.2,
+    schedule="cosine",
+    covariance="diagonal",
+    lambda_0=7.5,
+    strengths=(1.0, 2.5, 5.0, 7.5, 10.0),
 )
 """All ImageNet networks; "the same L2 weight decay as CIFAR" is read as 1e-4, which most families have there."""
 

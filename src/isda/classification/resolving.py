@@ -68,11 +68,22 @@ def choose_network(settings: Settings, data: DataSet) -> tuple[str, Recipe]:
     return network, settings.shortened(recipe_for(network, data.name))
 
 
-def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe) -> dict[str, Any]:
-    """The fields of a configuration that all classifiers of images resolve alike."""
+def image_fields(
+    settings: Settings, data: DataSet, network: str, recipe: Recipe, held_labels: int = 0
+) -> dict[str, Any]:
+    """The fields of a configuration that all classifiers of images resolve alike.
+
+    Args:
+        settings: what the user asks for.
+        data: what to learn from; its test images are not looked at where others judge.
+        network: its name.
+        recipe: of the network.
+        held_labels: how many labelled images are held out to judge by, beside what the settings say.
+    """
     _warn_of_classes(data)
     held_out = settings.held_out or 0
-    evaluated_on = "held-out" if held_out else "test"
+    judging = held_out or held_labels
+    evaluated_on = "held-out" if judging else "test"
     fields = settings.resolved(recipe)
     if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
         # A relative path is found again from wherever the run is taken up.
@@ -93,7 +104,7 @@ def image_fields(settings: Settings, data: DataSet, network: str, recipe: Recipe
         "std": data.std,
         "channels": data.channels,
         "image_size": data.image_size,
-        "test_images": held_out or len(data.y_test),
+        "test_images": judging or len(data.y_test),
         "version": __version__,
     }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,17 +14,23 @@ from isda.classification.foreseeing import create_network
 from isda.classification.job import ClassificationJob
 from isda.classification.methods import METHODS, find_method
 from isda.classification.pipelines import evaluation_pipeline
-from isda.classification.resolving import resolve
+from isda.classification.resolving import choose_network, resolve
 from isda.classification.settings import Settings
 from isda.classification.split import Evaluation, split_data
 from isda.data import DataSet, load
 from isda.data.augment import Compose
 from isda.engine.folder.config import RunConfig
+from isda.engine.grammar import option_types, split_method
 from isda.engine.settings import RunSettings
-from isda.engine.task import Job, Place, Task
+from isda.engine.task import HeldOut, Job, Place, Task
 from isda.networks import Network
 
 __all__ = ["Classification"]
+
+HELD_OUT = 5000
+"""The training images by which the paper chooses settings, on CIFAR."""
+LARGEST_SHARE = 5
+"""Ours: of a small set at most a fifth."""
 
 
 class Classification(Task):
@@ -80,3 +86,24 @@ class Classification(Task):
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """From the images that a run is judged by, or new ones, to what its network sees."""
         return evaluation_pipeline(config.augment, config.mean, config.std)
+
+    def options(self, method: str) -> dict[str, type]:
+        """What may follow its colon."""
+        return option_types(find_method(split_method(method)[0]).Options)
+
+    def grid(self, settings: Settings, data: DataSet) -> dict[str, tuple[Any, ...]]:
+        """What the method declares."""
+        name, _ = split_method(settings.method or "isda")
+        return find_method(name).grid_for(choose_network(settings, data)[1])
+
+    def held_out(self, settings: Settings, data: DataSet) -> HeldOut:
+        """5,000 training images, or a fifth of a small set, unless the user says how many."""
+        total = len(data.y_train)
+        held = settings.held_out or max(1, min(HELD_OUT, total // LARGEST_SHARE))
+        told = f"{held:,} of {total:,} training images"
+        labels = settings.labels
+        if labels is not None and labels > total - held > 0:
+            labels = total - held
+            told += f", which leaves {labels:,} labels to learn from"
+        choosing = replace(settings, held_out=held, labels=labels)
+        return HeldOut(choosing, replace(settings, held_out=None), told)

@@ -20,7 +20,7 @@ from isda.engine.settings import RunSettings
 from isda.engine.watching.comparison_progress import watcher_for
 from isda.plain_text import harmless
 
-__all__ = ["command_for", "compare_runs"]
+__all__ = ["command_for", "compare_runs", "shortest"]
 
 SOME = 6
 """How many run folders are named."""
@@ -112,7 +112,7 @@ def compare_runs(
     there = [run for run in runs if RunFolder(run).started]
     if there:
         _say_what_is_left_out(folder, there)
-        write_report(_shortest(there), out=report or folder / "report.html", json=json)
+        write_report(shortest(there), out=report or folder / "report.html", json=json)
     if failure is not None:
         raise failure
 
@@ -127,7 +127,7 @@ def _say_what_is_left_out(folder: Path, shown: Sequence[Path]) -> None:
         print(harmless(f"isda: left out {count} in {folder} not asked for: {names}{more}"), file=sys.stderr)
 
 
-def _shortest(runs: Sequence[Path]) -> tuple[Path, ...]:
+def shortest(runs: Sequence[Path]) -> tuple[Path, ...]:
     """The folder of a method in place of its runs, where it holds no others: the page names what it was made from."""
     methods = dict.fromkeys(run.parent for run in runs)
     whole = [method for method in methods if all(run in runs for run in run_folders(method))]

@@ -15,13 +15,14 @@ __all__ = ["COMMANDS", "GROUPS", "command", "main"]
 COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
     "compare": "Train several methods with several seeds on one data set, and compare their errors.",
+    "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
     "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
     "predict": "Say what a trained network sees in image files.",
     "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",
     "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
-    "segment": "Semantic segmentation: train, compare, evaluate and predict with a class for every pixel.",
+    "segment": "Semantic segmentation: train, compare, tune, evaluate and predict with a class for every pixel.",
     "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
     "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
     "completion": "Print a script that makes the shell complete commands and options.",
@@ -32,6 +33,7 @@ GROUPS = {
     "segment": {
         "train": "Train a segmentation network and write a run folder.",
         "compare": "Train several methods with several seeds on one data set, and compare their mIoU.",
+        "tune": "Choose settings of methods on the validation part, then train with the choice and compare.",
         "evaluate": "Measure a trained segmentation network: mIoU, per class too, at one scale or several.",
         "predict": "Label the pixels of image files with a trained network.",
     },

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from isda.engine.folder.config import RunConfig
 from isda.engine.grammar import canonical
 from isda.engine.many_runs import Planned, Watcher, load_once, run_planned
 from isda.engine.saving import Saving
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
 
-__all__ = ["compare", "run_folder_name"]
+__all__ = ["Planner", "compare", "run_folder_name"]
 
 
 def run_folder_name(method: str, seed: int) -> Path:
@@ -25,6 +27,41 @@ def run_folder_name(method: str, seed: int) -> Path:
         'isda-lambda_0=2-decay=0.99/seed-3'
     """
     return Path(re.sub(r"[^\w.=+-]+", "-", canonical(method))) / f"seed-{seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Makes planned runs of settings: all that runs of a comparison share beside those."""
+
+    task_of: Callable[[str], Task]
+    """The task that a method, as it is written, belongs to."""
+    data_root: Path | None = None
+    device: str = "auto"
+    saving: Saving = field(default_factory=Saving)
+    workers: int | None = None
+
+    def task_and_data(self, settings: RunSettings) -> tuple[Task, Any]:
+        """The task of settings that name a method, and what it learns from."""
+        task = self.task_of(settings.method or "")
+        return task, load_once(type(task), settings.data, self.data_root)
+
+    def resolve(self, settings: RunSettings) -> RunConfig:
+        """The configuration of settings that name a method; a ValueError says what is wrong with them."""
+        task, data = self.task_and_data(settings)
+        return task.resolve(settings, data)
+
+    def plan(self, settings: RunSettings, folder: Path) -> Planned:
+        """The run of settings that name a method."""
+        return Planned(
+            task=type(self.task_of(settings.method or "")),
+            config=self.resolve(settings),
+            folder=folder,
+            data=settings.data,
+            data_root=self.data_root,
+            device=self.device,
+            saving=self.saving,
+            workers=self.workers,
+        )
 
 
 def compare(
@@ -66,23 +103,12 @@ def compare(
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")
-    planned = []
-    for seed in seeds:
-        for method in methods:
-            task = task_of(method)
-            data = load_once(type(task), settings.data, data_root)
-            planned.append(
-                Planned(
-                    task=type(task),
-                    config=task.resolve(replace(settings, method=method, seed=seed), data),
-                    folder=out / run_folder_name(method, seed),
-                    data=settings.data,
-                    data_root=data_root,
-                    device=device,
-                    saving=saving or Saving(),
-                    workers=workers,
-                )
-            )
+    planner = Planner(task_of=task_of, data_root=data_root, device=device, saving=saving or Saving(), workers=workers)
+    planned = [
+        planner.plan(replace(settings, method=method, seed=seed), out / run_folder_name(method, seed))
+        for seed in seeds
+        for method in methods
+    ]
     _check_distinct(methods, planned[: len(methods)])
     run_planned(planned, jobs, watcher)
     return [one.folder for one in planned]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isda.choices import check_choice
 
-__all__ = ["NoOptions", "canonical", "option_types", "read_options", "split_method"]
+__all__ = ["NoOptions", "canonical", "option_types", "plain_type", "read_options", "read_value", "split_method"]
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,29 @@ def option_types(declared: type) -> dict[str, type]:
     if not is_dataclass(declared):
         raise TypeError(f"the options of a method must be a dataclass, got {declared!r}")
     hints = get_type_hints(declared)
-    return {f.name: _plain(hints[f.name]) for f in fields(declared)}
+    return {f.name: _option_type(hints[f.name]) for f in fields(declared)}
 
 
-def _plain(hint: Any) -> type:
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (part for part in get_args(hint) if part is not NoneType)
-    if hint not in _KINDS:
+def _option_type(hint: Any) -> type:
+    found = plain_type(hint)
+    if found is None:
         raise TypeError(f"an option of a method must be an int, float, bool or str, got {hint!r}")
-    return hint
+    return found
+
+
+def plain_type(hint: Any) -> type | None:
+    """The type of values that one word can say, None for others; of ``float | None`` it is float.
+
+    Example:
+        >>> plain_type(float | None), plain_type(dict[str, str])
+        (<class 'float'>, None)
+    """
+    if get_origin(hint) in (Union, UnionType):
+        parts = [part for part in get_args(hint) if part is not NoneType]
+        hint = parts[0] if len(parts) == 1 else hint
+    if get_origin(hint) is Literal:
+        hint = str
+    return hint if hint in _KINDS else None
 
 
 def read_options(name: str, words: str, *declared: type) -> dict[str, Any]:
@@ -72,15 +86,21 @@ def read_options(name: str, words: str, *declared: type) -> dict[str, Any]:
         check_choice(f"option of method {name}", key, known)
         if key in given:
             raise ValueError(f"option {key} of method {name} must be given once, got it twice in {name}:{words}")
-        given[key] = _read(name, key, text, known[key])
+        given[key] = read_value(f"option {key} of method {name}", text, known[key])
     return given
 
 
-def _read(name: str, key: str, text: str, kind: type) -> Any:
+def read_value(what: str, text: str, kind: type) -> Any:
+    """The value that a word says; a ValueError names ``what`` it is of.
+
+    Example:
+        >>> read_value("lr", "1e-1", float)
+        0.1
+    """
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError) as error:
-        raise ValueError(f"option {key} of method {name} must be {_KINDS[kind]}, got {text!r}") from error
+        raise ValueError(f"{what} must be {_KINDS[kind]}, got {text!r}") from error
 
 
 def canonical(text: str) -> str:

@@ -9,19 +9,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import Stopped, remember_signals
+from isda.engine.interruptions import NonFiniteLoss, Stopped, remember_signals
 from isda.engine.loop import train
 from isda.engine.processes import join_processes
 from isda.engine.saving import Saving
@@ -29,7 +29,7 @@ from isda.engine.task import Task
 from isda.engine.watching.tensorboard import TensorBoard
 from isda.plain_text import use_plain_warnings
 
-__all__ = ["Planned", "RunsFailed", "Watcher", "load_once", "run_planned"]
+__all__ = ["Planned", "Problem", "RunsFailed", "Watcher", "load_once", "run_planned", "worker_pool"]
 
 # What the other runs get to save after a worker has died.
 SECONDS_TO_SAVE = 20.0
@@ -39,8 +39,26 @@ LOOK_EVERY = 0.5
 _at_work = threading.Lock()
 
 
+class Problem(NamedTuple):
+    """Why a run did not come to its end."""
+
+    sentence: str
+    diverged: bool = False
+    """Whether its loss became infinite or not a number: it would do so again."""
+
+
 class RunsFailed(ValueError):
-    """Some of several runs failed; the others are done."""
+    """Some of several runs failed; the others are done.
+
+    Args:
+        problems: by run folder.
+        runs: how many there were.
+    """
+
+    def __init__(self, problems: Mapping[Path, Problem], runs: int) -> None:
+        told = "; ".join(f"{folder}: {problem.sentence}" for folder, problem in problems.items())
+        super().__init__(f"{len(problems)} of {runs} runs failed: {told}")
+        self.problems = problems
 
 
 class Watcher:
@@ -72,30 +90,36 @@ class Planned:
     """Threads that prepare batches ahead."""
 
 
-def run_planned(planned: Sequence[Planned], jobs: int = 1, watcher: Watcher | None = None) -> None:
+def run_planned(
+    planned: Sequence[Planned],
+    jobs: int = 1,
+    watcher: Watcher | None = None,
+    pool: ProcessPoolExecutor | None = None,
+) -> None:
     """Make every run that is not finished yet.
 
     Args:
         planned: the runs; nothing is begun unless all of them can be.
         jobs: processes that train at the same time; they share the cores evenly.
         watcher: told how far things have come.
+        pool: a `worker_pool` for as many jobs that stay for further runs; by default they come and go with these.
 
     Raises:
         ValueError: a folder holds another run or a damaged one, before anything is trained.
         RunsFailed: runs failed, after all others are done.
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
     for one in planned:
         run = RunFolder(one.folder)
         if run.started:
             run.check_resumable(one.config)
         if run.started and run.finished:
             run.read_result()
-    problems = _run_all(planned, min(jobs, len(planned)), watcher or Watcher())
+    jobs = min(jobs, len(planned))
+    with worker_pool(jobs) if pool is None else nullcontext(pool) as made:
+        problems = _run_all(planned, jobs, watcher or Watcher(), made)
     if problems:
-        raise RunsFailed(f"{len(problems)} of {len(planned)} runs failed: {'; '.join(problems)}")
+        raise RunsFailed(problems, len(planned))
 
 
 @lru_cache(maxsize=1)
@@ -104,10 +128,10 @@ def load_once(task: type[Task], data: str | None, root: Path | None) -> Any:
     return task().load(data, root)
 
 
-def _run_all(planned: Sequence[Planned], jobs: int, watcher: Watcher) -> list[str]:
+def _run_all(planned: Sequence[Planned], jobs: int, watcher: Watcher, pool: ProcessPoolExecutor) -> dict[Path, Problem]:
     watcher.start(sum(one.config.epochs for one in planned), len(planned))
-    problems: list[str] = []
-    waiting, running = list[Planned](), dict[Future[str | None], Planned]()
+    problems: dict[Path, Problem] = {}
+    waiting, running = list[Planned](), dict[Future[Problem | None], Planned]()
     finished_epochs = finished_runs = 0
     for one in planned:
         if RunFolder(one.folder).finished:
@@ -115,34 +139,41 @@ def _run_all(planned: Sequence[Planned], jobs: int, watcher: Watcher) -> list[st
             finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
         else:
             waiting.append(one)
-    threads = max(1, torch.get_num_threads() // jobs)
-    with _pool(jobs, threads) as pool:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                one = waiting.pop(0)
-                running[pool.submit(_run_one, one)] = one
-            done, _ = wait(running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
-            for future in done:
-                one = running.pop(future)
-                problem = future.result()
-                problems += [f"{one.folder}: {problem}"] if problem else []
-                watcher.run_finished(one.folder, problem)
-                finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
-            under_way = sum(len(RunFolder(one.folder).read_metrics()) for one in running.values())
-            watcher.progress(finished_epochs + under_way, finished_runs)
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            one = waiting.pop(0)
+            running[pool.submit(_run_one, one)] = one
+        done, _ = wait(running, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
+        for future in done:
+            one = running.pop(future)
+            problem = future.result()
+            if problem:
+                problems[one.folder] = problem
+            watcher.run_finished(one.folder, problem.sentence if problem else None)
+            finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
+        under_way = sum(len(RunFolder(one.folder).read_metrics()) for one in running.values())
+        watcher.progress(finished_epochs + under_way, finished_runs)
     return problems
 
 
 @contextmanager
-def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that save and end when this process is asked to end."""
+def worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that save and end when this process is asked to end; they share the threads evenly.
+
+    Raises:
+        ValueError: ``jobs`` is less than 1.
+        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    threads = max(1, torch.get_num_threads() // jobs)
     # A forked child would inherit locks of torch's threads.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_prepare_worker, initargs=(threads,))
 
-    workers: dict[int, BaseProcess] = pool._processes  # type: ignore[assignment]
+    processes: dict[int, BaseProcess] = pool._processes  # type: ignore[assignment]
 
     def pass_on(number: int, frame: object) -> None:
-        for process in list(workers.values()):
+        for process in list(processes.values()):
             process.terminate()
         name = signal.Signals(number).name
         raise Stopped(f"stopped by {name}; the runs at hand are saved", name)
@@ -152,7 +183,7 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BrokenProcessPool as error:
-        _end(workers)
+        _end(processes)
         raise OSError(
             "a worker process ended without a word, perhaps for want of memory; the same command goes on"
         ) from error
@@ -162,10 +193,10 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
             signal.signal(number, handler)
 
 
-def _end(workers: Mapping[int, BaseProcess]) -> None:
+def _end(processes: Mapping[int, BaseProcess]) -> None:
     """After one worker has died: the pool has told the others to stop, which saves their runs but does not end them."""
     deadline = time.monotonic() + SECONDS_TO_SAVE
-    for process in list(workers.values()):
+    for process in list(processes.values()):
         process.join(max(0.0, deadline - time.monotonic()))
         process.kill()
 
@@ -187,8 +218,8 @@ def _end_with_parent() -> None:
         os._exit(1)  # the main thread waits for a queue that nobody will ever fill
 
 
-def _run_one(one: Planned) -> str | None:
-    """Train in a worker process; a sentence says what went wrong."""
+def _run_one(one: Planned) -> Problem | None:
+    """Train in a worker process."""
     if RunFolder(one.folder).finished:
         return None
     try:
@@ -206,8 +237,8 @@ def _run_one(one: Planned) -> str | None:
                 workers=one.workers,
             )
     except (Stopped, ValueError, OSError) as error:
-        return str(error)
+        return Problem(str(error), isinstance(error, NonFiniteLoss))
     except Exception as error:
         # The other runs go on, and the user still learns what kind of error it was.
-        return f"{type(error).__name__}: {error}"
+        return Problem(f"{type(error).__name__}: {error}")
     return None

@@ -28,13 +28,18 @@ class NamedMethod(Method):
     """A dataclass: what may follow the colon. Every option has a default."""
     settled: ClassVar[dict[str, Any]] = {}
     """Options that the name itself decides."""
-    grid: ClassVar[dict[str, tuple[float, ...]]] = {}
-    """What `isda tune` tries where nothing else is asked for: values by option."""
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Options that `isda tune` chooses unless told, and the values that it tries, in order."""
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
         """What the recipe, or ``--lambda-0``, says of the options where the user's text does not."""
         return {}
+
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The grid where a recipe decides it."""
+        return cls.grid
 
     @classmethod
     def resolve(cls, words: str, recipe: Recipe, lambda_0: float | None = None) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Recipe:
     """ISDA's covariance model."""
     lambda_0: float = 0.5
     """ISDA's strength at the end of training."""
+    strengths: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 1.0)
+    """What the paper chooses it from, on CIFAR."""
     label_noise: float = 0.05
     """The share of labels that DisturbLabel draws anew."""
 

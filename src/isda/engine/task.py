@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from isda.engine.folder.config import RunConfig
 from isda.engine.processes import Processes
 from isda.engine.settings import RunSettings
 
-__all__ = ["Job", "Place", "Task"]
+__all__ = ["HeldOut", "Job", "Place", "Task"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,17 @@ class Job(ABC):
         """Write what the finished network needs beside its weights into the run folder, before the first step."""
 
 
+class HeldOut(NamedTuple):
+    """How settings are chosen without the test set."""
+
+    choosing: Any
+    """The settings of runs that are judged by held-out data."""
+    final: Any
+    """The settings of the runs that follow the choice: what was held out is trained on again."""
+    told: str
+    """What is held out, in words."""
+
+
 class Task(ABC):
     """A kind of training."""
 
@@ -104,3 +115,15 @@ class Task(ABC):
     @abstractmethod
     def start(self, config: Any, data: Any, place: Place) -> Job:
         """The run, before its first step."""
+
+    def options(self, method: str) -> dict[str, type]:
+        """The options of a method, as a user writes it, and the type of each; for `isda tune`."""
+        return {}
+
+    def grid(self, settings: Any, data: Any) -> dict[str, tuple[Any, ...]]:
+        """What `isda tune` tries where the user does not say: options of ``settings.method``, values in order."""
+        return {}
+
+    def held_out(self, settings: Any, data: Any) -> HeldOut:
+        """How `isda tune` chooses settings; a ValueError if there is nothing to hold out."""
+        raise ValueError(f"task {self.name} has no held-out data to choose settings by (docs/extend.md)")

@@ -16,7 +16,7 @@ from isda.report.method_styles import swatch
 from isda.report.summary import Comparison
 from isda.report.wording import capitalised, in_units, interval_text, number
 
-__all__ = ["class_figure", "curve_figures", "difference_figure"]
+__all__ = ["class_figure", "curve_figures", "difference_figure", "wide_figure"]
 
 WIDE, NARROW = 800, 360
 """Widths in which a chart is drawn; at these its text is about as large as the text of tables."""
@@ -35,7 +35,7 @@ def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: s
         f"Small dots are seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
         f"Scale {comparison.scale}."
     )
-    return _figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
+    return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
 
 
 def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
@@ -55,7 +55,7 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
     main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
     if main is not None:
-        parts.append(_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
+        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
     small = {
         f"curve{index}": _chart(comparison, styles, curve)
         for index, curve in enumerate(comparison.runs[0].config.curves, start=1)
@@ -80,14 +80,14 @@ def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[st
     told += f". Scale {comparison.scale}."
     if figure.left_out:
         told += f" {figure.left_out} further classes are not shown."
-    return _figure(name, partial(draw_bars, figure, styles), told)
+    return wide_figure(name, partial(draw_bars, figure, styles), told)
 
 
 def _draw(chart: Chart, name: str, width: int) -> Markup:
     return chart.draw(name, width, 380 if width == WIDE else 280)
 
 
-def _figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
+def wide_figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
     """A figure over the whole column, drawn twice: scaled down to a phone, the wide one's text would be too small."""
     return tag(
         "figure",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from isda.engine.folder.reading import RunRecord, is_number
+from isda.report.cells import boxed_table, column, name_cell, number_cell
 from isda.report.details.per_class import ClassFigure
 from isda.report.markup import Markup, tag
 from isda.report.method_styles import swatch
@@ -28,7 +29,7 @@ __all__ = [
     "shared_settings",
 ]
 
-UNSHOWN = ("asked", "figures", "curves", "of_method", "of_run", "baselines")
+UNSHOWN = ("asked", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
 """What of config.json is no setting."""
 
 
@@ -37,32 +38,32 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     paired = any(method.difference for method in comparison.methods)
     figure = comparison.figure
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
-    head = [_column("Method"), _column(capitalised(figure.heading), numeric=True)]
+    head = [column("Method"), column(capitalised(figure.heading), numeric=True)]
     if paired:
-        head.append(_column(f"Difference{unit}", numeric=True))
+        head.append(column(f"Difference{unit}", numeric=True))
     if comparison.tells_isda_apart:
-        head.append(_column(f"From ISDA{unit}", numeric=True))
-    head.append(_column("Seeds", numeric=True))
+        head.append(column(f"From ISDA{unit}", numeric=True))
+    head.append(column("Seeds", numeric=True))
     rows, told = [], caption(comparison)
     for method in comparison.methods:
         cells = [
             _method(method.label, styles),
-            _number(plus_minus(*method.value, figure.digits) if method.value else "unfinished"),
+            number_cell(plus_minus(*method.value, figure.digits) if method.value else "unfinished"),
         ]
         if paired:
             cells.append(_difference(method.difference, figure.digits))
         if comparison.tells_isda_apart:
             cells.append(_difference(method.from_isda, figure.digits))
-        rows.append([*cells, _number(count_text(method))])
+        rows.append([*cells, number_cell(count_text(method))])
     shown = [one for method in comparison.methods for one in (method.difference, method.from_isda)]
     if any(difference is not None and difference.excludes_zero for difference in shown):
         told += " In bold: the interval excludes zero."
-    return _table(f"Results on {comparison.title}", told, head, rows)
+    return boxed_table(f"Results on {comparison.title}", told, head, rows)
 
 
 def _difference(difference: Interval | None, digits: int) -> Markup:
     clear = difference is not None and difference.excludes_zero
-    return _number(difference_text(difference, digits) or "–", clear=clear)
+    return number_cell(difference_text(difference, digits) or "–", clear=clear)
 
 
 def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:
@@ -75,14 +76,17 @@ def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup
     }
     if not keys:
         return None
-    head = [_column("Method"), *(_column(capitalised(heading), numeric=True) for heading, _ in keys.values())]
+    head = [column("Method"), *(column(capitalised(heading), numeric=True) for heading, _ in keys.values())]
     rows = [
-        [_method(method.label, styles), *(_number(_metric(method, key, digits)) for key, (_, digits) in keys.items())]
+        [
+            _method(method.label, styles),
+            *(number_cell(_metric(method, key, digits)) for key, (_, digits) in keys.items()),
+        ]
         for method in comparison.methods
         if method.values
     ]
     told = f"Further figures of finished runs: mean ± standard deviation over seeds. Scale {comparison.scale}."
-    return _table(f"Further metrics on {comparison.title}", told, head, rows)
+    return boxed_table(f"Further metrics on {comparison.title}", told, head, rows)
 
 
 def _further(comparison: Comparison) -> dict[str, tuple[str, int]]:
@@ -101,14 +105,14 @@ def _metric(method: MethodSummary, key: str, digits: int) -> str:
 
 def per_class(figure: ClassFigure, comparison: Comparison) -> Markup:
     """One figure of every class, a column per method, folded."""
-    head = [_column("Class"), *(_column(label, numeric=True) for label in figure.values)]
+    head = [column("Class"), *(column(label, numeric=True) for label in figure.values)]
     rows = []
     for name in figure.classes:
         found = [values.get(name) for values in figure.values.values()]
-        cells = [_number("–" if one is None else plus_minus(*one, figure.digits)) for one in found]
+        cells = [number_cell("–" if one is None else plus_minus(*one, figure.digits)) for one in found]
         rows.append([tag("th", name, scope="row"), *cells])
     told = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.scale}."
-    table = _table(f"{figure.title} per class on {comparison.title}", told, head, rows)
+    table = boxed_table(f"{figure.title} per class on {comparison.title}", told, head, rows)
     return tag("details", tag("summary", f"{figure.title} per class as a table"), table)
 
 
@@ -119,16 +123,16 @@ def differing_settings(comparison: Comparison) -> Markup:
     keys = [key for key in names if key not in ("method", "seed")]
     if not keys:
         return tag("p", "Nothing but method and seed differs between the runs.")
-    head = [_column("Setting"), *(_column(label) for label in settings)]
+    head = [column("Setting"), *(column(label) for label in settings)]
     rows = [
         [
-            _name(key),
+            name_cell(key),
             *(tag("td", values_text([one[key] for one in many if key in one])) for many in settings.values()),
         ]
         for key in keys
     ]
     told = "Settings in which the runs differ, beside method and seed."
-    return _table(f"Differing settings on {comparison.title}", told, head, rows)
+    return boxed_table(f"Differing settings on {comparison.title}", told, head, rows)
 
 
 def shared_settings(comparison: Comparison) -> Markup:
@@ -154,18 +158,18 @@ def environment(comparison: Comparison) -> Markup:
 def _folded(summary: str, name: str, told: str, rows: Mapping[str, str]) -> Markup:
     if not rows:
         return tag("p", f"{summary}: not recorded.", class_="note")
-    cells = [[_name(key), tag("td", text)] for key, text in rows.items()]
-    return tag("details", tag("summary", summary), _table(name, told, [_column("Name"), _column("Value")], cells))
+    cells = [[name_cell(key), tag("td", text)] for key, text in rows.items()]
+    return tag("details", tag("summary", summary), boxed_table(name, told, [column("Name"), column("Value")], cells))
 
 
 def run_list(comparison: Comparison, folder: Path) -> Markup:
     """Every run with its folder as seen from `folder`, and how far it came."""
     head = [
-        _column("Folder"),
-        _column("Method"),
-        _column("Seed", numeric=True),
-        _column("State"),
-        _column(capitalised(comparison.figure.heading), numeric=True),
+        column("Folder"),
+        column("Method"),
+        column("Seed", numeric=True),
+        column("State"),
+        column(capitalised(comparison.figure.heading), numeric=True),
     ]
     rows = []
     for method in comparison.methods:
@@ -173,30 +177,15 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
             state = "finished" if run.result else f"epoch {run.epoch} of {run.config.epochs}"
             rows.append(
                 [
-                    _name(Path(os.path.relpath(run.folder, folder)).as_posix()),
+                    name_cell(Path(os.path.relpath(run.folder, folder)).as_posix()),
                     tag("td", method.label),
-                    _number(str(run.seed)),
+                    number_cell(str(run.seed)),
                     tag("td", tag("span", state, class_=None if run.result else "unfinished")),
-                    _number("–" if run.value is None else number(run.value, comparison.figure.digits)),
+                    number_cell("–" if run.value is None else number(run.value, comparison.figure.digits)),
                 ]
             )
     told = f"Every run, its folder relative to this page's. Scale {comparison.scale}."
-    return _table(f"Runs on {comparison.title}", told, head, rows)
-
-
-def _table(name: str, told: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """A table in a box that scrolls by itself, which `name` announces; the cells are td or th elements."""
-    drawn = tag(
-        "table",
-        tag("caption", tag("span", told)),
-        tag("thead", tag("tr", *head)),
-        tag("tbody", *(tag("tr", *cells) for cells in rows)),
-    )
-    return tag("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=name)
-
-
-def _column(text: str, *, numeric: bool = False) -> Markup:
-    return tag("th", text, scope="col", class_="n" if numeric else None)
+    return boxed_table(f"Runs on {comparison.title}", told, head, rows)
 
 
 def _method(label: str, styles: Mapping[str, int]) -> Markup:
@@ -205,11 +194,3 @@ def _method(label: str, styles: Mapping[str, int]) -> Markup:
     words = [tag("span", swatch(styles[label]), first, class_="word")]
     words += [tag("span", option, class_="word") for option in options]
     return tag("th", Markup(" ".join(words)), scope="row")
-
-
-def _name(text: str) -> Markup:
-    return tag("th", tag("code", text), scope="row")
-
-
-def _number(text: str, *, clear: bool = False) -> Markup:
-    return tag("td", text, class_="n clear" if clear else "n")

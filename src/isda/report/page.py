@@ -10,8 +10,10 @@ from pathlib import Path
 
 from isda import __version__
 from isda.engine.folder.reading import RunRecord
+from isda.engine.tuning.record import Search
 from isda.files import write_text
 from isda.report.markup import Markup, join, tag
+from isda.report.searches.section import search_section
 from isda.report.sections import section
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import counted, scale_text
@@ -19,7 +21,13 @@ from isda.report.wording import counted, scale_text
 __all__ = ["render_report", "write_report"]
 
 
-def write_report(runs: Sequence[RunRecord], path: Path, title: str | None = None, command: str | None = None) -> None:
+def write_report(
+    runs: Sequence[RunRecord],
+    path: Path,
+    title: str | None = None,
+    command: str | None = None,
+    searches: Sequence[Search] = (),
+) -> None:
     """Write the page of these runs; a reader never sees half of it.
 
     Args:
@@ -27,17 +35,20 @@ def write_report(runs: Sequence[RunRecord], path: Path, title: str | None = None
         path: the HTML file; its folder is made if it is missing.
         title: the heading; by default it names methods, data sets and networks.
         command: the command line that made the page; by default the `isda report` that makes it from its folder.
+        searches: what else to show, as `find_searches` returns them.
     """
     path = Path(path)
-    text = render_report(runs, path.parent, title, command or _command(runs, path))
+    text = render_report(runs, path.parent, title, command or _command(runs, path), searches)
     write_text(path, text)
 
 
-def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, command: str) -> str:
+def render_report(
+    runs: Sequence[RunRecord], folder: Path, title: str | None, command: str, searches: Sequence[Search] = ()
+) -> str:
     """The page as text; `folder` is where it will be, from which it names the run folders."""
-    comparisons = summarise(runs)
+    comparisons = summarise(runs) if runs or not searches else []
     styles = _styles(comparisons)
-    heading = title or _title(comparisons, len(styles))
+    heading = title or (_title(comparisons, len(styles)) if comparisons else f"Settings chosen on {searches[0].title}")
     # A method that is switched off in a section's key disappears from that section's charts.
     switches = (
         f'section:has([data-method="{style}"]:not(:checked)) .chart .m{style} {{ display: none; }}'
@@ -53,8 +64,12 @@ def render_report(runs: Sequence[RunRecord], folder: Path, title: str | None, co
     )
     body = tag(
         "body",
-        _header(heading, comparisons, len(runs)),
-        tag("main", *(section(one, index, styles, folder) for index, one in enumerate(comparisons, start=1))),
+        _header(heading, comparisons, searches, len(runs)),
+        tag(
+            "main",
+            *(section(one, index, styles, folder) for index, one in enumerate(comparisons, start=1)),
+            *(search_section(one, index, folder) for index, one in enumerate(searches, start=1)),
+        ),
         _footer(command, len(runs)),
         tag("script", Markup(_asset("readout.js"))),
     )
@@ -88,8 +103,9 @@ def _title(comparisons: Sequence[Comparison], methods: int) -> str:
     return f"{counted} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
 
 
-def _header(heading: str, comparisons: Sequence[Comparison], count: int) -> Markup:
-    scales = dict.fromkeys(scale_text(comparison.scale) for comparison in comparisons)
+def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[Search], count: int) -> Markup:
+    found = [*(one.scale for one in comparisons), *(one.scale for one in searches)]
+    scales = dict.fromkeys(map(scale_text, found))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
     state = "all finished" if finished == count else f"{finished} of them finished"
     parts: list[str] = [
@@ -97,8 +113,10 @@ def _header(heading: str, comparisons: Sequence[Comparison], count: int) -> Mark
         tag("h1", heading),
         tag("p", f"{counted(count, 'run')}, {state}. Scale {'; '.join(scales)}.", class_="lede"),
     ]
-    if len(comparisons) > 1:
-        links = (tag("li", tag("a", one.title, href=f"#c{index}")) for index, one in enumerate(comparisons, start=1))
+    if len(comparisons) + len(searches) > 1:
+        titles = [(one.title, f"#c{index}") for index, one in enumerate(comparisons, start=1)]
+        titles += [(f"Search: {one.title}", f"#s{index}") for index, one in enumerate(searches, start=1)]
+        links = (tag("li", tag("a", title, href=href)) for title, href in titles)
         parts.append(tag("nav", tag("ul", *links), aria_label="Comparisons"))
     return tag("header", *parts)
 

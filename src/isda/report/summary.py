@@ -25,7 +25,7 @@ from isda.report.statistics import mean_std
 
 __all__ = ["Comparison", "labels", "summarise"]
 
-APART = ("method", "method_options", "seed", "asked", "version", "format", "of_method", "of_run", "baselines")
+APART = ("method", "method_options", "seed", "asked", "chosen", "version", "format", "of_method", "of_run", "baselines")
 """Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
 
 

@@ -36,4 +36,5 @@ def recipe_for(steps_per_epoch: int) -> Recipe:
         average_last=1,
         covariance="diagonal",
         lambda_0=7.5,
+        strengths=(1.0, 2.5, 5.0, 7.5, 10.0),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -12,12 +13,14 @@ from torch import nn
 from isda.data.segmentation import SegmentationData, load
 from isda.devices import on_host
 from isda.engine.folder.config import RunConfig
+from isda.engine.grammar import option_types, split_method
 from isda.engine.settings import RunSettings
-from isda.engine.task import Job, Place, Task
+from isda.engine.task import HeldOut, Job, Place, Task
 from isda.segmentation.config import Config
 from isda.segmentation.foreseeing import create_network
 from isda.segmentation.job import SegmentationJob
 from isda.segmentation.methods import METHODS, find_method
+from isda.segmentation.recipes import recipe_for
 from isda.segmentation.resolving import resolve
 from isda.segmentation.settings import Settings
 
@@ -60,3 +63,21 @@ class Segmentation(Task):
         method = find_method(config.method).create(network, config)
         method.to(processes.device)
         return SegmentationJob(config, data, network, method, place)
+
+    def options(self, method: str) -> dict[str, type]:
+        """What may follow its colon."""
+        return option_types(find_method(split_method(method)[0]).Options)
+
+    def grid(self, settings: Settings, data: SegmentationData) -> dict[str, tuple[Any, ...]]:
+        """What the method declares."""
+        return find_method(split_method(settings.method or "isda")[0]).grid_for(recipe_for(1))
+
+    def held_out(self, settings: Settings, data: SegmentationData) -> HeldOut:
+        """The validation part; the final runs are judged by the test part, where it has labels."""
+        if not data.validation.labelled:
+            raise ValueError(f"settings are chosen by a validation part with labels, which {data.name} does not have")
+        judging = settings.evaluate_on or ("test" if data.part("test").labelled else "validation")
+        told = f"the {len(data.validation):,} images of the validation part"
+        if judging == "validation":
+            told += ", by which the final runs are judged too: their figures are a little too good"
+        return HeldOut(replace(settings, evaluate_on="validation"), replace(settings, evaluate_on=judging), told)

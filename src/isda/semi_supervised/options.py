@@ -13,7 +13,20 @@ from isda.engine.recipe import Recipe
 from isda.semi.defaults import MethodSettings
 from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
 
-__all__ = ["ConsistencyOptions", "RegulariserOptions", "SharedOptions", "isda_options", "resolve_options"]
+__all__ = [
+    "ConsistencyOptions",
+    "RegulariserOptions",
+    "SharedOptions",
+    "declared_options",
+    "grid",
+    "isda_options",
+    "resolve_options",
+]
+
+CONSISTENCY_WEIGHTS = (0.5, 1.0, 2.0)
+"""What the paper chooses eta_1 from."""
+REGULARISER_FACTORS = (0.5, 1.0, 2.0)
+"""Ours: what eta_2 is tried at, times the weight that the method's publication has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +56,41 @@ class ConsistencyOptions:
     """The consistency bound's weight in the paper's overall objective."""
 
 
+def declared_options(name: str) -> list[type]:
+    """The dataclasses that declare the options of a method."""
+    check_choice("method", name, NAMES)
+    method = name.removesuffix(ISDA_SUFFIX)
+    declared: list[type] = [SharedOptions]
+    if name.endswith(ISDA_SUFFIX):
+        declared += [ISDAOptions, ConsistencyOptions]
+    if method in REGULARISERS:
+        declared += [RegulariserOptions, REGULARISERS[method].Options]
+    return declared
+
+
+def grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str, tuple[float, ...]]:
+    """What `isda tune` tries of a method unless told.
+
+    Args:
+        name: of the method.
+        options: all of them, from `resolve_options`.
+        recipe: gives the strengths of ISDA.
+
+    Example:
+        >>> from isda.classification.recipes import recipe_for
+        >>> grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
+        (0.5, 1.0, 2.0)
+    """
+    tried: dict[str, tuple[float, ...]] = {}
+    if name.endswith(ISDA_SUFFIX):
+        tried["lambda_0"] = recipe.strengths
+        if not name.startswith(SUPERVISED):
+            tried["eta_1"] = CONSISTENCY_WEIGHTS
+    if options.get("eta_2"):
+        tried["eta_2"] = tuple(factor * options["eta_2"] for factor in REGULARISER_FACTORS)
+    return tried
+
+
 def resolve_options(
     text: str, defaults: MethodSettings, labels: int, samples: int, recipe: Recipe, lambda_0: float | None = None
 ) -> dict[str, Any]:
@@ -65,17 +113,14 @@ def resolve_options(
         (2.0, 1.0, 8.0, 0.9)
     """
     name, words = split_method(text)
-    check_choice("method", name, NAMES)
-    method, with_isda = name.removesuffix(ISDA_SUFFIX), name.endswith(ISDA_SUFFIX)
-    declared: list[type] = [SharedOptions]
+    declared = declared_options(name)
+    method = name.removesuffix(ISDA_SUFFIX)
     options: dict[str, Any] = {}
-    if with_isda:
-        declared += [ISDAOptions, ConsistencyOptions]
+    if name.endswith(ISDA_SUFFIX):
         strength = recipe.lambda_0 if lambda_0 is None else lambda_0
         options |= {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
         options["eta_1"] = 0.0 if method == SUPERVISED else 1.0
     if method in REGULARISERS:
-        declared += [RegulariserOptions, REGULARISERS[method].Options]
         options["ramp_up"] = defaults.ramp_up
     options |= {"passes": defaults.passes, "mean_over": "labelled", "input_noise": defaults.input_noise}
     options |= defaults.options

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isda.classification.figures import figures_for
 from isda.classification.foreseeing import foresee
 from isda.classification.pipelines import default_augmentation
 from isda.classification.resolving import check_held_out, choose_network, image_fields
@@ -44,10 +43,7 @@ def resolve(settings: Settings, data: DataSet) -> SemiConfig:
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled
     defaults, inputs = defaults_for(method, data.name), inputs_for(data.name)
-    fields = image_fields(settings, data, network, recipe)
-    if held:
-        fields |= {"evaluated_on": "held-out", "test_images": held}
-        fields["figures"] = figures_for("held-out", data.num_classes)
+    fields = image_fields(settings, data, network, recipe, held)
     size, per_batch = fields["batch_size"], settings.labelled_per_batch
     if not 0 < size <= samples:
         raise ValueError(f"batch_size must be from 1 to {samples}, the training images, got {size}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from isda.classification.split import Evaluation, available
@@ -27,10 +28,14 @@ def split_data(config: SemiConfig, data: DataSet) -> SemiSplit:
 
     Of the labelled images a share can be held out as well: the paper chooses its settings on 25% of them.
     """
-    left, evaluation = available(data, config.held_out)
+    # One of the two is held out at most. The test images are not even looked at where others judge.
+    if config.held_out_labels:
+        left = torch.arange(len(data.y_train))
+    else:
+        left, evaluation = available(data, config.held_out)
     drawn = semi_supervised_split(
         data.y_train[left], config.labels, config.seed, config.held_out_labels, config.unlabelled
     )
-    if len(drawn.held_out):
+    if config.held_out_labels:
         evaluation = Evaluation(data.x_train, data.y_train, left[drawn.held_out])
     return SemiSplit(left[drawn.training], left[drawn.unlabelled], evaluation)

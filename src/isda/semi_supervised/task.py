@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from isda.classification.config import Config
+from isda.classification.resolving import choose_network
 from isda.classification.settings import Settings as ClassificationSettings
 from isda.classification.split import Evaluation
 from isda.classification.task import Classification
 from isda.data import DataSet, ZCAWhitening
 from isda.data.augment import Compose
 from isda.engine.folder.config import RunConfig
+from isda.engine.grammar import option_types, split_method
 from isda.engine.settings import RunSettings
-from isda.engine.task import Job, Place
+from isda.engine.task import HeldOut, Job, Place
 from isda.semi import NAMES
 from isda.semi_supervised.config import SemiConfig
 from isda.semi_supervised.job import SemiSupervisedJob
 from isda.semi_supervised.method import create_method
 from isda.semi_supervised.normalisation import WHITENING_FILE, normaliser_for
+from isda.semi_supervised.options import declared_options, grid
 from isda.semi_supervised.resolving import resolve
 from isda.semi_supervised.settings import Settings
 from isda.semi_supervised.split import split_data
 
 __all__ = ["SemiSupervisedClassification"]
+
+HELD_OUT_LABELS = 0.25
+"""The share of the labelled images by which the paper chooses settings."""
 
 
 class SemiSupervisedClassification(Classification):
@@ -66,3 +73,25 @@ class SemiSupervisedClassification(Classification):
         if config.normalisation == "zca":
             whiten = ZCAWhitening.read(folder / WHITENING_FILE, config.data_digest)
         return Compose(normaliser_for(config, whiten))
+
+    def options(self, method: str) -> dict[str, type]:
+        """What may follow its colon."""
+        return {
+            name: kind
+            for declared in declared_options(split_method(method)[0])
+            for name, kind in option_types(declared).items()
+        }
+
+    def grid(self, settings: ClassificationSettings, data: DataSet) -> dict[str, tuple[Any, ...]]:
+        """The paper's for lambda_0 and eta_1; ours for eta_2, around what the method's publication has."""
+        resolved = self.resolve(settings, data)
+        return grid(resolved.method, resolved.method_options, choose_network(settings, data)[1])
+
+    def held_out(self, settings: ClassificationSettings, data: DataSet) -> HeldOut:
+        """25% of the labelled images, or what the user says."""
+        assert isinstance(settings, Settings)
+        if settings.held_out:
+            return super().held_out(settings, data)
+        share = settings.held_out_labels or HELD_OUT_LABELS
+        told = f"{share:.0%} of {settings.labels} labelled images"
+        return HeldOut(replace(settings, held_out_labels=share), replace(settings, held_out_labels=None), told)

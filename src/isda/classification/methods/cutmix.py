@@ -14,7 +14,6 @@ from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA
 from isda.classification.methods.mixing import Mixing, Mixture
 from isda.classification.methods.on_top import both_options
-from isda.classification.methods.semantic import STRENGTHS
 from isda.networks import Network
 
 __all__ = ["Box", "CutMix", "CutMixISDA", "CutMixOptions", "draw_box"]
@@ -92,4 +91,3 @@ class CutMixISDA(CutMix):
     name = "cutmix+isda"
     base_type = ISDA
     Options = both_options(CutMixOptions, ISDA)
-    grid = {"lambda_0": STRENGTHS}  # noqa: RUF012

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isda.classification.methods.semantic import STRENGTHS, SemanticMethod
+from isda.classification.methods.semantic import SemanticMethod
 from isda.classification.methods.semantic_options import ExplicitOptions
 from isda.losses import ExplicitLoss
 
@@ -16,4 +16,3 @@ class Explicit(SemanticMethod):
     Options = ExplicitOptions
     criterion_type = ExplicitLoss
     term = "explicit"
-    grid = {"lambda_0": STRENGTHS}  # noqa: RUF012, a class variable of the base

@@ -64,6 +64,11 @@ class _OnISDA(LossMethod):
         """ISDA's own for the network, and the method's."""
         return ISDA.defaults(recipe, lambda_0) | super().defaults(recipe, lambda_0)
 
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """ISDA's strengths; the method's own stays as it is."""
+        return ISDA.grid_for(recipe)
+
     def cross_entropy(self, options: Any, network: Network, config: Config) -> ISDALoss:
         """ISDA's bound, attached to the network's classifier; its strength grows over the whole run."""
         settings = options.criterion_settings(network.classifier, config.total_steps)

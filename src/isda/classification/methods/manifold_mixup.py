@@ -15,7 +15,6 @@ from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA
 from isda.classification.methods.mixing import Mixing, Mixture, mix
 from isda.classification.methods.on_top import both_options
-from isda.classification.methods.semantic import STRENGTHS
 from isda.engine.method import Outcome
 from isda.networks import Network
 
@@ -103,4 +102,3 @@ class ManifoldMixupISDA(ManifoldMixup):
     name = "manifold-mixup+isda"
     base_type = ISDA
     Options = both_options(ManifoldMixupOptions, ISDA)
-    grid = {"lambda_0": STRENGTHS}  # noqa: RUF012

@@ -9,7 +9,6 @@ from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA
 from isda.classification.methods.mixing import Mixing, Mixture, mix
 from isda.classification.methods.on_top import both_options
-from isda.classification.methods.semantic import STRENGTHS
 
 __all__ = ["Mixup", "MixupISDA", "MixupOptions"]
 
@@ -40,4 +39,3 @@ class MixupISDA(Mixup):
     name = "mixup+isda"
     base_type = ISDA
     Options = both_options(MixupOptions, ISDA)
-    grid = {"lambda_0": STRENGTHS}  # noqa: RUF012

@@ -35,6 +35,11 @@ class OnTop(ClassificationMethod):
         """The other's."""
         return cls.base_type.defaults(recipe, lambda_0)
 
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """ISDA's strengths where ISDA is below, else the method's own."""
+        return cls.base_type.grid_for(recipe) or cls.grid
+
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
         """The other's terms."""
         outcome: Outcome = self.base(network, batch)

@@ -15,7 +15,6 @@ from isda.classification.config import Config
 from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA
 from isda.classification.methods.on_top import OnTop, both_options
-from isda.classification.methods.semantic import STRENGTHS
 from isda.losses import SemanticLoss
 from isda.networks import Network
 from isda.semi import frozen_batch_norm
@@ -103,4 +102,3 @@ class SAMISDA(SAM):
     name = "sam+isda"
     base_type = ISDA
     Options = both_options(SAMOptions, ISDA)
-    grid = {"lambda_0": STRENGTHS}  # noqa: RUF012

@@ -15,10 +15,7 @@ from isda.engine.recipe import Recipe
 from isda.losses import SemanticLoss
 from isda.networks import Network
 
-__all__ = ["STRENGTHS", "SemanticMethod"]
-
-STRENGTHS = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""What the paper chooses lambda_0 from on CIFAR."""
+__all__ = ["SemanticMethod"]
 
 
 class SemanticMethod(ClassificationMethod):
@@ -38,6 +35,11 @@ class SemanticMethod(ClassificationMethod):
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
         """The paper's strength and covariance for the network."""
         return {"lambda_0": recipe.lambda_0 if lambda_0 is None else lambda_0, "covariance": recipe.covariance}
+
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The strengths that the paper chooses from."""
+        return {"lambda_0": recipe.strengths}
 
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
         """One term: the criterion."""

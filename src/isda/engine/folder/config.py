@@ -16,7 +16,7 @@ from isda.engine.folder.seal import sealed
 
 __all__ = ["RunConfig", "check_types"]
 
-NOT_DECISIVE = ("version", "asked")
+NOT_DECISIVE = ("version", "asked", "chosen")
 """Fields that may differ between a run and its continuation."""
 
 _Config = TypeVar("_Config", bound="RunConfig")
@@ -50,6 +50,8 @@ class RunConfig:
     """Methods that the others are compared to, wherever one of them is there."""
     asked: dict[str, Any] = field(default_factory=dict)
     """What the user asked for, of which all the rest follows."""
+    chosen: tuple[str, ...] = ()
+    """Fields that were chosen for each method by itself on held-out data: runs that differ in them are compared."""
     version: str = ""
     format: int = FORMAT
     """The one it was written in, see `isda.engine.folder.formats`."""
@@ -84,7 +86,7 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        apart = {"of_method": list(self.of_method), "of_run": list(self.of_run)}
+        apart = {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
         return json.dumps(sealed(asdict(self) | apart), indent=1) + "\n"
 
     @classmethod

@@ -19,7 +19,10 @@ from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import CONFIG_FILE, RunFolder
 from isda.engine.folder.seal import read_sealed
 
-__all__ = ["RunRecord", "find_runs", "is_number", "read_run", "run_folders"]
+__all__ = ["SEARCH_FOLDER", "TUNE_FILE", "RunRecord", "find_runs", "is_number", "read_run", "run_folders"]
+
+TUNE_FILE, SEARCH_FOLDER = "tune.json", "search"
+"""Of a tune folder: what a search has found, and where its runs are."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ def run_folders(top: Path) -> Iterable[Path]:
             # What a run keeps below itself, such as checkpoints, is not another run.
             below.clear()
             yield Path(folder)
+        if TUNE_FILE in files and SEARCH_FOLDER in below:
+            # What a search has tried is no result.
+            below.remove(SEARCH_FOLDER)
         below.sort(key=_natural)
 
 

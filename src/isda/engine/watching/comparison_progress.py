@@ -14,7 +14,7 @@ from isda.engine.folder.reading import read_run
 from isda.engine.many_runs import Watcher
 from isda.plain_text import harmless
 
-__all__ = ["watcher_for"]
+__all__ = ["Rounds", "watcher_for"]
 
 
 class _Lines(Watcher):
@@ -43,6 +43,32 @@ class _Bar(Watcher):
     def run_finished(self, folder: Path, problem: str | None) -> None:
         if problem:
             self.bar.console.print(_outcome(folder, problem), highlight=False, markup=False)
+
+
+class Rounds(Watcher):
+    """Shows rounds of runs, each planned when the one before is done, as one that grows.
+
+    Args:
+        shown: what shows it.
+    """
+
+    def __init__(self, shown: Watcher) -> None:
+        self.shown = shown
+        self.before = self.so_far = (0, 0)
+
+    def start(self, total_epochs: int, runs: int) -> None:
+        """A round more."""
+        self.before, (epochs, ended) = self.so_far, self.so_far
+        self.so_far = epochs + total_epochs, ended + runs
+        self.shown.start(*self.so_far)
+
+    def progress(self, epochs: int, finished: int) -> None:
+        """Of this round."""
+        self.shown.progress(self.before[0] + epochs, self.before[1] + finished)
+
+    def run_finished(self, folder: Path, problem: str | None) -> None:
+        """As it is."""
+        self.shown.run_finished(folder, problem)
 
 
 def _outcome(folder: Path, problem: str | None) -> str:

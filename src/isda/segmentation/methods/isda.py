@@ -46,6 +46,11 @@ class ISDA(SegmentationMethod):
         strength = recipe.lambda_0 if lambda_0 is None else lambda_0
         return {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
 
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The strengths that the paper chooses from."""
+        return {"lambda_0": recipe.strengths}
+
     def pixel_losses(self, head: Head, targets: Tensor) -> Tensor:
         """The bound of the pixel's expected cross-entropy."""
         losses: Tensor = self.criteria[head.name](head.logits, targets, features=head.features, weight=head.weight)

@@ -1,0 +1,173 @@
+"""The command ``isda tune``."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from isda.cli.compare import shortest
+from isda.cli.machine import Machine
+from isda.cli.options import JsonFile
+from isda.cli.output import show
+from isda.cli.report import print_tables, write_page
+from isda.cli.tasks import Asked, asked_task
+from isda.engine.comparing import Planner
+from isda.engine.folder.lock import locked
+from isda.engine.folder.reading import find_runs
+from isda.engine.folder.run_folder import RunFolder
+from isda.engine.interruptions import Stopped
+from isda.engine.many_runs import Planned, RunsFailed, run_planned, worker_pool
+from isda.engine.settings import RunSettings
+from isda.engine.tuning.asked import candidates_of
+from isda.engine.tuning.candidate import How
+from isda.engine.tuning.record import read_search
+from isda.engine.tuning.retraining import final_runs
+from isda.engine.tuning.search import search as search_all
+from isda.engine.watching.comparison_progress import Rounds, watcher_for
+
+__all__ = ["Tuning", "command_for", "tune_runs"]
+
+SEEDS_APART = 100
+"""Between the seeds of final runs and those of the search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What to choose, and how."""
+
+    methods: tuple[str, ...] | None = None
+    """What to tune, each as in --method, with as many trials each; those without anything to choose are trained and
+    compared all the same. By default the one of --method."""
+    search: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUES")] = ()
+    """What to choose: NAME=0.1,0.5,1, or NAME=0.01..10 for the samplers tpe and random. NAME is an option of a method,
+    or of METHOD:NAME alone, or else a setting of the run such as lr. The methods' published grids if left out."""
+    sampler: Literal["grid", "tpe", "random"] = "grid"
+    """grid: every combination; tpe: tree-structured Parzen estimators; random."""
+    trials: int | None = None
+    """Trials of each method; by default as many as the largest grid takes, 20 for tpe and random."""
+    widen: int = 3
+    """Steps that a grid is taken further when its edge wins."""
+    choose_seeds: int = 1
+    """Runs of each trial; their seeds are others than those of the final runs."""
+    by: str | None = None
+    """The held-out figure to choose by, such as nll; by default what methods are compared by."""
+    seeds: int = 5
+    """Number of paired final runs of each method on all training data; their seeds count up from --seed."""
+    retrain: bool = True
+    """Make the final runs."""
+    jobs: int = 1
+    """Runs at the same time; they share the threads."""
+    out: Path | None = None
+    """The folder for all runs; by default runs/tune-DATA."""
+    report: Path | None = None
+    """The HTML page; by default report.html in that folder."""
+    json: JsonFile = None
+    """Also write search and comparison to this file as JSON; "-" writes JSON to the standard output and no table."""
+
+    def how(self, seed: int) -> How:
+        """How to search, where final runs begin with a seed."""
+        for name in ("choose_seeds", "seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        first = seed + max(SEEDS_APART, self.seeds)
+        return How(
+            sampler=self.sampler,
+            trials=self.trials,
+            widen=self.widen,
+            seeds=tuple(range(first, first + self.choose_seeds)),
+            by=self.by,
+            seed=seed,
+        )
+
+
+def command_for(words: Sequence[str]) -> Callable[..., None]:
+    """The command with the settings of the task that the words ask for."""
+    asked = asked_task(words)
+
+    def tune(
+        settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
+        machine: tyro.conf.OmitArgPrefixes[Machine],
+        tuning: tyro.conf.OmitArgPrefixes[Tuning],
+        *,
+        task: str | None = None,
+    ) -> None:
+        """Choose settings of methods on held-out data, then train with the choice on all data and compare.
+
+        ``isda tune --data cifar10 --methods cross-entropy isda --jobs 2`` (docs/tuning.md)
+
+        The search holds out 5,000 training images (a fifth of a small set), or 25% of the labels of a semi-supervised
+        run, and never looks at the test set. Runs that are there already are not repeated, those that were interrupted
+        go on: the same command makes the same choice.
+
+        Args:
+            settings: what all runs share.
+            machine: where.
+            tuning: what to choose, and how.
+            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+        """
+        tune_runs(asked, settings, machine, tuning)
+
+    return tune
+
+
+def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tuning) -> None:
+    """Search, and make the final runs and the page; see `isda tune`."""
+    machine.use_threads()
+    if tuning.methods is not None and settings.method is not None:
+        raise ValueError("tune takes --method or --methods, not both")
+    methods = tuning.methods if tuning.methods is not None else (settings.method or "isda",)
+    planner = Planner(
+        task_of=asked.task_of,
+        data_root=machine.data_root,
+        device=machine.device,
+        saving=machine.saving(),
+        workers=machine.workers,
+    )
+    first = settings.seed or 0
+    words = [word for some in tuning.search for word in some]
+    candidates = candidates_of(settings, methods, words, tuning.how(first), planner)
+    folder = tuning.out or Path("runs") / f"tune-{Path(settings.data or 'digits').stem}"
+    failure: RunsFailed | None = None
+    with _stopping(), locked(folder), worker_pool(tuning.jobs) as pool:
+        with watcher_for(sys.stderr.isatty()) as watcher:
+            found = search_all(candidates, folder, tuning.jobs, Rounds(watcher), pool)
+        if tuning.json != "-":
+            print_tables([found])
+        planned: list[Planned] = []
+        if tuning.retrain:
+            planned = final_runs(candidates, found.methods, range(first, first + tuning.seeds), folder)
+            with watcher_for(sys.stderr.isatty()) as watcher:
+                try:
+                    run_planned(planned, tuning.jobs, watcher, pool)
+                except RunsFailed as failed:
+                    failure = failed
+    _show(folder, planned, tuning)
+    if failure is not None:
+        raise failure
+    lost = [one.method for one in found.methods if one.searched and one.chosen is None]
+    if lost:
+        raise ValueError(f"no trial of {' and '.join(lost)} came to its end: all diverged; try smaller values")
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    try:
+        yield
+    except Stopped as stopped:
+        print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
+        sys.exit(stopped.status)
+
+
+def _show(folder: Path, planned: Sequence[Planned], tuning: Tuning) -> None:
+    """Write the page of search and final runs, and print what has not been printed yet."""
+    there = [run.folder for run in planned if RunFolder(run.folder).started]
+    runs = find_runs(shortest(there)) if there else []
+    search = read_search(folder)
+    page = tuning.report or folder / "report.html"
+    comparisons = write_page(runs, [search], [folder], page)
+    record = {"search": search.as_json(), "comparisons": [comparison.as_json() for comparison in comparisons]}
+    show(record, tuning.json, lambda: print_tables([], comparisons, page))

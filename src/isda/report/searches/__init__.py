@@ -1,0 +1,1 @@
+"""What `isda tune` leaves, in words, tables and charts: every search that is found beside the runs."""
