@@ -41,3 +41,20 @@ def test_once_every_class_is_seen_the_device_is_asked_no_more(accelerator):
         model.reset()  # now they are missing again
         waits = waits_of_updates(model, [[0, 1]] * 2, accelerator)
         assert waits == [1, 0]
+
+
+@pytest.mark.parametrize("rows", [2, 5 * C])  # fewer than classes, and more
+@pytest.mark.parametrize("name", ["full", "shared", "diagonal"])
+def test_draws_on_a_device_are_those_of_the_cpu(name, rows, accelerator):
+    features, labels = torch.randn(60, A, dtype=torch.float64), torch.arange(60) % C
+    model = covariance.create(name, C, A, dtype=torch.float64)
+    model.update(features, labels)
+    targets = torch.arange(rows) * 2 % C
+    torch.manual_seed(1)
+    expected = model.sample(targets, 3)
+    with accelerator:
+        there = covariance.create(name, C, A, dtype=torch.float64, device="pretend")
+        there.load_state_dict({key: on_pretend(value) for key, value in model.state_dict().items()})
+        torch.manual_seed(1)
+        draws = there.sample(on_pretend(targets), 3).cpu()
+    torch.testing.assert_close(draws, expected, rtol=1e-9, atol=1e-9)
