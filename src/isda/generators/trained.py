@@ -37,12 +37,10 @@ class TrainedGenerator:
     held_out: int
     """How many training images it has not seen."""
     seed: int
+    data_digest: str
+    """Of the data set that it has learnt from."""
     sha256: str
     """Of its weights."""
-
-    def images(self, labels: Tensor, chance: torch.Generator) -> Tensor:
-        """(N, C, H, W) uint8 images of classes (N,), these on the CPU."""
-        return make_images(self.network, labels, chance)
 
 
 @torch.no_grad()
@@ -65,7 +63,7 @@ def load_generator(folder: Path) -> TrainedGenerator:
         raise ValueError(f"{run.config_file} must be of a generator, got the task {stored.get('task')!r}")
     try:
         network = _created(stored)
-        told = {name: stored[name] for name in ("method", "data", "labels", "held_out", "seed")}
+        told = {name: stored[name] for name in ("method", "data", "labels", "held_out", "seed", "data_digest")}
     except (ValueError, TypeError, RuntimeError, KeyError) as error:
         raise ValueError(f"{run.config_file} does not describe a generator that can be made: {error}") from error
     load_weights(run, network, str(stored["network"]))
