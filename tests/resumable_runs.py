@@ -23,6 +23,7 @@ SEMI: dict[str, Any] = {
     "labelled_per_batch": 12,
 }
 # Dropout, momentum, averaged weights, augmentation: everything that has a state or is drawn.
+GENERATION: dict[str, Any] = {"width": 0.1, "labels": 100, "batch_size": 20, "ema": 0.9}
 FULL_STATE: dict[str, Any] = {"network": "resnet-8", "width": 0.25, "dropout": 0.2, "augment": "translate", "ema": 0.9}
 
 _METHODS = (
@@ -42,6 +43,11 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     **{
         name: ("semi-supervised", SEMI | {"method": f"{name}:threshold=0.15" if "fixmatch" in name else name})
         for name in NAMES
+    },
+    # Each trains a judge of its own, too.
+    **{
+        method: ("isda.generative.task:Generation", GENERATION | {"method": method})
+        for method in ("wgan", "wgan:penalty=10", "cgan", "acgan", "infogan")
     },
 }
 """What is run, by name: the task and its settings but for the number of epochs."""

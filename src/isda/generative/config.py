@@ -40,6 +40,7 @@ class Config(RunConfig):
     """Of labels, sizes and class names: a run goes on with the data that it was started with."""
     network_options: dict[str, Any] = field(default_factory=dict)
 
+    of_method: ClassVar[tuple[str, ...]] = ("network", "network_options", "optimiser", "betas", "lr")
     told: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
         "judge_sha256": "the judge has changed since the run was started",

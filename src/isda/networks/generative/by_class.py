@@ -40,7 +40,7 @@ class ClassTable:
             raise ValueError(f"labels must be below {num_classes}, got {int(labels.max())}")
         order = labels.argsort(stable=True)
         line = torch.empty_like(labels)
-        line[order] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
+        line[order] = torch.arange(len(labels), device="cpu") - (counts.cumsum(0) - counts)[labels[order]]
         self.lines, self.columns = int(counts.max()), num_classes
         self.places = line * num_classes + labels
 

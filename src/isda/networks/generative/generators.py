@@ -50,8 +50,8 @@ class ImageGenerator(nn.Module, ABC):
 
     def draw(self, count: int, chance: torch.Generator) -> Tensor:
         """(count, noise + codes) latent vectors as float32 on the CPU, the same for every device."""
-        noise = torch.randn(count, self.noise, generator=chance)
-        return torch.cat([noise, torch.rand(count, self.codes, generator=chance) * 2 - 1], 1)
+        noise = torch.randn(count, self.noise, generator=chance, device="cpu")
+        return torch.cat([noise, torch.rand(count, self.codes, generator=chance, device="cpu") * 2 - 1], 1)
 
 
 class ConditionalGenerator(ImageGenerator):
@@ -102,7 +102,7 @@ def one_hot(labels: Tensor, num_classes: int, like: Tensor) -> Tensor:
         >>> one_hot(torch.tensor([1]), 3, torch.zeros(1))
         tensor([[0., 1., 0.]])
     """
-    return send((labels[:, None] == torch.arange(num_classes)).to(like.dtype), like.device)
+    return send((labels[:, None] == torch.arange(num_classes, device="cpu")).to(like.dtype), like.device)
 
 
 GENERATORS: dict[str, type[ConditionalGenerator] | type[GeneratorPerClass]] = {
