@@ -50,6 +50,8 @@ def test_a_discriminator_that_tells_all_images_apart_is_said_to_do_so(finished_r
 def test_nothing_is_said_of_a_run_that_goes_well():
     assert complaints({"epoch": 9, "test/diversity": 0.5, "train/told_apart": 80.0}, "test") == {}
     assert complaints({"epoch": 9, "train/wasserstein": 80.0}, "test") == {}
+    one = complaints({"epoch": 9, "test/diversity": 0.9, "test/least_diversity": 0.1}, "test")
+    assert "its images of one class at least differ by 0.10 of what" in one["collapse"]
     assert set(complaints({"epoch": 9, "test/diversity": 0.2, "train/told_apart": 99.9}, "test")) == {
         "collapse",
         "saturation",

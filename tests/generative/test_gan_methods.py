@@ -197,3 +197,22 @@ def test_cross_entropy_of_labels_on_the_host_is_torchs():
 
     logits, labels = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
     assert torch.equal(class_loss(logits, labels), F.cross_entropy(logits, labels))
+
+
+OWN = """
+from isda.generative.losses import wasserstein_generator
+from isda.generative.methods.cgan import CGAN
+
+
+class Mine(CGAN):
+    def generator_terms(self, network, generated, drawn):
+        return {"mine": wasserstein_generator(network(*generated).scores)}
+"""
+
+
+def test_a_method_of_ones_own_is_found_by_its_name(finished_run, tmp_path, monkeypatch):
+    (tmp_path / "own_gan.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    job = small_job(finished_run, method="own_gan.Mine")
+    job.step(next(job.batches(0)), 0)
+    assert "generator_mine" in job.sums

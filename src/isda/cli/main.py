@@ -44,7 +44,7 @@ GROUPS = {
     },
     "generate": {
         "train": "Train a generator of images of each class and write a run folder.",
-        "evaluate": "Measure a trained generator: FID, KID, diversity and intended labels, as a classifier sees them.",
+        "evaluate": "Measure a trained generator by what a classifier sees: FID, KID, diversity, intended labels.",
         "sample": "Make images with a trained generator: a PNG with a row for each class, perhaps an .npz of many.",
     },
 }

@@ -24,12 +24,14 @@ def complaints(metrics: Mapping[str, float], evaluated_on: str) -> dict[str, str
         'the generator has collapsed: after epoch 7 its images of a class differ by 0.10 of what real ones do'
     """
     found, epoch = {}, metrics["epoch"]
-    diversity = metrics.get(f"{evaluated_on}/diversity")
-    if diversity is not None and diversity < COLLAPSED:
-        found["collapse"] = (
-            f"the generator has collapsed: after epoch {epoch} its images of a class differ by {diversity:.2f} of "
-            "what real ones do"
-        )
+    for name, classes in (("diversity", "a class"), ("least_diversity", "one class at least")):
+        diversity = metrics.get(f"{evaluated_on}/{name}")
+        if diversity is not None and diversity < COLLAPSED:
+            found["collapse"] = (
+                f"the generator has collapsed: after epoch {epoch} its images of {classes} differ by {diversity:.2f} "
+                "of what real ones do"
+            )
+            break
     told_apart = metrics.get("train/told_apart")
     if told_apart is not None and told_apart > SATURATED:
         found["saturation"] = (

@@ -44,8 +44,15 @@ class Measured:
         return sum(known) / len(known) if known else 0.0
 
     def figures(self) -> dict[str, float]:
-        """By the names of `isda.generative.figures`."""
-        return {"fid": self.fid, "kid": self.kid, "diversity": self.mean_diversity, "accuracy": self.right}
+        """By the names of `isda.generative.figures`, and the diversity of the class that has the least."""
+        least = min((value for value in self.diversity.values() if value is not None), default=0.0)
+        return {
+            "fid": self.fid,
+            "kid": self.kid,
+            "diversity": self.mean_diversity,
+            "least_diversity": least,
+            "accuracy": self.right,
+        }
 
     def per_class(self) -> dict[str, Any]:
         """As result.json has it."""

@@ -90,6 +90,7 @@ def own_judge(folder: Path, data: DataSet, held_out: int, processes: Processes) 
     size = max(1, min(BATCH_SIZE, images // 4))
     epochs = max(1, min(MOST_EPOCHS, round(STEPS * size / images)))
     settings = Settings(
+        data=data.name,
         network="fast-cnn",
         width=WIDTH,
         method="cross-entropy",

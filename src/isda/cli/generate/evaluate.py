@@ -18,7 +18,7 @@ def evaluate(
     device: str = "auto",
     json: JsonFile = None,
 ) -> None:
-    """Measure a trained generator: FID, KID, diversity and intended labels, as a classifier sees its images.
+    """Measure a trained generator by what a classifier sees: FID, KID, diversity, intended labels.
 
     Args:
         run: a run folder.

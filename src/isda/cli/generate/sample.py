@@ -17,7 +17,7 @@ def sample(
     per_class: int = 100,
     device: str = "auto",
 ) -> None:
-    """Make images with a trained generator: a PNG with a row for each class, and perhaps an .npz file of many.
+    """Make images with a trained generator: a PNG with a row for each class, perhaps an .npz of many.
 
     Args:
         run: a run folder.
