@@ -11,7 +11,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/test_estimator.py tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt evidence semi-evidence mutants clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators evidence semi-evidence mutants clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -74,6 +74,9 @@ bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernel
 
 bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
 	$(BIN)/python benchmarks/tilt.py
+
+bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
+	$(BIN)/python benchmarks/generators.py
 
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)

@@ -30,6 +30,7 @@ SEMI: dict[str, Any] = {
     "batch_size": 40,
     "labelled_per_batch": 12,
 }
+GENERATION: dict[str, Any] = {"width": 0.1, "labels": 100, "batch_size": 20, "ema": 0.9}
 # Dropout, momentum, averaged weights, augmentation: everything that has a state or is drawn.
 FULL_STATE: dict[str, Any] = {"network": "resnet-8", "width": 0.25, "dropout": 0.2, "augment": "translate", "ema": 0.9}
 # Statistics of both classifiers, momentum, averages, dropout.
@@ -79,6 +80,11 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "segmentation, tilted": ("segmentation", SEGMENTATION | {"method": "isda-tilted:lambda_0=2"}),
     "mask-rcnn": ("detection", DETECTION | {"network": "mask-rcnn"}),
     "cascade-rcnn": ("detection", DETECTION | {"network": "cascade-rcnn"}),
+    # Each trains a judge of its own, too.
+    **{
+        method: ("generation", GENERATION | {"method": method})
+        for method in ("wgan", "wgan:penalty=10", "cgan", "acgan", "infogan")
+    },
 }
 """What is run, by name: the task and its settings but for the number of epochs."""
 

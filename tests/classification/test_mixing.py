@@ -14,7 +14,7 @@ from isda.classification.methods.cutmix import draw_box
 from isda.classification.methods.manifold_mixup import MixedInside
 from isda.classification.methods.mixing import draw_share
 from isda.classification.recipes import recipe_for
-from small_runs import small_config, small_job, train_small
+from small_runs import small_config, small_job
 
 MIXING = ("mixup", "cutmix", "manifold-mixup")
 SETTINGS = {"precision": "float64", "network": "resnet-8", "width": 0.1, "augment": "none"}

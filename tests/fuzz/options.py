@@ -84,6 +84,8 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--width": ("0.05", "0.1", *NUMBERS),
     "--dropout": ("0.1", "1", *NUMBERS),
     "--network-options": ("width 0.1", "num_classes 5", "depth", "in_channels 3", "a b", "width", "x [1e999]"),
+    "--generated": ("run", "nowhere", "image.png", ""),
+    "--generated-share": ("0.1667", *NUMBERS),
     "--unlabelled": ("20", "40", "1277", *NUMBERS),
     "--labelled-per-batch": ("2", "6", *NUMBERS),
     "--held-out-labels": ("0.25", "0.5", *NUMBERS),

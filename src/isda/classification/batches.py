@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from isda.classification.generated import GeneratedImages
 from isda.data.ahead import WORKERS, ahead
 from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
@@ -31,7 +32,7 @@ class Batch:
     targets: Tensor
     """(N,) class indices; (N, C) distributions where a method has mixed the images."""
     indices: Tensor
-    """(N,) positions in the data set, on the CPU."""
+    """(N,) positions in the data set, on the CPU; beyond its end those of generated images."""
 
     def to(self, dtype: torch.dtype, channels_last: bool) -> Batch:
         """The batch with images of another type and, if asked for, another order in memory."""
@@ -59,6 +60,7 @@ class Batches:
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
         device: where batches go.
         workers: threads that decode and augment ahead, for images on disk.
+        generated: images that take the place of some of each batch, with their labels.
     """
 
     images: Images
@@ -71,6 +73,7 @@ class Batches:
     world: int = 1
     device: torch.device | str = "cpu"
     workers: int = WORKERS
+    generated: GeneratedImages | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < self.world:
@@ -79,21 +82,39 @@ class Batches:
             )
 
     def order(self, epoch: int) -> Tensor:
-        """The sample indices of an epoch as full batches (steps, batch_size)."""
-        return batch_order(self.indices, self.batch_size, seed=self.seed, epoch=epoch)
+        """The sample indices of an epoch as full batches (steps, batch_size), without generated images."""
+        steps = len(self.indices) // self.batch_size
+        real = self.batch_size - (self.generated.per_batch if self.generated else 0)
+        return batch_order(self.indices, real, seed=self.seed, epoch=epoch)[:steps]
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
-        parts = [indices.tensor_split(self.world)[self.rank] for indices in self.order(epoch)[start:]]
-        if not isinstance(self.images, ImageFiles):
-            yield from (self._prepare(part, epoch) for part in parts)
-            return
-        yield from ahead(partial(self._prepare, epoch=epoch), parts, self.workers)
+        parts = [indices.tensor_split(self.world)[self.rank] for indices in self.order(epoch)]
+        if self.generated is not None:
+            yield from (self._with_generated(parts[step], epoch, step) for step in range(start, len(parts)))
+        elif not isinstance(self.images, ImageFiles):
+            yield from (self._prepare(part, epoch) for part in parts[start:])
+        else:
+            yield from ahead(partial(self._prepare, epoch=epoch), parts[start:], self.workers)
 
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
+        return self._augmented(take(self.images, indices), self._labels_at(indices), indices, epoch)
+
+    def _with_generated(self, indices: Tensor, epoch: int, step: int) -> Batch:
+        """Real images first, then generated ones, all of them augmented."""
+        assert self.generated is not None
+        assert isinstance(self.images, Tensor)
+        made = self.generated.part(epoch, step, self.rank, self.world)
+        images = torch.cat([self.images[send(indices, self.images.device)], made.images.to(self.images.device)])
+        labels = torch.cat([self._labels_at(indices), send(made.labels, self.labels.device)])
+        return self._augmented(images, labels, torch.cat([indices, len(self.images) + made.numbers]), epoch)
+
+    def _augmented(self, images: Tensor | list[Tensor], labels: Tensor, indices: Tensor, epoch: int) -> Batch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
-        images = send(self.pipeline(take(self.images, indices), draws), torch.device(self.device))
-        return Batch(images, self.labels[send(indices, self.labels.device)], indices)
+        return Batch(send(self.pipeline(images, draws), torch.device(self.device)), labels, indices)
+
+    def _labels_at(self, indices: Tensor) -> Tensor:
+        return self.labels[send(indices, self.labels.device)]
 
 
 def evaluation_batches(

@@ -24,11 +24,20 @@ class Config(TrainingConfig):
     image_size: tuple[int, int] | None
     train_images: int
     test_images: int
+    generated: str = ""
+    """The run folder of a generator, whose images are part of every batch; empty for none."""
+    generated_per_batch: int = 0
+    """How many of the batch_size images of a step."""
+    generated_sha256: str = ""
+    """Of the generator's weights."""
     data_digest: str = ""
     """Of labels, sizes and class names: a run goes on with the data that it was started with."""
     network_options: dict[str, Any] = field(default_factory=dict)
 
-    told: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
+    told: ClassVar[dict[str, str]] = {
+        "data_digest": "the data set has changed since the run was started",
+        "generated_sha256": "the generator has changed since the run was started",
+    }
 
     def describe(self) -> str:
         """One line about the run."""
@@ -40,4 +49,5 @@ class Config(TrainingConfig):
     @property
     def images_text(self) -> str:
         """What it learns from, in words."""
-        return f"{self.train_images} images"
+        generated = f", {self.generated_per_batch} of {self.batch_size} in a batch generated"
+        return f"{self.train_images} images{generated if self.generated_per_batch else ''}"

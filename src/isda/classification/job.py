@@ -9,6 +9,7 @@ from torch import Tensor
 from isda.classification.batches import Batch, Batches, evaluation_batches
 from isda.classification.config import Config
 from isda.classification.evaluation import evaluate
+from isda.classification.generated import generated_images
 from isda.classification.methods import ClassificationMethod
 from isda.classification.pipelines import training_pipeline
 from isda.classification.split import Evaluation, split_data
@@ -93,6 +94,7 @@ class ClassificationJob(ImageJob):
             world=place.processes.world,
             device=device,
             workers=place.workers,
+            generated=generated_images(config, device),
         )
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from isda.classification.batches import take
 from isda.classification.config import Config
 from isda.classification.figures import BASELINES, CURVES, figures_for
 from isda.classification.foreseeing import foresee
+from isda.classification.generated import count_per_batch, fitting_generator
 from isda.classification.methods import find_method
 from isda.classification.pipelines import AUGMENTATIONS, default_augmentation, training_pipeline
 from isda.classification.recipes import recipe_for
@@ -50,6 +52,7 @@ def resolve(settings: Settings, data: DataSet) -> Config:
         augment=check_choice("augment", augment, AUGMENTATIONS),
         train_images=images,
         steps_per_epoch=images // size,
+        **_generated_fields(settings, data, size),
         **shared,
     )
     try:
@@ -88,6 +91,8 @@ def image_fields(
     if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
         # A relative path is found again from wherever the run is taken up.
         fields["asked"] |= {"data": data.source}
+    if settings.generated is not None:
+        fields["asked"] |= {"generated": str(Path(settings.generated).absolute())}
     return fields | {
         "data": data.name,
         "data_digest": data.digest,
@@ -138,6 +143,20 @@ def _training_images(settings: Settings, data: DataSet) -> int:
     if not 0 < settings.labels <= left:
         raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
     return settings.labels
+
+
+def _generated_fields(settings: Settings, data: DataSet, batch_size: int) -> dict[str, Any]:
+    """What a configuration says of generated images; nothing where there are none."""
+    if settings.generated is None:
+        if settings.generated_share is not None:
+            raise ValueError("generated_share must come with generated, the run folder of a generator; got it alone")
+        return {}
+    generator = fitting_generator(Path(settings.generated), data, settings)
+    return {
+        "generated": str(generator.folder),
+        "generated_sha256": generator.sha256,
+        "generated_per_batch": count_per_batch(settings.generated_share, batch_size),
+    }
 
 
 def _network_options(settings: Settings, data: DataSet) -> dict[str, Any]:

@@ -36,5 +36,9 @@ class Settings(RunSettings):
     """Factor on the network's channel counts, where the family has it."""
     dropout: float | None = None
     """Dropout rate, where the family has it."""
+    generated: str | None = None
+    """Run folder of a generator of the same classes (`isda generate train`), whose images are part of every batch."""
+    generated_share: float | None = None
+    """Their share of a batch, 1/6 if left out as in the paper; the batch size stays the same."""
     network_options: dict[str, str] = field(default_factory=dict)
     """Further options of the network as KEY VALUE pairs."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
     "segment": "Semantic segmentation: train, compare, tune, evaluate and predict with a class for every pixel.",
     "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
+    "generate": "Generators of images: train, evaluate and sample GANs, whose images can be part of every batch.",
     "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
@@ -42,6 +43,11 @@ GROUPS = {
         "compare": "Train a detector from several backbones with several seeds, and compare their box AP.",
         "evaluate": "Measure a trained detector: COCO's average precision of boxes and masks, per class too.",
         "predict": "Find objects in image files, and draw their boxes and masks.",
+    },
+    "generate": {
+        "train": "Train a generator of images of each class and write a run folder.",
+        "evaluate": "Measure a trained generator by what a classifier sees: FID, KID, diversity, intended labels.",
+        "sample": "Make images with a trained generator: a PNG with a row for each class, perhaps an .npz of many.",
     },
 }
 """Commands that consist of others: each is a folder of this room with a file for each of these."""

@@ -39,6 +39,8 @@ def resolve(settings: Settings, data: DataSet) -> SemiConfig:
         raise ValueError(
             f"ema is not for method {name}, whose teacher is an average already; its option is teacher_decay"
         )
+    if settings.generated is not None or settings.generated_share is not None:
+        raise ValueError(f"generated must be left out for method {name}, got it: it is for supervised methods")
     network, recipe = choose_network(settings, data)
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled

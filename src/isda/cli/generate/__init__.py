@@ -1,0 +1,1 @@
+"""The commands ``isda generate COMMAND``, one file each."""

@@ -1,0 +1,230 @@
+"""A run that trains a generator while it goes on: two players, each with an optimiser of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isda.data import DataSet
+from isda.engine.averaging import AveragedNetwork
+from isda.engine.folder.checkpoint import State
+from isda.engine.interruptions import FiniteLoss
+from isda.engine.task import Job, Place
+from isda.files import replacing
+from isda.generative.batches import Batch, Batches, draw
+from isda.generative.config import Config
+from isda.generative.divergence import complaints
+from isda.generative.evaluation import Comparison, Measured
+from isda.generative.judge import FOLDER, load_judge, own_judge
+from isda.generative.methods import GenerativeMethod, Players, Turn
+from isda.generative.pictures import grid, sample_grid
+from isda.generative.split import split_data
+from isda.networks.generative import ImageGenerator
+from isda.seeds import mix
+
+__all__ = ["PICTURES", "GenerationJob"]
+
+PICTURES = "pictures"
+"""The folder, within the run's, of grids of generated and real images."""
+
+DISCRIMINATOR, GENERATOR = "discriminator", "generator"
+_TURNS = {DISCRIMINATOR: 1, GENERATOR: 2}
+
+
+class GenerationJob(Job):
+    """Every batch is a step of the discriminator; every so many, as the method says, the generator has its step too.
+
+    Args:
+        config: of the run.
+        data: the images.
+        players: on their device.
+        method: made for them.
+        place: where it runs.
+    """
+
+    config: Config
+
+    def __init__(self, config: Config, data: DataSet, players: Players, method: GenerativeMethod, place: Place) -> None:
+        assert isinstance(data.x_train, Tensor)
+        self.config, self.processes, self.place, self.data = config, place.processes, place, data
+        self.players, self.method = players.train(), method
+        self.average = None if config.ema is None else AveragedNetwork(players.generator, config.ema)
+        self.optimisers = {name: self._optimiser(getattr(players, name)) for name in _TURNS}
+        self.finite = FiniteLoss(self.processes)
+        self.sums: dict[str, Tensor] = {}
+        training, self.evaluation = split_data(config, data)
+        self.training = training
+        self.source = Batches(
+            images=data.x_train.to(self.processes.device),
+            labels=data.y_train,
+            indices=training,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            balanced=method.balanced,
+            classes=len(config.classes),
+            dtype=config.dtype,
+            processes=self.processes,
+        )
+        self._comparison: Comparison | None = None
+        self._last: Measured | None = None
+        self._said: set[str] = set()
+
+    def _optimiser(self, player: nn.Module) -> torch.optim.Optimizer:
+        config, parameters = self.config, list(player.parameters())
+        if config.optimiser == "rmsprop":
+            return torch.optim.RMSprop(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        first, second = config.betas
+        return torch.optim.Adam(parameters, lr=config.lr, betas=(first, second), weight_decay=config.weight_decay)
+
+    @property
+    def evaluated(self) -> ImageGenerator:
+        """The generator that is judged and kept: the averaged one where there is one."""
+        network = self.players.generator if self.average is None else self.average.module
+        assert isinstance(network, ImageGenerator)
+        return network
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Real images with their labels."""
+        return self.source.epoch(epoch, start)
+
+    def step(self, batch: Batch, step: int) -> None:
+        """A step of the discriminator, and perhaps one of the generator."""
+        torch.manual_seed(mix(self.config.seed, step, self.processes.rank))
+        self._turn(DISCRIMINATOR, batch, step)
+        self.method.after_discriminator(self.players.discriminator)
+        if (step + 1) % self.method.discriminator_steps == 0:
+            self._turn(GENERATOR, None, step)
+            if self.average is not None:
+                self.average.update(self.players.generator)
+        self.method.after_step(self.players)
+
+    def _turn(self, name: str, real: Batch | None, step: int) -> None:
+        """One optimiser step of one player; the other one stays as it is."""
+        config, processes = self.config, self.processes
+        drawn = draw(self.players.generator, config.batch_size, (config.seed, step, _TURNS[name]), processes)
+        for other in _TURNS:
+            getattr(self.players, other).requires_grad_(other == name)
+        with self._autocast():
+            terms, recorded = self.method(self.players, Turn(drawn, real))
+            loss = torch.stack([*terms.values()]).sum()
+        self.finite.look(loss, step + 1)
+        samples = len(drawn.labels)
+        # Processes average their gradients; their parts of a batch may differ by one image.
+        (loss * (samples * processes.world / config.batch_size)).backward()
+        player = getattr(self.players, name)
+        processes.average_gradients(player.parameters())
+        self.optimisers[name].step()
+        self.optimisers[name].zero_grad()
+        with torch.no_grad():
+            sums = {f"{name}_{term}": value.double() * samples for term, value in terms.items()}
+            sums |= {name: loss.double() * samples, f"{name}_samples": torch.full_like(loss, samples).double()}
+            sums |= {record: values.double().sum() for record, values in recorded.items()}
+            self.sums = {**self.sums, **{key: self.sums.get(key, 0) + total for key, total in sums.items()}}
+
+    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
+        """The line of metrics for an epoch (counted from 1) that has come to its end."""
+        self.check()
+        self.method.after_epoch()
+        metrics: dict[str, Any] = {"epoch": epoch, "step": step} | self.method.measures() | self._means()
+        if self.config.evaluates(epoch):
+            self._last = self._measure()
+            metrics |= {f"{self.config.evaluated_on}/{name}": value for name, value in self._last.figures().items()}
+        # What an untrained generator makes says nothing.
+        if 2 * epoch >= self.config.epochs and self.processes.first:
+            for problem, sentence in complaints(metrics, self.config.evaluated_on).items():
+                if problem not in self._said:
+                    warnings.warn(sentence, stacklevel=2)
+                self._said.add(problem)
+        return metrics
+
+    def _means(self) -> dict[str, float]:
+        """What was added up in an epoch, over the images of all processes: the generator may have had no turn."""
+        for total in self.sums.values():
+            self.processes.add_up(total)
+        counts = {name: float(self.sums.pop(f"{name}_samples", 1.0)) for name in _TURNS}
+        means = {
+            f"train/{key}": float(total) / counts[GENERATOR if key.startswith(GENERATOR) else DISCRIMINATOR]
+            for key, total in self.sums.items()
+        }
+        self.sums = {}
+        return means
+
+    def _measure(self) -> Measured:
+        if self._comparison is None:
+            images, labels, indices = self.evaluation
+            real = images[indices]
+            assert isinstance(real, Tensor)
+            config = self.config
+            self._comparison = Comparison.to(real, labels[indices], config.classes, self._judge(), self.processes)
+        return self._comparison.measure(self.evaluated, self.config.seed)
+
+    def _judge(self) -> Any:
+        config = self.config
+        if not config.judge:
+            return own_judge(self.place.folder / FOLDER, self.data, config.held_out, self.processes)
+        judge = load_judge(Path(config.judge), self.data)
+        if judge.sha256 != config.judge_sha256:
+            raise ValueError(f"{config.judge} holds another classifier than when the run was planned")
+        return judge
+
+    def check(self) -> None:
+        """Raise NonFiniteLoss if there was one."""
+        self.finite.check()
+
+    def state(self) -> State:
+        """Both players, the method, the averaged generator, both optimisers, and the sums of the epoch."""
+        tensors = {name: getattr(self.players, name).state_dict() for name in _TURNS}
+        tensors["method"] = self.method.state_dict()
+        if self.average is not None:
+            tensors["average"] = self.average.state_dict()
+        rest = {
+            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()},
+            "sums": {name: self.processes.collect(total) for name, total in self.sums.items()},
+        }
+        return State(tensors, rest)
+
+    def restore(self, state: State) -> None:
+        """Take up where a checkpoint was made; a ValueError if it is of other networks."""
+        modules = {name: getattr(self.players, name) for name in _TURNS}
+        modules |= {"method": self.method, "average": self.average}
+        try:
+            for group, tensors in state.tensors.items():
+                modules[group].load_state_dict(tensors)
+        except (RuntimeError, KeyError, AttributeError) as error:
+            raise ValueError(f"the checkpoint does not fit this run: {error}") from error
+        for name, optimiser in self.optimisers.items():
+            optimiser.load_state_dict(state.rest["optimisers"][name])
+        self.sums = {name: self.processes.own(totals) for name, totals in state.rest["sums"].items()}
+        self._last = None
+
+    def weights(self) -> dict[str, Tensor]:
+        """Those of the generator that is judged; the discriminator is needed no more."""
+        return self.evaluated.state_dict()
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """Figures per class and who judged; grids of generated and of real images."""
+        measured = self._last or self._measure()
+        if self.processes.first:
+            config, images = self.config, self.data.x_train[self.training]
+            assert isinstance(images, Tensor)
+            pictures = {
+                "1-generated.png": sample_grid(self.evaluated, config.classes, config.seed),
+                "2-real.png": grid(images, self.data.y_train[self.training], config.classes),
+            }
+            for name, content in pictures.items():
+                with replacing(folder / PICTURES / name) as unfinished:
+                    unfinished.write_bytes(content)
+        self.processes.wait()
+        assert self._comparison is not None
+        return {"per_class": measured.per_class(), "judge_sha256": self._comparison.judge.sha256}
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.config.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.processes.device.type, torch.bfloat16)

@@ -1,0 +1,24 @@
+"""Generators and discriminators of DCGAN's kind for images of 8x8, 28x28 and 32x32 pixels.
+
+>>> import torch
+>>> from isda.networks import generative
+>>> network = generative.create_generator("dcgan", num_classes=10, channels=1, size=8, width=0.25)
+>>> network(network.draw(3, torch.Generator().manual_seed(0)), torch.tensor([0, 1, 9])).shape
+torch.Size([3, 1, 8, 8])
+"""
+
+from isda.networks.generative.discriminators import CriticPerClass, Discriminator
+from isda.networks.generative.generators import ImageGenerator, create_generator, generator_names
+from isda.networks.generative.layers import SIZES
+from isda.networks.generative.pixels import from_pixels, to_pixels
+
+__all__ = [
+    "SIZES",
+    "CriticPerClass",
+    "Discriminator",
+    "ImageGenerator",
+    "create_generator",
+    "from_pixels",
+    "generator_names",
+    "to_pixels",
+]

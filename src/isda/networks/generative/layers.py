@@ -1,0 +1,126 @@
+"""The layers of DCGAN (Radford et al., 2016) for small images, for one network or for several side by side.
+
+Several networks of one shape are one network whose convolutions have as many groups: one call instead of a loop.
+Normalisation is per image (groups of channels; Wu and He, 2018) where DCGAN has batch normalisation: an image does not
+depend on the others of its batch, so neither does it on the number of processes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from isda.networks.arguments import scaled_channels
+
+__all__ = ["SIZES", "DiscriminatorBody", "GeneratorBody", "stage_channels"]
+
+SIZES = {8: 2, 28: 2, 32: 3}
+"""How often the side of an image is halved, by its length in pixels: down to 2x2, 7x7 and 4x4."""
+
+CHANNELS = 64
+"""Of the stage next to the image; they double with every halving."""
+NORM_GROUPS = 4
+SLOPE = 0.2
+
+
+def stage_channels(size: int, width: float) -> list[int]:
+    """The channels of each stage, from the one next to the image to the smallest.
+
+    Example:
+        >>> stage_channels(32, 0.5)
+        [32, 64, 128]
+    """
+    if size not in SIZES:
+        raise ValueError(f"size must be one of {', '.join(map(str, SIZES))} pixels, got {size!r}")
+    return [scaled_channels(CHANNELS << stage, width) for stage in range(SIZES[size])]
+
+
+class GeneratorBody(nn.Module):
+    """Latent vectors to images in [-1, 1]: a projection, then transposed convolutions that double the side.
+
+    Args:
+        inputs: length of the vector that each network takes.
+        channels: of its images.
+        size: side of the images, one of SIZES.
+        width: factor on the numbers of channels.
+        groups: networks side by side.
+
+    Example:
+        >>> import torch
+        >>> GeneratorBody(100, 3, 32, width=0.25, groups=10)(torch.zeros(2, 1000)).shape
+        torch.Size([2, 30, 32, 32])
+    """
+
+    def __init__(self, inputs: int, channels: int, size: int, width: float = 1.0, groups: int = 1) -> None:
+        super().__init__()
+        stages = stage_channels(size, width)[::-1]
+        self.side = size >> len(stages)
+        area = self.side**2
+        self.project = nn.Conv2d(groups * inputs, groups * stages[0] * area, 1, bias=False, groups=groups)
+        layers: list[nn.Module] = [_norm(stages[0], groups), nn.ReLU()]
+        for before, after in pairwise(stages):
+            layers += [_double(before, after, groups, bias=False), _norm(after, groups), nn.ReLU()]
+        layers += [_double(stages[-1], channels, groups, bias=True), nn.Tanh()]
+        self.layers = nn.Sequential(*layers)
+        _initialise(self)
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """(N, groups x channels, size, size) from (N, groups x inputs)."""
+        maps = self.project(latent[:, :, None, None]).view(len(latent), -1, self.side, self.side)
+        images: Tensor = self.layers(maps)
+        return images
+
+
+class DiscriminatorBody(nn.Module):
+    """Images to features: convolutions that halve the side.
+
+    Args:
+        channels: of the images that each network takes.
+        size: side of the images, one of SIZES.
+        width: factor on the numbers of channels.
+        groups: networks side by side.
+
+    Example:
+        >>> import torch
+        >>> body = DiscriminatorBody(1, 28, width=0.25)
+        >>> body(torch.zeros(2, 1, 28, 28)).shape, body.feature_dim
+        (torch.Size([2, 1568]), 1568)
+    """
+
+    def __init__(self, channels: int, size: int, width: float = 1.0, groups: int = 1) -> None:
+        super().__init__()
+        stages = stage_channels(size, width)
+        layers: list[nn.Module] = [_halve(channels, stages[0], groups, bias=True), nn.LeakyReLU(SLOPE)]
+        for before, after in pairwise(stages):
+            layers += [_halve(before, after, groups, bias=False), _norm(after, groups), nn.LeakyReLU(SLOPE)]
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim = stages[-1] * (size >> len(stages)) ** 2
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, groups x feature_dim) from (N, groups x channels, size, size)."""
+        features: Tensor = self.layers(images)
+        return features.flatten(1)
+
+
+def _double(before: int, after: int, groups: int, *, bias: bool) -> nn.ConvTranspose2d:
+    return nn.ConvTranspose2d(groups * before, groups * after, 4, stride=2, padding=1, bias=bias, groups=groups)
+
+
+def _halve(before: int, after: int, groups: int, *, bias: bool) -> nn.Conv2d:
+    return nn.Conv2d(groups * before, groups * after, 4, stride=2, padding=1, bias=bias, groups=groups)
+
+
+def _norm(channels: int, groups: int) -> nn.GroupNorm:
+    parts = NORM_GROUPS if channels % NORM_GROUPS == 0 else 1
+    return nn.GroupNorm(groups * parts, groups * channels)
+
+
+def _initialise(body: nn.Module) -> None:
+    """Weights from a normal distribution with standard deviation 0.02, as in DCGAN."""
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
