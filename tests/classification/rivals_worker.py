@@ -17,7 +17,6 @@ METHODS = {
     "large-margin": "large-margin:margin=3",
     # The features that are drawn depend on the process; the rest does not.
     "distribution-net": "distribution-net:sample_weight=0,uncertainty_weight=0.5,deviation=0.8",
-    "focal-isda": "focal+isda:lambda_0=2",
 }
 
 

@@ -249,7 +249,10 @@ def test_a_resumed_run_ends_in_the_same_bits(method, tmp_path):
             assert torch.equal(value, tensors[key]), f"{group} {key}"
 
 
-@pytest.mark.parametrize("method", ["center+isda", "distribution-net"])
+@pytest.mark.parametrize(
+    "method",
+    ["center+isda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("distribution-net", "large-margin"))],
+)
 def test_a_compiled_network_learns_the_same(method, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     results = []

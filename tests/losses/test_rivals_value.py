@@ -184,7 +184,7 @@ def test_the_uncertainty_loss_is_that_of_learned_covariances_per_feature():
     added = rows - F.cross_entropy(inputs.logits, inputs.targets, reduction="none")
     entropy = torch.distributions.Normal(0, F.softplus(criterion.head(inputs.features))).entropy().mean(1)
     expected = 0.9 * feature_uncertainty_loss(entropy, criterion.margin)
-    assert float(expected) > 0
+    assert bool(expected > 0)
     torch.testing.assert_close(added, expected.expand(ROWS))
     criterion.deviation = 1e-6  # wide enough: no pull
     rows = criterion(inputs.logits, inputs.targets, **inputs.given("distribution-net"))
