@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import torch.utils.tensorboard  # noqa: F401, takes longer than a search
+import torch.utils.tensorboard  # noqa: F401, imports that take longer than a search
 
 from parabola import ParabolaSettings, begun, tuned
 

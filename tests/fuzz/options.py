@@ -110,6 +110,27 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--hook": ("nowhere:Hook", "isda.engine:Hook", "os:path", "x"),
     },
     "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), "--jobs": NUMBERS},
+    "tune": {
+        **SETTINGS,
+        **MACHINE,
+        "--method": METHODS,
+        "--search": (
+            "lambda_0=0.1,1",
+            "lambda_0=1..2",
+            "lr=0.1,nan",
+            "=",
+            "lambda_0=",
+            "nothing=1",
+            "isda:lambda_0=-1,2",
+        ),
+        "--sampler": ("grid", "tpe", "random", "nothing"),
+        "--trials": NUMBERS,
+        "--widen": NUMBERS,
+        "--choose-seeds": NUMBERS,
+        "--by": ("error", "nll", "nothing", ""),
+        "--seeds": ("0", "-1", "nan"),
+        "--jobs": NUMBERS,
+    },
     "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
     "transfer": {
@@ -126,7 +147,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "completion": {},
 }
 TINY = {"--network": "fast-cnn", "--width": "0.1", "--labels": "20", "--batch-size": "10", "--epochs": "1"}
-OFTEN = {"train": 12, "compare": 2, "report": 2, "evaluate": 4, "predict": 2, "networks": 0.5, "data": 3}
+OFTEN = {"train": 12, "compare": 2, "tune": 2, "report": 2, "evaluate": 4, "predict": 2, "networks": 0.5, "data": 3}
 """How much more often a command is tried than others."""
 
 
@@ -139,10 +160,10 @@ def random_words(chance: random.Random) -> list[str]:
     words = _positional(command, chance)
     if command == "transfer":
         words += ["--data", *chance.choices(DATA, k=chance.choice([0, 1, 2])), "nothing", "--out", "new"]
-    if command == "compare":
+    if command in ("compare", "tune"):
         # With a method that is not there: it checks all it can, and starts no processes.
         words += ["--methods", *chance.choices(METHODS, k=chance.choice([0, 1, 2])), "nothing"]
-    if command in ("train", "compare"):
+    if command in ("train", "compare", "tune"):
         given = {**TINY, **given}
         words += ["--out", chance.choice(["new"] * 8 + ["run", "image.png"])]
         words += ["--resume"] if command == "train" and chance.random() < 0.2 else []
