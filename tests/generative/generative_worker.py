@@ -1,4 +1,4 @@
-"""A run in float64 by however many processes torchrun starts; as a script: METHOD JUDGE FOLDER."""
+"""A run in float64 by however many processes torchrun starts; as a script: JUDGE FOLDER."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from isda.generative.task import Generation
 from small_runs import digits
 
 STEPS = 10
+WRITTEN = {"wgan": "wgan:penalty=10,n_critic=2", "infogan": "infogan"}
+"""What is run, each in a folder of its own."""
 
 
 def run(method: str, judge: Path, folder: Path, processes: Processes) -> Any:
@@ -28,4 +30,5 @@ def run(method: str, judge: Path, folder: Path, processes: Processes) -> Any:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with join_processes("cpu") as started:
-        run(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), started)
+        for name, written in WRITTEN.items():
+            run(written, Path(sys.argv[1]), Path(sys.argv[2]) / name, started)

@@ -30,9 +30,9 @@ def test_logistic_losses_are_their_formulas():
     real, made = scores(5), scores(7)
     expected = -sum(math.log(sigmoid(s)) for s in real.tolist()) / 5
     expected -= sum(math.log(1 - sigmoid(s)) for s in made.tolist()) / 7
-    assert float(logistic_discriminator(real, made)) == pytest.approx(expected, rel=1e-12)
+    assert logistic_discriminator(real, made).item() == pytest.approx(expected, rel=1e-12)
     expected = -sum(math.log(sigmoid(s)) for s in made.tolist()) / 7
-    assert float(logistic_generator(made)) == pytest.approx(expected, rel=1e-12)
+    assert logistic_generator(made).item() == pytest.approx(expected, rel=1e-12)
     assert gradcheck(logistic_discriminator, (real, made))
     assert gradcheck(logistic_generator, (made,))
 
@@ -46,8 +46,8 @@ def test_logistic_losses_stay_finite_at_any_score():
 def test_wasserstein_losses_are_their_formulas():
     real, made = scores(5), scores(7)
     expected = sum(made.tolist()) / 7 - sum(real.tolist()) / 5
-    assert float(wasserstein_critic(real, made)) == pytest.approx(expected, rel=1e-12)
-    assert float(wasserstein_generator(made)) == pytest.approx(-sum(made.tolist()) / 7, rel=1e-12)
+    assert wasserstein_critic(real, made).item() == pytest.approx(expected, rel=1e-12)
+    assert wasserstein_generator(made).item() == pytest.approx(-sum(made.tolist()) / 7, rel=1e-12)
     assert gradcheck(wasserstein_critic, (real, made))
 
 
@@ -66,7 +66,7 @@ def test_gradient_penalty_is_its_formula_for_a_critic_whose_slope_is_known():
     for i in range(3):
         between = share[i] * real[i].flatten() + (1 - share[i]) * made[i].flatten()
         expected += float(((weight + 0.7 * between).norm() - 1) ** 2) / 3
-    assert float(gradient_penalty(critic, real, made, share)) == pytest.approx(expected, rel=1e-10)
+    assert gradient_penalty(critic, real, made, share).item() == pytest.approx(expected, rel=1e-10)
 
 
 def test_gradient_penalty_has_the_right_slope_by_double_backward():
@@ -105,5 +105,5 @@ def test_code_loss_is_the_gaussian_likelihood():
         for j in range(2):
             m, v, c = float(mean[i, j]), math.exp(float(log_variance[i, j])), float(codes[i, j])
             expected -= math.log(math.exp(-((c - m) ** 2) / (2 * v)) / math.sqrt(2 * math.pi * v)) / 4
-    assert float(code_loss(mean, log_variance, codes)) == pytest.approx(expected, rel=1e-12)
+    assert code_loss(mean, log_variance, codes).item() == pytest.approx(expected, rel=1e-12)
     assert gradcheck(code_loss, (mean, log_variance, codes))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from generative_worker import STEPS, run
+from generative_worker import STEPS, WRITTEN, run
 from safetensors.torch import load_file
 
 import pretend_accelerator
@@ -88,25 +88,34 @@ def test_the_state_of_another_run_is_refused(finished_run):
 # -- several processes, other devices --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["wgan:penalty=10,n_critic=2", "infogan"])
-def test_two_processes_equal_one(finished_run, tmp_path, method):
-    """Networks, averages and figures: normalisation is per image, and all draws are made for the whole batch."""
-    run(method, finished_run, tmp_path / "one", ALONE)
-    done = torchrun(2, HERE / "generative_worker.py", method, finished_run, tmp_path / "two")
+@pytest.fixture(scope="module")
+def one_and_two(finished_run, tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("processes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, method in WRITTEN.items():
+            run(method, finished_run, folder / "one" / name, ALONE)
+    done = torchrun(2, HERE / "generative_worker.py", finished_run, folder / "two")
     assert done.returncode == 0, done.stderr
+    return folder / "one", folder / "two"
+
+
+@pytest.mark.parametrize("method", WRITTEN)
+def test_two_processes_equal_one(one_and_two, method):
+    """Networks, averages and figures: normalisation is per image, and all draws are made for the whole batch."""
+    folders = [folder / method for folder in one_and_two]
     for group in ("generator", "discriminator", "average"):
         one, two = (
-            load_file(tmp_path / name / "checkpoints" / f"step-{STEPS:09d}" / f"{group}.safetensors")
-            for name in ("one", "two")
+            load_file(folder / "checkpoints" / f"step-{STEPS:09d}" / f"{group}.safetensors") for folder in folders
         )
         for name, expected in one.items():
             torch.testing.assert_close(two[name], expected, rtol=1e-6, atol=1e-8)
-    for one, two in zip(*(outcome(tmp_path / name)["metrics"] for name in ("one", "two")), strict=True):
+    for one, two in zip(*(outcome(folder)["metrics"] for folder in folders), strict=True):
         assert two == pytest.approx(one, rel=1e-5, abs=1e-8)
 
 
 @pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
-@pytest.mark.parametrize("method", ["wgan:n_critic=2", "wgan:penalty=10,n_critic=2", "cgan", "infogan"])
+@pytest.mark.parametrize("method", ["wgan:penalty=10,n_critic=2", "infogan"])
 def test_a_run_off_the_cpu_is_the_same_and_its_steps_wait_for_nothing(finished_run, method, tmp_path):
     config = small_config(finished_run, method=method, precision="float64", ema=0.9)
     results, waits = [], []
@@ -114,12 +123,12 @@ def test_a_run_off_the_cpu_is_the_same_and_its_steps_wait_for_nothing(finished_r
         with pretend_accelerator.PretendAccelerator() as accelerator:
             job = Generation().start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
             batches = job.batches(0)
-            for step in range(4):
+            for step in range(2):
                 accelerator.clear()
                 job.step(next(batches), step)
                 waits += accelerator.waits
             tensors = {key: value.cpu() for part in job.state().tensors.values() for key, value in part.items()}
-            results.append((tensors, job.finish_epoch(config.epochs, 4)))
+            results.append((tensors, job.finish_epoch(config.epochs, 2)))
     (host, host_figures), (device, device_figures) = results
     for name, value in host.items():
         torch.testing.assert_close(device[name], value, rtol=1e-7, atol=1e-9)

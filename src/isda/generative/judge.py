@@ -23,7 +23,7 @@ __all__ = ["FOLDER", "Judge", "Seen", "load_judge", "own_judge"]
 FOLDER = "judge"
 """Within the run's: the run folder of a judge of its own."""
 
-STEPS = 1500
+STEPS = 1000
 MOST_EPOCHS = 20
 BATCH_SIZE = 128
 WIDTH = 0.5
