@@ -124,45 +124,9 @@ def test_a_task_without_held_out_data_says_so():
     assert code.startswith("isda: ")
 
 
-@pytest.mark.parametrize(
-    ("words", "grid", "held"),
-    [
-        (["--method", "isda"], {"lambda_0": [0.1, 0.25, 0.5, 0.75, 1.0]}, "259 of 1,297 training images"),
-        (["--method", "isda-tilted", "--held-out", "50"], {"lambda_0": [0.1, 0.25, 0.5, 0.75, 1.0]}, "50 of 1,297"),
-        (
-            ["--method", "vat+isda:lambda_0=0.5", "--labels", "40", "--unlabelled", "40", "--trials", "1"],
-            {"eta_1": [0.5, 1.0, 2.0], "eta_2": [0.5, 1.0, 2.0]},
-            "25% of 40 labelled images",
-        ),
-    ],
-)
-def test_the_published_grids_are_searched_where_nothing_is_said(words, grid, held):
-    """The grids as they are asked for; one trial is enough to see them."""
-    common = ["--network", "fast-cnn", "--width", "0.25", "--batch-size", "20", "--epochs", "1"]
-    trials = [] if "--trials" in words else ["--labels", "40", "--trials", "1"]
-    out, _, code = isda("tune", *common, *words, *trials, "--no-retrain", "--json", "-", "--out", "tuned")
-    assert code is None, code
-    (method,) = json.loads(out)["search"]["methods"]
-    assert {one["name"]: one["values"] for one in method["searched"]} == grid
-    assert method["held_out"].startswith(held)
-
-
+@pytest.mark.slow
 def test_a_killed_command_goes_on_and_says_the_same(tmp_path):
-    words = [
-        "tune",
-        *PARABOLA,
-        "--methods",
-        "parabola",
-        "worse",
-        "--steps",
-        60,
-        "--trials",
-        4,
-        "--seeds",
-        1,
-        "--jobs",
-        2,
-    ]
+    words = ["tune", *PARABOLA, "--methods", "parabola", "worse", "--steps", 60, "--trials", 4, "--jobs", 2]
     out, _, code = isda(*words, "--out", "whole", "--no-retrain")
     assert code is None, code
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -197,17 +161,7 @@ def test_on_digits_the_choice_is_within_noise_of_the_best_of_the_grid():
     """Chosen by 3 held-out runs each; the test error of the choice is compared with that of every value of the grid."""
     common = ["--labels", "200", "--batch-size", "32", "--epochs", "30", "--width", "0.5", "--evaluate-every", "10"]
     grid = ["0.1", "0.5", "1", "2", "5"]
-    words = [
-        *common,
-        "--method",
-        "isda",
-        "--search",
-        f"lambda_0={','.join(grid)}",
-        "--choose-seeds",
-        "3",
-        "--widen",
-        "0",
-    ]
+    words = [*common, "--search", f"lambda_0={','.join(grid)}", "--choose-seeds", 3, "--widen", 0]
     out, _, code = isda("tune", *words, "--no-retrain", "--jobs", "2", "--json", "-", "--out", "tuned")
     assert code is None, code
     chosen = json.loads(out)["search"]["methods"][0]["chosen"]["lambda_0"]

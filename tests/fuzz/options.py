@@ -121,7 +121,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
             "=",
             "lambda_0=",
             "nothing=1",
-            "isda:lambda_0=-1,2",
+            "isda:lambda_0=-1",
         ),
         "--sampler": ("grid", "tpe", "random", "nothing"),
         "--trials": NUMBERS,

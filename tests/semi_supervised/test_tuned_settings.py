@@ -1,4 +1,4 @@
-"""What `isda tune` chooses of classifiers, supervised and semi-supervised: the paper's grids and the paper's protocol."""
+"""What `isda tune` chooses of classifiers, supervised and semi-supervised: the paper's grids, the paper's protocol."""
 
 import pytest
 
