@@ -119,7 +119,7 @@ DAMAGE = {
     ),
     "no manifest's digest": (
         lambda folder: (folder / "manifest.json").write_text('{"step": 10, "files": {}, "groups": []}'),
-        "manifest.json has another content than when it was written",
+        "manifest.json has no seal",
     ),
     "a file is missing": (lambda folder: (folder / "rest.pt").unlink(), "rest.pt is missing"),
     "a file is longer": (lambda folder: lengthen(folder / "model.safetensors"), r"model.safetensors has \d+ bytes ins"),
