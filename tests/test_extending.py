@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine import registry
+from isda.engine import find_task, registry
+from isda.engine.comparing import Planner
+from isda.engine.tuning.asked import candidates_of
+from isda.engine.tuning.candidate import How
+from isda.train import Settings
 from small_runs import isda
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +88,18 @@ def test_methods_of_ones_own_are_compared_with_ours(elsewhere):
         "focal.Focal gamma=1.0",
         "focal.Focal gamma=2.0",
     ]
+
+
+def test_a_method_of_ones_own_is_tuned_by_the_grid_that_it_declares(elsewhere):
+    planner = Planner(task_of=lambda _: find_task("classification"), device="cpu")
+    settings = Settings(data="digits", labels=100, batch_size=20, width=0.25, epochs=2)
+    (found,) = candidates_of(settings, ["focal.Focal"], [], How(), planner)
+    assert [(one.name, one.values) for one in found.searched] == [("gamma", (0.5, 1.0, 2.0, 5.0))]
+
+
+def test_a_task_of_ones_own_without_held_out_data_is_not_tuned(elsewhere):
+    _, _, code = isda("tune", *SINE, "--method", "huber", "--search", "lr=0.01,0.1")
+    assert code == "isda: task sine has no held-out data to choose settings by (docs/extend.md)"
 
 
 def test_a_task_of_ones_own_is_compared_and_reported_with_its_own_figure(elsewhere):
