@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,8 +103,8 @@ def test_a_second_writer_is_told_who_has_the_folder(tmp_path):
     ("words", "sentence"),
     [
         (["--method", "parabola", "--methods", "parabola"], "isda: tune takes --method or --methods, not both"),
-        (["--method", "parabola", "--seeds", "0"], "isda: seeds must be at least 1, got 0"),
-        (["--method", "parabola", "--choose-seeds", "0"], "isda: choose_seeds must be at least 1, got 0"),
+        (["--method", "parabola", "--seeds", "0"], "isda: seeds must be from 1 to 1000, got 0"),
+        (["--method", "parabola", "--choose-seeds", "0"], "isda: choose_seeds must be from 1 to 1000, got 0"),
         (["--method", "plain"], "isda: there is nothing to choose of plain; say what: --search NAME=VALUE,VALUE"),
         (["--method", "parabola", "--jobs", "0"], "isda: jobs must be at least 1, got 0"),
     ],
@@ -116,6 +117,11 @@ def test_mistakes_end_in_a_sentence(words, sentence):
 def test_a_task_without_held_out_data_says_so():
     code = isda("tune", "--task", "detection", "--data", "nowhere")[2]
     assert code.startswith("isda: ")
+
+
+def test_optuna_is_imported_only_when_something_is_searched():
+    files = (TESTS.parent / "src").rglob("*.py")
+    assert not [file for file in files if re.search(r"^(import|from) optuna", file.read_text(), re.MULTILINE)]
 
 
 @pytest.mark.slow

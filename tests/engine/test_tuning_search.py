@@ -262,6 +262,9 @@ def test_a_search_is_never_judged_by_the_test_set(tmp_path):
         candidates_of(ParabolaSettings(), ["parabola"], [], How(), planner)
 
 
+LARGE = [f"{name}={','.join(map(str, range(30)))}" for name in ("z", "y", "lr")]
+
+
 @pytest.mark.parametrize(
     ("words", "how", "sentence"),
     [
@@ -272,7 +275,8 @@ def test_a_search_is_never_judged_by_the_test_set(tmp_path):
         ([], {"methods": ("parabola", "parabola")}, "methods must be given, each once"),
         ([], {"methods": ("parabola:x=2",)}, "there is nothing to choose"),
         ([], {"sampler": "gird"}, "did you mean 'grid'"),
-        ([], {"trials": 0}, "trials must be at least 1, got 0"),
+        ([], {"trials": 0}, "trials must be from 1 to 10000, got 0"),
+        (LARGE, {}, "at most 10000 points, got 27000"),
         ([], {"widen": -1}, "widen must be at least 0, got -1"),
     ],
 )

@@ -33,6 +33,7 @@ __all__ = ["Tuning", "command_for", "tune_runs"]
 
 SEEDS_APART = 100
 """Between the seeds of final runs and those of the search."""
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class Tuning:
     def how(self, seed: int) -> How:
         """How to search, where final runs begin with a seed."""
         for name in ("choose_seeds", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MOST_SEEDS:
+                raise ValueError(f"{name} must be from 1 to {MOST_SEEDS}, got {getattr(self, name)}")
         first = seed + max(SEEDS_APART, self.seeds)
         return How(
             sampler=self.sampler,

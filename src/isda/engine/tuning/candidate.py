@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from isda.engine.folder.reading import SEARCH_FOLDER
 from isda.engine.many_runs import Planned
 from isda.engine.task import HeldOut
 from isda.engine.tuning.proposing import Grid, Proposer, Sampled
+from isda.engine.tuning.record import MOST_TRIALS
 from isda.engine.tuning.searched import Point, Searched, applied
 
 __all__ = ["SAMPLERS", "Candidate", "How"]
@@ -45,8 +47,8 @@ class How:
 
     def __post_init__(self) -> None:
         check_choice("sampler", self.sampler, SAMPLERS)
-        if self.trials is not None and self.trials < 1:
-            raise ValueError(f"trials must be at least 1, got {self.trials}")
+        if self.trials is not None and not 1 <= self.trials <= MOST_TRIALS:
+            raise ValueError(f"trials must be from 1 to {MOST_TRIALS}, got {self.trials}")
         if self.widen < 0:
             raise ValueError(f"widen must be at least 0, got {self.widen}")
         if not self.seeds:
@@ -117,6 +119,9 @@ class Candidate:
         ranges = [one.name for one in self.searched if not one.values]
         if ranges and self.how.sampler == "grid":
             raise ValueError(f"a grid needs values, got a range of {ranges[0]}; for ranges there is --sampler tpe")
+        size = math.prod(len(one.values) for one in self.searched)
+        if size > MOST_TRIALS:
+            raise ValueError(f"a grid must have at most {MOST_TRIALS} points, got {size}; there is --sampler random")
         seen: dict[str, Point] = {}
         for point in self.proposer().first() if self.searched else ():
             other = seen.setdefault(self._resolved(point).identity, point)

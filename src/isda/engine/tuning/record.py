@@ -18,11 +18,11 @@ from isda.engine.tuning.searched import Point, Searched
 from isda.engine.tuning.trials import Trial
 from isda.files import write_text
 
-__all__ = ["MethodSearch", "Search", "find_searches", "read_search", "write_search"]
+__all__ = ["MOST_TRIALS", "MethodSearch", "Search", "find_searches", "read_search", "write_search"]
 
 FORMAT = 1
 MOST_TRIALS = 10_000
-"""More are not read: a file that somebody sends must not make a page that no browser opens."""
+"""Of a method; more are not read: a file that somebody sends must not make a page that no browser opens."""
 
 
 @dataclass(frozen=True, kw_only=True)
