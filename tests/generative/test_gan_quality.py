@@ -20,7 +20,7 @@ FAST = ",n_critic=2"
 
 
 def enlarged(side: int) -> DataSet:
-    """Digits of 28x28 or 32x32 pixels."""
+    """Digits of other sizes."""
     data = digits()
     large = [
         F.interpolate(x.float(), (side, side), mode="bilinear").round().to(torch.uint8)
@@ -52,7 +52,7 @@ def check(result: dict, lines: list[dict]) -> None:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("acgan", {"epochs": 60}),
+        ("acgan", {"epochs": 80}),
         ("cgan", {"epochs": 60}),
         ("infogan", {"epochs": 80}),
         ("wgan:penalty=10" + FAST, {"epochs": 60, "lr": 5e-4}),
@@ -66,6 +66,5 @@ def test_images_of_digits_are_what_was_intended_and_differ(method, settings, tmp
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the discriminator tells")
-@pytest.mark.parametrize("side", [28, 32])
-def test_larger_digits_are_what_was_intended_and_differ(side, tmp_path):
-    check(*trained(enlarged(side), tmp_path / "run", method="acgan", width=0.25, epochs=60))
+def test_larger_digits_are_what_was_intended_and_differ(tmp_path):
+    check(*trained(enlarged(28), tmp_path / "run", method="acgan", width=0.25, epochs=60))
