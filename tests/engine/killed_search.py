@@ -24,31 +24,50 @@ def search(folder: Path) -> None:
     tuned(folder, ("parabola", "worse"), ["x=0.5,1"], ParabolaSettings(steps=20), trials=6, seeds=(100, 101))
 
 
+def start(folder: Path) -> int:
+    """A child process that searches, or goes on with the search; returns its process id."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            search(folder)
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def ended(child: int, wait: bool = False) -> bool:
+    """Whether the child has come to its end; a failure ends the script."""
+    finished, status = os.waitpid(child, 0 if wait else os.WNOHANG)
+    if finished and status:
+        sys.exit(f"the search failed by itself with status {status}")
+    return bool(finished)
+
+
+def killed(child: int, folder: Path, seconds: float) -> bool:
+    """Kill the child some time after it has begun a run; whether that came before its end."""
+    runs = len(begun(folder))
+    while len(begun(folder)) == runs:
+        if ended(child):
+            return False
+        time.sleep(0.001)
+    time.sleep(seconds)
+    if ended(child):
+        return False
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
 def main(folder: Path, kills: int, chance: random.Random) -> None:
     """Kill, start again, and in the end let it finish."""
-    killed = 0
-    while True:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                search(folder)
-                status = 0
-            finally:
-                os._exit(status)
-        if killed < kills:
-            runs = len(begun(folder))
-            while len(begun(folder)) < runs + 1 and os.waitpid(child, os.WNOHANG) == (0, 0):
-                time.sleep(0.001)
-            time.sleep(chance.uniform(0, 0.2))
-            os.kill(child, signal.SIGKILL)
-            killed += 1
-        _, status = os.waitpid(child, 0)
-        if status == 0:
-            break
-        if os.WIFEXITED(status):
-            sys.exit(f"the search failed by itself with status {status}")
-    print(killed)
+    for number in range(kills):
+        if not killed(start(folder), folder, chance.uniform(0, 0.1)):
+            print(number)
+            return
+    ended(start(folder), wait=True)
+    print(kills)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,8 @@ def kill(folder, kills, seed):
 
 def check_kills(folder, kills, seed):
     assert kill(folder / "whole", 0, 0) == 0
-    assert kill(folder / "killed", kills, seed) >= kills - 1
+    # It may come to its end before the last of them.
+    assert kill(folder / "killed", kills, seed) >= min(kills, 8)
     whole, killed = record(folder / "whole"), record(folder / "killed")
     assert whole == killed
     results = [
