@@ -24,6 +24,7 @@ STOREYS = (
     ("semi_supervised", "segmentation", "detection", "generative"),
     ("transfer",),
     ("report", "paper"),
+    ("analysis",),
     ("train", "estimator", "compat", "cli", "__main__"),
 )
 """From the ground up. A room may use those below it, and itself. "" is the package itself, which only shows rooms."""

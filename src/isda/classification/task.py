@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from isda.classification.config import Config
 from isda.classification.foreseeing import create_network
@@ -78,6 +79,10 @@ class Classification(Task):
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
         return network
+
+    def training(self, config: Config, data: DataSet) -> Tensor:
+        """(N,) the training images that a run has learnt from with their labels."""
+        return split_data(config, data)[0]
 
     def evaluation(self, config: Config, data: DataSet) -> Evaluation:
         """What a run is judged by."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from isda.classification.config import Config
 from isda.classification.resolving import choose_network
 from isda.classification.settings import Settings as ClassificationSettings
@@ -60,6 +62,11 @@ class SemiSupervisedClassification(Classification):
         method = create_method(config, network)
         method.to(place.processes.device)
         return SemiSupervisedJob(config, data, network, method, place)
+
+    def training(self, config: Config, data: DataSet) -> Tensor:
+        """(N,) the training images that a run has learnt from with their labels."""
+        assert isinstance(config, SemiConfig)
+        return split_data(config, data).labelled
 
     def evaluation(self, config: Config, data: DataSet) -> Evaluation:
         """What a run is judged by."""
