@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from isda.files import sync
 __all__ = ["Checkpoint", "Checkpoints", "State", "write_tensors"]
 
 _MANIFEST, _REST = "manifest.json", "rest.pt"
+_UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError)
 
 
 class State(NamedTuple):
@@ -99,7 +101,7 @@ class Checkpoints:
         for folder in reversed(self._complete()):
             try:
                 checkpoint = _read_files(folder)
-            except (OSError, ValueError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
+            except _UNREADABLE as error:
                 complaints.append(f"checkpoint {folder} is damaged and was skipped: {error}")
                 continue
             if checkpoint.run != run:
@@ -107,10 +109,24 @@ class Checkpoints:
             return checkpoint, complaints
         return None, complaints
 
+    def intact(self, run: str) -> Iterator[Checkpoint]:
+        """Every checkpoint of a run that can be read, the oldest first; others are passed over."""
+        for folder in self._complete():
+            try:
+                checkpoint = _read_files(folder)
+            except _UNREADABLE:
+                continue
+            if checkpoint.run == run:
+                yield checkpoint
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of all checkpoints, in order."""
+        return [_step_of(folder) for folder in self._complete()]
+
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint, or None without one."""
-        complete = self._complete()
-        return _step_of(complete[-1]) if complete else None
+        return max(self.steps, default=None)
 
     def tidy(self) -> None:
         """Remove what an interrupted write or removal left behind."""
