@@ -18,6 +18,7 @@ COMMANDS = {
     "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
     "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
+    "map": "Draw maps of the features of runs side by side, with figures of how well they keep classes apart.",
     "tightness": "Measure how far the published and the tilted bound lie above the expectation that they bound.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
     "predict": "Say what a trained network sees in image files.",

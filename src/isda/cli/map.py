@@ -1,0 +1,87 @@
+"""The command ``isda map``."""
+
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from isda.cli.options import JsonFile
+
+__all__ = ["map"]
+
+
+def map(  # the command has this name
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    *,
+    by: Literal["tsne", "umap"] = "tsne",
+    images: int = 2000,
+    perplexity: float = 30.0,
+    neighbours: int = 10,
+    seed: int = 0,
+    out: Path = Path("map.html"),
+    data_root: Path | None = None,
+    device: str = "auto",
+    json: JsonFile = None,
+) -> None:
+    """Draw maps of the features of runs side by side, with figures of how well they keep the classes apart.
+
+    ``isda map runs/plain runs/isda`` (docs/maps.md)
+
+    Args:
+        runs: folders of finished runs of classifiers on one data set.
+        by: tsne, or umap (pip install 'isda[umap]').
+        images: that are looked at, of those that the runs were judged by; the same for all runs.
+        perplexity: of t-SNE, about the number of neighbours that count; for UMAP that number.
+        neighbours: k of the accuracy of the nearest neighbours.
+        seed: of the map, and of which images.
+        out: the page, one file that can be opened and passed on as it is.
+        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
+        device: auto, cpu, cuda or cuda:1.
+        json: also write the figures to this file as JSON; "-" writes JSON to the standard output and no table.
+    """
+    import shlex
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from isda.analysis.maps import embed, judged_features, measure_separation
+    from isda.analysis.maps.page import HEADS, View, cells, write_maps
+    from isda.cli.output import show
+    from isda.cli.terminal import plain_table, table_console, tracked
+    from isda.engine.folder.reading import read_run
+    from isda.engine.processes import join_processes
+    from isda.plain_text import harmless
+
+    if not runs:
+        raise ValueError("runs must be given: the folders of one or more finished runs")
+    with join_processes(device) as processes:
+        seen = [judged_features(run, data_root, processes.device, most=images, seed=seed) for run in runs]
+    sets = {(one.config.data, one.config.evaluated_on, len(one.labels)) for one in seen}
+    if len(sets) > 1:
+        raise ValueError(f"runs must be of one data set and judged alike, got {sorted(sets)}")
+    views = [
+        View(
+            one,
+            embed(one.features, by, perplexity=perplexity, seed=seed),
+            measure_separation(one.features, one.labels, neighbours),
+            read_run(one.folder).value,
+        )
+        for one in tracked(seen, "maps", len(seen))
+    ]
+    config = seen[0].config
+    title = f"Features of {config.network} on {config.data}"
+    words = ["isda", "map", *(run.as_posix() for run in runs), "--by", by, "--images", str(images)]
+    words += ["--perplexity", f"{perplexity:g}", "--neighbours", str(neighbours), "--seed", str(seed)]
+    write_maps(out, title, views, by, neighbours, shlex.join([*words, "--out", out.as_posix()]))
+
+    def tables() -> None:
+        console = table_console()
+        console.print(plain_table(title, HEADS, [cells(view) for view in views]))
+        console.print(Text(harmless(f"The page is {out}")), soft_wrap=True)
+
+    record = [
+        {"run": str(view.judged.folder), "title": view.title, "images": len(view.judged.labels), "error": view.error}
+        | asdict(view.separation)
+        for view in views
+    ]
+    show(record, json, tables)
