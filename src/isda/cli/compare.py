@@ -20,7 +20,7 @@ from isda.engine.settings import RunSettings
 from isda.engine.watching.comparison_progress import watcher_for
 from isda.plain_text import harmless
 
-__all__ = ["command_for", "compare_runs", "shortest"]
+__all__ = ["command_for", "compare_runs", "make_runs", "shortest"]
 
 SOME = 6
 """How many run folders are named."""
@@ -79,13 +79,31 @@ def compare_runs(
     json: str | None,
 ) -> None:
     """Make the runs of a comparison, those that are not there yet, and the report; see `isda compare`."""
-    machine.use_threads()
     if settings.method is not None:
         raise ValueError("compare takes --methods, not --method")
+    folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
+    there, failure = make_runs(asked, settings, machine, methods, seeds, jobs, folder)
+    if there:
+        _say_what_is_left_out(folder, there)
+        write_report(shortest(there), out=report or folder / "report.html", json=json)
+    if failure is not None:
+        raise failure
+
+
+def make_runs(
+    asked: Asked,
+    settings: RunSettings,
+    machine: Machine,
+    methods: Sequence[str],
+    seeds: int,
+    jobs: int,
+    folder: Path,
+) -> tuple[list[Path], RunsFailed | None]:
+    """Train what is missing of methods x seeds; returns the runs that are there, and what became of the others."""
+    machine.use_threads()
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     first = settings.seed or 0
-    folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
     seeds_asked = range(first, first + seeds)
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
     failure: RunsFailed | None = None
@@ -109,12 +127,7 @@ def compare_runs(
             sys.exit(stopped.status)
         except RunsFailed as failed:
             failure = failed
-    there = [run for run in runs if RunFolder(run).started]
-    if there:
-        _say_what_is_left_out(folder, there)
-        write_report(shortest(there), out=report or folder / "report.html", json=json)
-    if failure is not None:
-        raise failure
+    return [run for run in runs if RunFolder(run).started], failure
 
 
 def _say_what_is_left_out(folder: Path, shown: Sequence[Path]) -> None:

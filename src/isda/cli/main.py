@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
     "compare": "Train several methods with several seeds on one data set, and compare their errors.",
     "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
+    "study": "Train variants of a method and show what each part is worth: sensitivity, ablation, explicit.",
     "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
     "map": "Draw maps of the features of runs side by side, with figures of how well they keep classes apart.",

@@ -67,7 +67,7 @@ def write_maps(path: Path, title: str, views: Sequence[View], by: str, neighbour
                 axes.annotate(harmless(name), middle, fontsize=7, ha="center", bbox=box, parse_math=False)
         axes.set_title(harmless(view.title), fontsize=9, parse_math=False)
         axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
+        axes.spines[:].set(visible=True, color="#d8d5cc")
     part = views[0].judged.config.evaluated_on
     count = len(views[0].judged.labels)
     how = "t-SNE" if by == "tsne" else "UMAP"
