@@ -28,6 +28,28 @@ def test_networks_writes_nothing_but_json_to_a_dash(capsys):
     assert records["wide-resnet-28-10"]["additional_cifar100_absolute_paper"] == 42.46e6
 
 
+def test_measured_times_stand_beside_the_papers(capsys):
+    main(
+        ["networks", "--only", "fast-cnn", "resnet-32", "--measure", "--steps", "1", "--batch-size", "4", "--json", "-"]
+    )
+    records = {record["name"]: record for record in json.loads(capsys.readouterr().out)}
+    assert list(records) == ["resnet-32", "fast-cnn"]
+    assert records["resnet-32"]["additional_cifar100_wall_time_paper"] == 1.85
+    # A step cannot take less than no time.
+    assert all(record["additional_cifar10_wall_time"] > -100 for record in records.values())
+    assert records["fast-cnn"]["additional_cifar10_wall_time_paper"] is None
+
+
+def test_networks_says_what_is_wrong():
+    for words, told in (
+        ("--only resnet-33", "did you mean"),
+        ("--steps 0", "steps must"),
+        ("--batch-size 1", "batch_"),
+    ):
+        with pytest.raises(SystemExit, match=told):
+            main(["networks", *words.split()])
+
+
 def test_the_folder_of_a_file_is_made(tmp_path, capsys):
     main(["networks", "--json", str(tmp_path / "missing" / "networks.json")])
     assert json.loads((tmp_path / "missing" / "networks.json").read_text())

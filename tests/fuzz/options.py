@@ -142,6 +142,20 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         **MACHINE,
     },
     "predict": {"--top": NUMBERS, "--json": ("-", *PATHS)},
+    "tightness": {
+        "--strengths": NUMBERS,
+        "--lambda-0": NUMBERS,
+        "--images": ("2", "-1", "0", "nan", "20"),
+        "--draws": ("4", "7", "0", "-2"),
+        "--json": ("-", *PATHS),
+    },
+    "map": {
+        "--by": ("tsne", "nothing"),
+        "--images": ("40", "3", "0", "-1", "nan"),
+        "--perplexity": ("5", "0", "-1", "nan", "1e9"),
+        "--neighbours": ("1", "0", "100000"),
+        "--json": ("-", *PATHS),
+    },
     "networks": {},
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
@@ -177,7 +191,7 @@ def random_words(chance: random.Random) -> list[str]:
 def _positional(command: str, chance: random.Random) -> list[str]:
     if command not in OPTIONS:
         return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
-    if command in ("evaluate", "predict", "report", "transfer"):
+    if command in ("evaluate", "predict", "report", "transfer", "tightness", "map"):
         run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]
