@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from isda import __version__
 from isda.engine.folder.reading import RunRecord
 from isda.engine.tuning.record import Search
 from isda.files import write_text
+from isda.report.document import asset, document
 from isda.report.markup import Markup, join, tag
 from isda.report.searches.section import search_section
 from isda.report.sections import section
@@ -54,16 +54,8 @@ def render_report(
         f'section:has([data-method="{style}"]:not(:checked)) .chart .m{style} {{ display: none; }}'
         for style in sorted(set(styles.values()))
     )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", heading),
-        tag("style", Markup("\n".join([_asset("style.css"), *switches]))),
-    )
-    body = tag(
-        "body",
+    return document(
+        heading,
         _header(heading, comparisons, searches, len(runs)),
         tag(
             "main",
@@ -71,9 +63,9 @@ def render_report(
             *(search_section(one, index, folder) for index, one in enumerate(searches, start=1)),
         ),
         _footer(command, len(runs)),
-        tag("script", Markup(_asset("readout.js"))),
+        tag("script", Markup(asset("readout.js"))),
+        style="\n".join(switches),
     )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _styles(comparisons: Sequence[Comparison]) -> dict[str, int]:
@@ -86,10 +78,6 @@ def _styles(comparisons: Sequence[Comparison]) -> dict[str, int]:
     first -= {method.label for one in comparisons for method in one.methods[1:]}
     others = [label for label in labels if label not in first]
     return dict.fromkeys(first, 0) | {label: index for index, label in enumerate(others, start=1 if first else 0)}
-
-
-def _asset(name: str) -> str:
-    return files("isda.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _command(runs: Sequence[RunRecord], path: Path) -> str:
