@@ -130,7 +130,7 @@ def _landings(observed: Observed, view: ClassView, one: DirectionView, name: str
         for step, landing in zip(DEVIATIONS, one.landings, strict=True)
     ]
     middle = sum(step < 0 for step in DEVIATIONS)
-    itself = ("the image itself", origin.new_tensor([view.moved]), observed.logits(start).softmax(0))
+    itself = ("not moved", origin.new_tensor([view.moved]), observed.logits(start).softmax(0))
     rows = []
     for told, shown, probabilities in (*steps[:middle], itself, *steps[middle:]):
         images = _strip(observed, shown, f"{name}, {told}: {_named(observed, shown)}")
