@@ -141,6 +141,17 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--jobs": NUMBERS,
         **MACHINE,
     },
+    "directions": {
+        "--classes": ("0", "9", "cat", "", "é"),
+        "--directions": NUMBERS,
+        "--images": NUMBERS,
+        "--judge": ("run", "interrupted", "nowhere", "image.png", ""),
+        "--most": ("10", "20", *NUMBERS),
+        "--out": ("page.html", *PATHS),
+        "--data-root": PATHS,
+        "--device": MACHINE["--device"],
+        "--json": ("-", *PATHS),
+    },
     "predict": {"--top": NUMBERS, "--json": ("-", *PATHS)},
     "tightness": {
         "--strengths": NUMBERS,
@@ -191,7 +202,7 @@ def random_words(chance: random.Random) -> list[str]:
 def _positional(command: str, chance: random.Random) -> list[str]:
     if command not in OPTIONS:
         return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
-    if command in ("evaluate", "predict", "report", "transfer", "tightness", "map"):
+    if command in ("evaluate", "predict", "report", "transfer", "directions", "tightness", "map"):
         run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]

@@ -21,7 +21,7 @@ from isda.covariance import FullCovariance
 from isda.data import DataSet, load
 from isda.engine.folder.formats import FORMAT
 
-__all__ = ["Observed", "observe"]
+__all__ = ["Observed", "features_of", "observe"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def observe(
     indices = trained.task.training(config, data)
     if most is not None and most < len(indices):
         indices = indices[_of_each_class(data.y_train[indices], len(config.classes), most, config.seed)]
-    features = _features(trained, data, indices, torch.device(device))
+    features = features_of(trained, data, indices, device)
     head = trained.network.classifier
     bias = torch.zeros(len(config.classes)) if head.bias is None else head.bias
     return Observed(
@@ -124,8 +124,17 @@ def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor
 
 
 @torch.no_grad()
-def _features(trained: Trained, data: DataSet, indices: Tensor, device: torch.device) -> Tensor:
-    network = trained.network.to(device)
-    batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, device)
+def features_of(trained: Trained, data: DataSet, indices: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    """(N, A) float64 features of training images of a data set, as any network that takes them sees them.
+
+    Args:
+        trained: the network.
+        data: the images.
+        indices: (N,) positions among its training images.
+        device: where the network computes.
+    """
+    place = torch.device(device)
+    network = trained.network.to(place)
+    batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, place)
     seen = [network.features(batch.images.to(trained.config.dtype)).double().cpu() for batch in batches]
     return torch.cat(seen)

@@ -19,6 +19,8 @@ COMMANDS = {
     "study": "Train variants of a method and show what each part is worth: sensitivity, ablation, explicit.",
     "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
+    "directions": "Show the directions in which the features of each class vary, by training images, in one HTML page.",
+    "explore": "Open a page on this machine to move along the directions of classes and see what lies there.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
     "predict": "Say what a trained network sees in image files.",
     "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",

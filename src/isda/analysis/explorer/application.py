@@ -1,0 +1,112 @@
+"""The routes of the page: three files of this room, what the scene says, and images by their row. Nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from isda.analysis.explorer.guard import Guard
+from isda.analysis.explorer.picture import draw
+from isda.analysis.explorer.scene import Scene, View
+from isda.report.document import asset
+
+__all__ = ["make_application"]
+
+LARGEST = 10**9
+"""No row or label is."""
+
+
+def make_application(scene: Scene, host: str = "127.0.0.1") -> Starlette:
+    """The ASGI application of a scene.
+
+    Args:
+        scene: what to show.
+        host: where it will listen, see `Guard`.
+    """
+    application = Starlette(
+        routes=[
+            Route("/", partial(_file, "explore.html", "text/html")),
+            Route("/favicon.ico", lambda request: Response(status_code=204)),
+            Route("/explore.css", _style),
+            Route("/explore.js", partial(_file, "explore.js", "text/javascript")),
+            Route("/run.json", lambda request: JSONResponse(scene.describe())),
+            Route("/map.json", lambda request: JSONResponse(scene.describe_map())),
+            Route("/class.json", partial(_answered, partial(_class, scene))),
+            Route("/view.json", partial(_answered, partial(_view, scene))),
+            Route("/picture.png", partial(_answered, partial(_picture, scene))),
+            Route("/image/{row}", partial(_image, scene)),
+        ],
+        middleware=[Middleware(Guard, host=host)],
+    )
+    application.router.redirect_slashes = False
+    return application
+
+
+def _file(name: str, kind: str, request: Request) -> Response:
+    text = files("isda.analysis.explorer").joinpath(name).read_text(encoding="utf-8")
+    return Response(text, media_type=kind)
+
+
+def _style(request: Request) -> Response:
+    """The style of every page of ours, and what this one needs beside it."""
+    own = files("isda.analysis.explorer").joinpath("explore.css").read_text(encoding="utf-8")
+    return Response(f"{asset('style.css')}\n{own}", media_type="text/css")
+
+
+def _answered(answer: Callable[[Request], Response], request: Request) -> Response:
+    """The answer, or what was wrong with the question."""
+    try:
+        return answer(request)
+    except ValueError as error:
+        return JSONResponse({"error": str(error)}, status_code=400)
+
+
+def _class(scene: Scene, request: Request) -> Response:
+    label = _whole("label", request.query_params.get("label", ""))
+    return JSONResponse(scene.describe_class(label))
+
+
+def _view(scene: Scene, request: Request) -> Response:
+    return JSONResponse(scene.describe_view(_asked(scene, request)))
+
+
+def _picture(scene: Scene, request: Request) -> Response:
+    view = _asked(scene, request)
+    name = f"{scene.observed.indices[view.row]}.png"
+    headers = {"Content-Disposition": f'attachment; filename="isda-{name}"'}
+    return Response(draw(scene, view), media_type="image/png", headers=headers)
+
+
+def _image(scene: Scene, request: Request) -> Response:
+    try:
+        row = _whole("row", request.path_params["row"])
+    except ValueError as error:
+        raise HTTPException(404) from error
+    if row >= len(scene.observed.labels):
+        raise HTTPException(404)
+    data = scene.image_file(row)
+    return Response(data, media_type="image/png" if data[1:4] == b"PNG" else "image/webp")
+
+
+def _asked(scene: Scene, request: Request) -> View:
+    query = request.query_params
+    words = query.get("moves", "")
+    if len(words) > 2000:
+        raise ValueError(f"moves must be one number for each direction, got {len(words)} letters")
+    moves = [float(word) for word in words.split(",")] if words else []
+    return scene.view(_whole("row", query.get("row", "")), moves, query.get("among", "any"))
+
+
+def _whole(name: str, word: str) -> int:
+    """A whole number that is no absurd one."""
+    if not (word.isascii() and word.isdigit() and len(word) < 10):
+        raise ValueError(f"{name} must be a whole number below {LARGEST}, got {word[:20]!r}")
+    return int(word)

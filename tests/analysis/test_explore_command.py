@@ -1,0 +1,184 @@
+"""`isda explore` as a user runs it: a process of its own, asked over sockets and driven in Chromium."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from small_runs import isda
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+
+
+@pytest.fixture(scope="module")
+def server(small_run) -> Iterator[tuple[subprocess.Popen, int]]:
+    words = ["explore", str(small_run), "--no-open", "--device", "cpu", "--directions", "3"]
+    process = subprocess.Popen([sys.executable, "-m", "isda", *words], stdout=subprocess.PIPE, text=True)
+    told = process.stdout.readline()
+    assert "http://127.0.0.1:" in told
+    yield process, int(told.split("http://127.0.0.1:")[1].split("/")[0])
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def port(server) -> int:
+    return server[1]
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, http.client.HTTPMessage, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read()
+
+
+def raw(port: int, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(request)
+        return connection.recv(10_000)
+
+
+@pytest.mark.parametrize("path", ["/", "/explore.css", "/explore.js", "/run.json", "/map.json", "/image/0"])
+def test_what_the_page_needs_is_served_and_may_load_nothing_from_elsewhere(port, path):
+    status, headers, body = ask(port, path)
+    assert (status, bool(body)) == (200, True)
+    assert headers["Content-Security-Policy"].startswith("default-src 'none';")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert b"http://" not in body.replace(b"http://www.w3.org/2000/svg", b"")
+    assert b"https://" not in body
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/../../etc/passwd", "/image/../../../etc/passwd", "/image/%2e%2e%2fconfig.json", "//etc/passwd"),
+        *("/config.json", "/image/", "/image/-1", "/image/60", "/image/1.5", "/image/" + "9" * 5000, "/image/٣"),
+        *("/explore.html", "/explore.js/", "/run.json/../config.json", "/%00", "/scene.py", "/static/explore.js"),
+    ],
+)
+def test_anything_else_is_not_found(port, path):
+    """Sent as it is: clients tidy such paths up."""
+    answer = raw(port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    assert answer.split()[1] in (b"404", b"400")
+    assert b"root:" not in answer
+    assert b"Content-Security-Policy" in answer.title() or answer.split()[1] == b"400"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.1.2.3", "evil.example:80"])
+def test_a_request_by_another_name_is_refused(port, host):
+    status, _, body = ask(port, "/run.json", Host=host)
+    assert status == 421
+    assert b"classes" not in body
+
+
+def test_a_request_without_a_name_or_with_two_is_refused(port):
+    assert raw(port, b"GET /run.json HTTP/1.0\r\n\r\n").split()[1] == b"421"
+    two = f"GET /run.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\n\r\n".encode()
+    assert raw(port, two).split()[1] in (b"400", b"421")
+
+
+@pytest.mark.parametrize(
+    "path", ["/view.json", "/view.json?row=x", "/view.json?row=1&moves=1,nan", "/picture.png?row=1&moves=a"]
+)
+def test_a_bad_question_is_answered_in_a_sentence(port, path):
+    status, _, body = ask(port, path)
+    assert status == 400
+    assert json.loads(body)["error"]
+    assert ask(port, "/class.json?label=10")[0] == 400
+
+
+def test_it_only_answers_questions(port):
+    assert ask(port, "/run.json", "POST")[0] == 405
+    assert ask(port, "/image/1", "DELETE")[0] == 405
+
+
+def test_moving_changes_what_is_there(port):
+    still, moved = (json.loads(ask(port, f"/view.json?row=3&moves={moves}")[2]) for moves in ("0,0,0", "4,0,-4"))
+    assert still["from"] == pytest.approx(still["to"])
+    assert moved["from"] != pytest.approx(moved["to"])
+    assert still["probabilities"] != moved["probabilities"]
+    status, headers, body = ask(port, "/picture.png?row=3&moves=4,0,-4")
+    assert (status, body[1:4]) == (200, b"PNG")
+    assert headers["Content-Disposition"].startswith("attachment;")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    playwright = pytest.importorskip("playwright.sync_api")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        reason = "chromium is not installed"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"])
+def test_a_person_chooses_a_class_and_moves_a_slider_by_keys_and_the_picture_changes(chromium, port, width, scheme):
+    context = chromium.new_context(
+        viewport={"width": width, "height": 844}, is_mobile=width < 600, color_scheme=scheme, accept_downloads=True
+    )
+    page, complaints, requests = context.new_page(), [], []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(f"http://127.0.0.1:{port}/")
+    page.wait_for_selector("#nearest li")
+    with page.expect_response("**/class.json?label=7"), page.expect_response("**/view.json*"):
+        page.get_by_label("Class", exact=True).select_option("7")
+    assert page.locator("#choices input").count() == 6
+    with page.expect_response("**/view.json*"):
+        page.locator("#choices input").nth(2).check()
+    sources = "[...document.querySelectorAll('#nearest img')].map(image => image.getAttribute('src'))"
+    page.wait_for_function("document.querySelectorAll('#nearest li').length == 8")
+    before, place = page.evaluate(sources), page.locator("#map .moved").get_attribute("cx")
+    assert page.locator("#map .start").get_attribute("cx") == place
+    slider = page.get_by_label("Direction 1,")
+    slider.focus()
+    for _ in range(16):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"document.querySelector('#map .moved').getAttribute('cx') != {place!r}")
+    page.wait_for_function(f"JSON.stringify({sources}) != {json.dumps(json.dumps(before, separators=(',', ':')))}")
+    assert page.locator("label[for=slider0] output").inner_text() == "+4.00 σ"
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    # All images came, each has a text, and nothing was asked of anybody else.
+    assert page.evaluate("[...document.images].every(image => image.hasAttribute('alt'))")
+    page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    with page.expect_download() as kept:
+        page.get_by_role("link", name="Save as picture").click()
+    assert kept.value.path().read_bytes()[1:4] == b"PNG"
+    page.get_by_role("button", name="Back to the image").click()
+    page.wait_for_function(f"JSON.stringify({sources}) == {json.dumps(json.dumps(before, separators=(',', ':')))}")
+    assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in requests)
+    assert complaints == []
+    context.close()
+
+
+def test_bad_words_are_refused_in_a_sentence(small_run, port):
+    assert "port must be from 0 to 65535, got 70000" in isda("explore", small_run, "--port", 70000)[2]
+    assert "must be an address that is free" in isda("explore", small_run, "--port", port)[2]
+    assert "directions must be from 1 to 20, got 0" in isda("explore", small_run, "--directions", 0)[2]
+    assert isda("explore", "nowhere", "--no-open")[2] is not None
+
+
+def test_ctrl_c_ends_it_without_a_word(server):
+    """The last test: nothing answers after it."""
+    process, _ = server
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0
+    assert process.stdout.read() == ""

@@ -1,0 +1,101 @@
+"""The scene that the explorer shows: where features are moved to, the map, the names on it, the picture to keep."""
+
+import io
+
+import pytest
+import torch
+from PIL import Image
+
+from isda.analysis.directions import class_directions
+from isda.analysis.explorer import Scene, class_plane
+from isda.analysis.explorer.guard import Guard, is_loopback
+from isda.analysis.explorer.picture import draw
+from isda.analysis.explorer.plane import apart
+
+
+@pytest.fixture(scope="module")
+def scene(seen):
+    return Scene(seen, directions=3, images=4)
+
+
+def test_moves_are_standard_deviations_along_the_directions_of_the_images_class(scene, seen):
+    row = 17
+    label = int(seen.labels[row])
+    found = class_directions(seen, label, 3)
+    expected = seen.features[row].clone()
+    for move, vector, variance in zip((1.5, 0.0, -2.0), found.vectors, found.variances, strict=True):
+        expected += move * variance.sqrt() * vector
+    view = scene.view(row, [1.5, 0, -2])
+    torch.testing.assert_close(view.feature, expected)
+    torch.testing.assert_close(view.landing.probabilities, seen.logits(expected).softmax(0))
+    assert row not in view.landing.nearest
+    own = scene.view(row, [1.5, 0, -2], "own")
+    assert set(seen.labels[own.landing.nearest].tolist()) == {label}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((60, []), "row must be from 0 to 59, got 60"),
+        ((0, [0] * 4), "moves must be at most 3"),
+        ((0, [float("nan")]), "moves must be from -4 to 4"),
+        ((0, [4.5]), "moves must be from -4 to 4"),
+        ((0, [], "others"), "among must be one of any, own"),
+    ],
+)
+def test_what_nobody_can_see_is_refused(scene, asked, told):
+    with pytest.raises(ValueError, match=told):
+        scene.view(*asked)
+
+
+def test_the_plane_holds_the_most_of_the_class_means_that_a_plane_can(seen):
+    plane = class_plane(seen.features, seen.labels)
+    torch.testing.assert_close(plane.axes @ plane.axes.T, torch.eye(2, dtype=torch.float64))
+    means = torch.stack([seen.features[seen.labels == label].mean(0) for label in range(10)])
+    singular = torch.linalg.svdvals(means - means.mean(0))
+    torch.testing.assert_close(plane.place(means).square().sum(), singular[:2].square().sum())
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_few_classes_have_a_map_with_two_axes_too(classes):
+    features, labels = torch.randn(20, 5, dtype=torch.float64), torch.arange(20) % classes
+    axes = class_plane(features, labels).axes
+    torch.testing.assert_close(axes @ axes.T, torch.eye(2, dtype=torch.float64))
+
+
+def test_features_that_do_not_vary_have_a_map_without_axes():
+    assert class_plane(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)).axes.tolist() == [[0.0] * 3] * 2
+
+
+def test_names_on_the_map_do_not_lie_on_each_other():
+    free = apart(torch.randn(20, 2), width=0.8, height=0.2)
+    gaps = (free[:, None] - free[None]).abs() + 9 * torch.eye(20)[..., None]
+    assert ((gaps[..., 0] >= 0.8) | (gaps[..., 1] >= 0.2 - 1e-6)).all()
+
+
+def test_the_picture_changes_with_the_view(scene):
+    still, moved = draw(scene, scene.view(3, [])), draw(scene, scene.view(3, [3]))
+    assert Image.open(io.BytesIO(moved)).size == (1440, 662)
+    assert still != moved
+
+
+def test_a_class_without_images_or_directions_is_described(with_features):
+    observed = with_features(torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 0, 0, 0, 1]))
+    scene = Scene(observed)
+    assert scene.describe_class(1) == {"name": "1", "rows": [4], "directions": []}
+    assert scene.describe_class(2) == {"name": "2", "rows": [], "directions": []}
+    assert scene.describe_view(scene.view(4, []))["class"] == "1"
+
+
+def test_hosts_that_are_ours():
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    local, everywhere = Guard(None, "127.0.0.1"), Guard(None, "0.0.0.0")
+    for host in ("127.0.0.1:80", "localhost:1", "[::1]:9", "LOCALHOST"):
+        assert local._is_ours(host)
+    for host in ("example.org", "127.0.0.1.example.org", "localhost.example.org:80", "192.168.1.5", "", "[", "a@b"):
+        assert not local._is_ours(host)
+    assert everywhere._is_ours("192.168.1.5:80")
+    assert not everywhere._is_ours("example.org")
