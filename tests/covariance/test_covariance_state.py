@@ -78,6 +78,17 @@ def test_merge_leaves_the_other_model_alone_and_merging_an_empty_one_changes_not
         assert_same_state(other, theirs)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_merging_adds_the_counts(name):
+    model, other = fed(name), fed(name)
+    if name == "learned":
+        other.load_state_dict({**other.state_dict(), "factor": model.factor})
+    before = model.count.clone()
+    model.merge(other)
+    assert model.count.tolist() == (before + other.count).tolist()
+    assert int(before.sum()) > 0
+
+
 def test_merged_low_rank_has_exact_variances_and_the_error_bound():
     features, targets = stream(120)
     exact, count = batch_covariance(features, targets, C), torch.bincount(targets, minlength=C)

@@ -311,3 +311,27 @@ def test_one_class_alone_may_have_rows_that_do_not_count():
     loss = criterion(features @ weight.t(), torch.tensor([0, -100, 0, 0]), features=features, weight=weight)
     assert loss == 0
     assert criterion.covariance.count.tolist() == [3]
+
+
+class Announcing(FullCovariance):
+    """Counts how often it told the other processes that there will be no update from this one."""
+
+    withdrawals = 0
+
+    def withdraw(self):
+        self.withdrawals += 1
+
+
+def test_others_are_told_of_bad_input_where_they_wait_for_an_update_and_only_there():
+    model = torch.nn.Linear(DIM, CLASSES)
+    statistics = Announcing(CLASSES, DIM)
+    criterion = ISDALoss.attach(model, covariance=statistics, lambda_0=1.0)
+    rows = normal(ROWS, DIM, seed=1, dtype=torch.float32)
+    with pytest.raises(ValueError, match="targets must"):
+        criterion(model(rows), torch.zeros(2, dtype=torch.int64))
+    assert statistics.withdrawals == 1
+    logits = model(rows)
+    criterion(logits, torch.arange(ROWS) % CLASSES)
+    with pytest.raises(ValueError, match="targets must"):
+        criterion(logits, torch.zeros(2, dtype=torch.int64))  # the second call on a pass updates nothing
+    assert statistics.withdrawals == 1

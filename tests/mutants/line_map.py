@@ -80,7 +80,7 @@ def recorded_lines(path: Path, rooms: set[str]) -> Lines:
     if stale:
         print(f"recording which lines {len(stale)} test files run", file=sys.stderr, flush=True)
         plugin = LineRecorder(sources)
-        found, failed = run_pytest(stale, SOURCE.parent, plugin, lambda: [plugin.tests, plugin.failed], timeout=3600)
+        found, failed = run_pytest(stale, SOURCE.parent, plugin, lambda: [plugin.tests, plugin.failed], timeout=7200)
         if failed:
             raise SystemExit(f"these tests fail without any mutant: {', '.join(failed)}")
         for file in stale:

@@ -38,7 +38,7 @@ class Room(NamedTuple):
 ROOMS = (
     Room("functional", 0.3, ("functional/*.py",), _STATISTICS),
     Room("covariance", 0.2, ("covariance/*.py",), _STATISTICS, ("tests/distributed/test_distributed.py",)),
-    Room("losses", 0.15, ("losses/*.py",), ("tests/losses", "tests/attach")),
+    Room("losses", 0.15, ("losses/*.py", "losses/rivals/*.py"), ("tests/losses", "tests/attach")),
     Room("semi", 0.15, ("semi/*.py",), ("tests/semi",), ("tests/semi/test_semi_distributed.py",)),
     Room(
         "checkpoints",

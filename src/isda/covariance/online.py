@@ -212,7 +212,6 @@ class OnlineCovariance(CovarianceModel, ABC):
     def _like(self) -> OnlineCovariance:
         """An empty model of the same shape and settings for one batch of one process."""
         twin = copy.deepcopy(self)
-        twin.sync = False
         twin.reset()
         return twin
 

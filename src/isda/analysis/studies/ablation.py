@@ -8,7 +8,7 @@ from isda.analysis.studies.study import Cell, Study, plain, with_options
 
 __all__ = ["Ablation"]
 
-PARTS = {
+PARTS: dict[str, dict[str, object]] = {
     "identity matrix": {"covariance": "identity"},
     "diagonal matrix": {"covariance": "diagonal"},
     "single covariance matrix": {"covariance": "shared"},

@@ -10,7 +10,7 @@ from isda.engine.grammar import split_method
 
 __all__ = ["Explicit"]
 
-COVARIANCES = {"estimated": {}, "learned": {"covariance": "learned"}}
+COVARIANCES: dict[str, dict[str, object]] = {"estimated": {}, "learned": {"covariance": "learned"}}
 
 
 class Explicit(Study):

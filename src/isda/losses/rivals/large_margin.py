@@ -60,7 +60,7 @@ def large_margin_logits(
     own = weight.index_select(0, targets)
     lengths = torch.linalg.vector_norm(own, dim=1) * torch.linalg.vector_norm(features, dim=1)
     # Below it there is no angle to speak of; the quotient stays harmless.
-    cosine = ((own * features).sum(1) / lengths.clamp_min(torch.finfo(lengths.dtype).eps)).clamp(-1, 1)
+    cosine = (own * features).sum(1) / lengths.clamp_min(torch.finfo(lengths.dtype).eps)
     change = lengths * (margin_function(cosine, margin) - cosine) / (1 + annealing)
     is_own = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
     return logits + is_own * change.unsqueeze(1)
