@@ -199,6 +199,20 @@ def test_a_generator_that_breaks_down_leaves_the_start():
     assert found.feature.isfinite().all()
 
 
+@pytest.mark.any_device
+def test_all_is_computed_where_the_generator_is():
+    device = torch.zeros(()).device
+    weight, classes, seeing = torch.randn(9, NOISE), torch.randn(CLASSES, 9), torch.randn(9, FEATURES)
+    generator = conditional(lambda z, c: torch.tanh(z @ weight.T + classes[c]).view(-1, 1, 3, 3), NOISE, device)
+    sight = Sight(lambda images: images - 0.5, lambda pixels: torch.tanh(pixels.flatten(1) @ seeing))
+    labels = torch.tensor([0, 1, 2], device="cpu")
+    objective = Objective(generator, sight, labels, torch.rand(3, FEATURES), torch.zeros(3, 1, 3, 3), 0.01)
+    start = generator.draw(3, torch.Generator(device="cpu").manual_seed(0))
+    found = descend(objective, start, Descent(iterations=60, tolerance=0.3))
+    assert found.latent.device == device
+    assert (found.objective.cpu() < objective.errors(start).objective.cpu()).all()
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
