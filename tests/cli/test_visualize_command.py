@@ -83,6 +83,7 @@ def test_the_command_writes_pictures_a_page_and_figures(finished_run, generator,
         assert 0 <= step["same_class"] <= 1
     page = (tmp_path / "seen" / "visualize.html").read_text()
     assert page.count("data:image/png;base64,") == 2
+    assert "--images 4 --augmented 2 --strength 0.5 --iterations 30 --pixel-weight 0.005 --tolerance 0.01" in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     sizes = [Image.open(tmp_path / "seen" / f"{name}.png").size for name in ("augmented", "nearest")]
     assert sizes[0][0] > 5 * 64

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,20 +99,25 @@ def visualize(
         with _bars(iterations, sys.stderr.isatty()) as progress:
             made = study(inverter, rows, augmented, strength=strength, progress=progress)
     used = strength_of(observed) if strength is None else strength
-    record: dict[str, Any] = {
-        "run": str(run),
+    asked = {
         "generator": str(generator),
+        "images": images,
+        "augmented": augmented,
+        "classes": list(classes) or None,
         "strength": used,
+        "iterations": iterations,
+        "lr": None if lr is None else list(lr),
+        "pixel_weight": pixel_weight,
+        "tolerance": tolerance,
         "seed": seed,
-        **made.record(),
     }
+    record: dict[str, Any] = {"run": str(run)} | asked | made.record()
     drawn = pictures(made)
     for name, png in drawn.items():
         with replacing(out / f"{name}.png") as unfinished:
             unfinished.write_bytes(png)
-    command = shlex.join(["isda", "visualize", str(run), "--generator", str(generator), "--seed", str(seed)])
     title = f"Augmented images of {observed.data.name}"
-    write_text(out / "visualize.html", render_page(drawn, record, title, command))
+    write_text(out / "visualize.html", render_page(drawn, record, title, _command(run, asked)))
 
     def tables() -> None:
         one, two = record["step_1"], record["step_2"]
@@ -126,6 +131,15 @@ def visualize(
         print(harmless(f"{page}: {len(rows)} images, {augmented} augmented of each, strength {used:g}"))
 
     show(record, json, tables)
+
+
+def _command(run: Path, asked: Mapping[str, object]) -> str:
+    """The command line that makes the page again."""
+    words = ["isda", "visualize", str(run)]
+    for name, value in asked.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
 
 
 @contextmanager
