@@ -133,6 +133,21 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     },
     "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
+    "visualize": {
+        "--generator": ("run", "nowhere", "image.png", ""),
+        "--images": NUMBERS,
+        "--augmented": NUMBERS,
+        "--classes": ("0", "ten", ""),
+        "--strength": NUMBERS,
+        "--iterations": NUMBERS,
+        "--pixel-weight": NUMBERS,
+        "--tolerance": NUMBERS,
+        "--seed": NUMBERS,
+        "--out": ("seen", *PATHS),
+        "--data-root": PATHS,
+        "--device": MACHINE["--device"],
+        "--json": ("-", *PATHS),
+    },
     "transfer": {
         **{
             name: SETTINGS[name] for name in ("--labels", "--held-out", "--epochs", "--lr", "--batch-size", "--augment")
@@ -172,6 +187,8 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "completion": {},
 }
 TINY = {"--network": "fast-cnn", "--width": "0.1", "--labels": "20", "--batch-size": "10", "--epochs": "1"}
+RUN_FIRST = ("evaluate", "predict", "report", "transfer", "directions", "tightness", "map", "visualize")
+"""Commands whose first word is the folder of a run."""
 OFTEN = {"train": 12, "compare": 2, "tune": 2, "report": 2, "evaluate": 4, "predict": 2, "networks": 0.5, "data": 3}
 """How much more often a command is tried than others."""
 
@@ -202,7 +219,7 @@ def random_words(chance: random.Random) -> list[str]:
 def _positional(command: str, chance: random.Random) -> list[str]:
     if command not in OPTIONS:
         return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
-    if command in ("evaluate", "predict", "report", "transfer", "directions", "tightness", "map"):
+    if command in RUN_FIRST:
         run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]
