@@ -92,7 +92,7 @@ def train_run(
             )
         except Stopped as stopped:
             if processes.first:
-                print(f"isda: {stopped}; go on with `isda train --out {run.path} --resume`", file=sys.stderr)
+                print(f"isda: {stopped}; go on with the same command and --resume", file=sys.stderr)
             status = stopped.status
         else:
             status = 0

@@ -25,7 +25,7 @@ def finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
     if not run.started:
         raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
     if not run.finished:
-        raise ValueError(f"the run in {folder} is not finished; go on with the command that made it, and --resume")
+        raise ValueError(f"the run in {folder} is not finished; go on with the command that made it and --resume")
     return run, read_config(run.config_file)
 
 
