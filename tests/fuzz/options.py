@@ -133,6 +133,21 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     },
     "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
+    "visualize": {
+        "--generator": ("run", "nowhere", "image.png", ""),
+        "--images": NUMBERS,
+        "--augmented": NUMBERS,
+        "--classes": ("0", "ten", ""),
+        "--strength": NUMBERS,
+        "--iterations": NUMBERS,
+        "--pixel-weight": NUMBERS,
+        "--tolerance": NUMBERS,
+        "--seed": NUMBERS,
+        "--out": ("seen", *PATHS),
+        "--data-root": PATHS,
+        "--device": MACHINE["--device"],
+        "--json": ("-", *PATHS),
+    },
     "transfer": {
         **{
             name: SETTINGS[name] for name in ("--labels", "--held-out", "--epochs", "--lr", "--batch-size", "--augment")
@@ -188,7 +203,7 @@ def random_words(chance: random.Random) -> list[str]:
 def _positional(command: str, chance: random.Random) -> list[str]:
     if command not in OPTIONS:
         return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
-    if command in ("evaluate", "predict", "report", "transfer", "directions"):
+    if command in ("evaluate", "predict", "report", "transfer", "directions", "visualize"):
         run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
         images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
         return [run, *(images if command == "predict" else [])]

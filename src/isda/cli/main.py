@@ -27,6 +27,7 @@ COMMANDS = {
     "segment": "Semantic segmentation: train, compare, tune, evaluate and predict with a class for every pixel.",
     "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
     "generate": "Generators of images: train, evaluate and sample GANs, whose images can be part of every batch.",
+    "visualize": "Show what ISDA's moved features look like: the paper's reverse mapping through a trained generator.",
     "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
