@@ -100,7 +100,7 @@ def _imagined(scene: Scene, imagining: Imagining, request: Request) -> Response:
 
 
 def _imagined_file(scene: Scene, imagining: Imagining, request: Request) -> Response:
-    return Response(imagining(_asked(scene, request)).file, media_type="image/png")
+    return _as_image(imagining(_asked(scene, request)).file)
 
 
 def _image(scene: Scene, request: Request) -> Response:
@@ -110,7 +110,10 @@ def _image(scene: Scene, request: Request) -> Response:
         raise HTTPException(404) from error
     if row >= len(scene.observed.labels):
         raise HTTPException(404)
-    data = scene.image_file(row)
+    return _as_image(scene.image_file(row))
+
+
+def _as_image(data: bytes) -> Response:
     return Response(data, media_type="image/png" if data[1:4] == b"PNG" else "image/webp")
 
 
