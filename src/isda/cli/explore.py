@@ -13,6 +13,7 @@ def explore(
     directions: int = 5,
     images: int = 8,
     most: int | None = None,
+    generator: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     open: bool = True,
@@ -27,6 +28,8 @@ def explore(
         images: nearest to where a feature is moved.
         most: look at this many training images at most, equally many of each class; by default at 2,000, or 10 of each
             class.
+        generator: the run folder of a generator (`isda generate train`) of the same data: the page then also makes
+            images for moved features.
         host: the address to listen at. By default only this machine can reach the page.
         port: to listen at; any that is free by default.
         open: open the page in a browser.
@@ -37,6 +40,7 @@ def explore(
 
     from isda.analysis.explorer import Scene, make_application
     from isda.analysis.explorer.guard import is_loopback
+    from isda.analysis.explorer.imagining import Imagining
     from isda.analysis.explorer.serving import listen, serve
     from isda.analysis.observing import observe
     from isda.classification.trained import load_trained
@@ -52,7 +56,8 @@ def explore(
         if not is_loopback(host):
             warned = f"whoever can reach {host} can see the images of this run; nobody is asked for a password"
             print(harmless(f"isda: warning: {warned}"), file=sys.stderr)
-        application = make_application(Scene(observed, directions, images), host)
+        imagining = None if generator is None else Imagining(observed, generator, processes.device)
+        application = make_application(Scene(observed, directions, images), host, imagining)
 
         def told(address: str) -> None:
             print(harmless(f"{run} at {address}, until Ctrl-C"), flush=True)

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from isda.analysis.explorer.guard import Guard
+from isda.analysis.explorer.imagining import Imagining
 from isda.analysis.explorer.picture import draw
 from isda.analysis.explorer.scene import Scene, View
 from isda.report.document import asset
@@ -24,25 +25,33 @@ LARGEST = 10**9
 """No row or label is."""
 
 
-def make_application(scene: Scene, host: str = "127.0.0.1") -> Starlette:
+def make_application(scene: Scene, host: str = "127.0.0.1", imagining: Imagining | None = None) -> Starlette:
     """The ASGI application of a scene.
 
     Args:
         scene: what to show.
         host: where it will listen, see `Guard`.
+        imagining: makes images for moved features, if there is a generator.
     """
+    further = []
+    if imagining is not None:
+        further = [
+            Route("/imagined.json", partial(_answered, partial(_imagined, scene, imagining))),
+            Route("/imagined.png", partial(_answered, partial(_imagined_file, scene, imagining))),
+        ]
     application = Starlette(
         routes=[
             Route("/", partial(_file, "explore.html", "text/html")),
             Route("/favicon.ico", lambda request: Response(status_code=204)),
             Route("/explore.css", _style),
             Route("/explore.js", partial(_file, "explore.js", "text/javascript")),
-            Route("/run.json", lambda request: JSONResponse(scene.describe())),
+            Route("/run.json", lambda request: JSONResponse(scene.describe() | {"imagines": bool(further)})),
             Route("/map.json", lambda request: JSONResponse(scene.describe_map())),
             Route("/class.json", partial(_answered, partial(_class, scene))),
             Route("/view.json", partial(_answered, partial(_view, scene))),
             Route("/picture.png", partial(_answered, partial(_picture, scene))),
             Route("/image/{row}", partial(_image, scene)),
+            *further,
         ],
         middleware=[Middleware(Guard, host=host)],
     )
@@ -85,6 +94,15 @@ def _picture(scene: Scene, request: Request) -> Response:
     return Response(draw(scene, view), media_type="image/png", headers=headers)
 
 
+def _imagined(scene: Scene, imagining: Imagining, request: Request) -> Response:
+    made = imagining(_asked(scene, request))
+    return JSONResponse({"class": scene.observed.classes[made.seen_as], "left": made.left})
+
+
+def _imagined_file(scene: Scene, imagining: Imagining, request: Request) -> Response:
+    return _as_image(imagining(_asked(scene, request)).file)
+
+
 def _image(scene: Scene, request: Request) -> Response:
     try:
         row = _whole("row", request.path_params["row"])
@@ -92,7 +110,10 @@ def _image(scene: Scene, request: Request) -> Response:
         raise HTTPException(404) from error
     if row >= len(scene.observed.labels):
         raise HTTPException(404)
-    data = scene.image_file(row)
+    return _as_image(scene.image_file(row))
+
+
+def _as_image(data: bytes) -> Response:
     return Response(data, media_type="image/png" if data[1:4] == b"PNG" else "image/webp")
 
 

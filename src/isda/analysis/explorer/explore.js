@@ -96,6 +96,7 @@ const look = attempt(async () => {
   const moves = sliders.map((slider) => slider.value).join(",");
   const query = `row=${chosen}&moves=${moves}&among=${part("own").checked ? "own" : "any"}`;
   part("save").href = `/picture.png?${query}`;
+  part("imagine").dataset.query = query;
   const found = await ask(`/view.json?${query}`);
   if (mine === asked) drawView(found); // else the sliders have moved on
 });
@@ -148,6 +149,22 @@ function drawMove(found) {
   at(".moved", { cx: x2, cy: y2 });
 }
 
+// Takes seconds, so it waits to be asked; what is asked for again is there at once.
+const imagine = attempt(async () => {
+  const query = part("imagine").dataset.query;
+  part("imagine").disabled = true;
+  part("imagined-said").textContent = "The image is being made.";
+  try {
+    const found = await ask(`/imagined.json?${query}`);
+    part("imagined").src = `/imagined.png?${query}`;
+    part("imagined").alt = `The image, its reconstruction, and the image for the moved feature, seen as ${found.class}`;
+    part("imagined").hidden = false;
+    part("imagined-said").textContent = `The classifier sees ${found.class} in it; ${percent(found.left)} of the feature error is left.`;
+  } finally {
+    part("imagine").disabled = false;
+  }
+});
+
 function turn(by) {
   first += by;
   drawChoices();
@@ -167,6 +184,8 @@ const start = attempt(async () => {
   part("earlier").addEventListener("click", () => turn(-AT_ONCE));
   part("later").addEventListener("click", () => turn(AT_ONCE));
   part("own").addEventListener("change", look);
+  part("imagine").addEventListener("click", imagine);
+  document.querySelector(".imagined").hidden = !run.imagines;
   part("reset").addEventListener("click", () => {
     for (const slider of part("sliders").querySelectorAll("input")) slider.value = 0;
     look();
