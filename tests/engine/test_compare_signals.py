@@ -42,6 +42,7 @@ def saved(folder):
     return any((folder / "runs" / "cross-entropy" / "seed-0" / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     comparison.terminate()
     _, errors = comparison.communicate(timeout=120)
@@ -50,7 +51,7 @@ def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     assert saved(tmp_path)
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_ends_when_either_worker_is_killed(comparison, which):
     """The one without work dies with the lock of the queue that the other will wait for once it has saved its run."""
     os.kill(workers_of(comparison)[which], signal.SIGKILL)

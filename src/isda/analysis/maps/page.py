@@ -62,9 +62,9 @@ def write_maps(path: Path, title: str, views: Sequence[View], by: str, neighbour
             # Thousands of points as shapes would make a page of megabytes.
             axes.scatter(x, y, s=5, color=palette(label), linewidths=0, alpha=0.8, rasterized=True)
             if len(classes) <= NAMED:
-                middle = view.places[labels == label].median(0).values.tolist()
+                x_middle, y_middle = view.places[labels == label].median(0).values.tolist()
                 box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
-                axes.annotate(harmless(name), middle, fontsize=7, ha="center", bbox=box, parse_math=False)
+                axes.annotate(harmless(name), (x_middle, y_middle), fontsize=7, ha="center", bbox=box, parse_math=False)
         axes.set_title(harmless(view.title), fontsize=9, parse_math=False)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color="#d8d5cc")

@@ -86,10 +86,10 @@ def _shown(
     figure, (values, gaps) = new_figure(2)
     lines = (("expected", "expectation", "-", "o"), ("published", "published bound", "--", "s"))
     for number, (key, label, style, mark) in enumerate((*lines, ("tilted", "tilted bound", ":", "^"))):
-        drawing = {"color": COLOURS[number], "linestyle": style, "marker": mark, "markersize": 4, "label": label}
-        values.plot(across, [record[key] for record in records], **drawing)
+        drawing: dict[str, Any] = {"color": COLOURS[number], "linestyle": style, "marker": mark, "markersize": 4}
+        values.plot(across, [record[key] for record in records], label=label, **drawing)
         if number:
-            gaps.plot(across, [record[f"gap_{key}"] for record in records], **drawing)
+            gaps.plot(across, [record[f"gap_{key}"] for record in records], label=label, **drawing)
     for axes, name in ((values, "loss, nats"), (gaps, "bound − expectation, nats")):
         axes.set(xlabel=unit, ylabel=name)
         axes.legend(frameon=False, fontsize=8)
