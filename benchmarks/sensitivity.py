@@ -2,9 +2,9 @@
 
     python benchmarks/sensitivity.py --data-root ROOT --runs runs/sensitivity [--jobs 2]
 
-ROOT holds cifar10. Runs `isda study sensitivity` (lambda_0 from 0.1 to 10, both bounds) and `isda study ablation`, three
-paired seeds each. Everything is resumed where it stopped; when all runs are there, benchmarks/results/sensitivity.md
-is written.
+ROOT holds cifar10. Runs `isda study sensitivity` (lambda_0 from 0.1 to 10, both bounds) and `isda study ablation`,
+three paired seeds each. Everything is resumed where it stopped; when all runs are there,
+benchmarks/results/sensitivity.md is written.
 """
 
 from __future__ import annotations
