@@ -28,7 +28,7 @@ def draw(scene: Scene, view: View) -> bytes:
     figure.suptitle(
         f"{name}, image {index}: {', '.join(moves) or 'not moved'}", color=INK, fontsize=11, parse_math=False
     )
-    halves: Any = figure.subfigures(1, 2, width_ratios=[5, 5])
+    halves: Any = figure.subfigures(1, 2)
     left, right = halves
     rows = -(-len(view.landing.nearest) // COLUMNS)
     top, bottom = left.subfigures(2, 1, height_ratios=[1.1, max(rows, 1)])
