@@ -1,6 +1,7 @@
 """Images of any size brought to one size: the random resized crop of training and the single crop of evaluation.
 
 Resizing is torchvision's (bilinear, antialiased), image by image because sizes differ; everything after it is batched.
+It is imported when images come: that takes longer than the rest of this package.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torchvision.transforms.v2.functional as torchvision_functional
 from torch import Tensor
 
 from isda.data.augment.draws import Draws, require_draws
@@ -79,15 +79,14 @@ class RandomResizedCrop:
 
     def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Tensor:
         """N (C, H, W) images of any sizes in, (N, C, size, size) of the same dtype out."""
+        from torchvision.transforms.v2.functional import resized_crop
+
         _check_each(images)
         draws = require_draws(draws, len(images))
         windows = self.draw(draws, [(image.shape[1], image.shape[2]) for image in images])
         size = [self.size, self.size]
         return torch.stack(
-            [
-                torchvision_functional.resized_crop(image, *window, size, antialias=True)
-                for image, window in zip(images, windows, strict=True)
-            ]
+            [resized_crop(image, *window, size, antialias=True) for image, window in zip(images, windows, strict=True)]
         )
 
     def __repr__(self) -> str:
@@ -110,9 +109,11 @@ class ResizeCenterCrop:
 
     def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Tensor:
         """N (C, H, W) images of any sizes in, (N, C, size, size) of the same dtype out."""
+        from torchvision.transforms.v2.functional import center_crop, resize
+
         _check_each(images)
-        resized = (torchvision_functional.resize(image, [self.resize], antialias=True) for image in images)
-        return torch.stack([torchvision_functional.center_crop(image, [self.size]) for image in resized])
+        resized = (resize(image, [self.resize], antialias=True) for image in images)
+        return torch.stack([center_crop(image, [self.size]) for image in resized])
 
     def __repr__(self) -> str:
         return f"ResizeCenterCrop({self.resize}, {self.size})"

@@ -7,7 +7,6 @@ Operations without a parameter are torchvision's own, which already treat each i
 from __future__ import annotations
 
 import torch
-import torchvision.transforms.v2.functional as torchvision_functional
 from torch import Tensor
 
 from isda.devices import send
@@ -96,13 +95,17 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
 
 def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel of each image to 0 .. 255."""
-    stretched: Tensor = torchvision_functional.autocontrast(images)
+    from torchvision.transforms.v2.functional import autocontrast
+
+    stretched: Tensor = autocontrast(images)
     return stretched
 
 
 def equalize(images: Tensor) -> Tensor:
     """Flatten the histogram of each channel of each image."""
-    equalized: Tensor = torchvision_functional.equalize(images)
+    from torchvision.transforms.v2.functional import equalize
+
+    equalized: Tensor = equalize(images)
     return equalized
 
 

@@ -1,7 +1,7 @@
 """RandAugment and AutoAugment with a draw of operations, magnitudes and signs for each image.
 
 The tables (operation space, magnitude ranges, sub-policies) are read from torchvision, which takes them from the
-papers; nothing is typed in twice.
+papers; nothing is typed in twice. It is imported when a table is made: that takes longer than the rest of this package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from isda.choices import check_choice
 from isda.data.augment.compose import check_images
@@ -23,7 +22,6 @@ from isda.data.augment.operations import apply_operations, operation_index
 __all__ = ["AutoAugment", "OperationTable", "RandAugment", "auto_augment_table", "rand_augment_table"]
 
 _AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoAugment, section 4)
-_POLICIES = tuple(policy.value for policy in v2.AutoAugmentPolicy)
 
 
 class OperationTable(NamedTuple):
@@ -58,6 +56,8 @@ def _table(
 @lru_cache(maxsize=64)
 def rand_augment_table(magnitude: int, bins: int, height: int, width: int) -> OperationTable:
     """The operations RandAugment chooses from, at one magnitude level, for images of one size."""
+    from torchvision.transforms import v2
+
     entries = [(name, 1.0, magnitude) for name in v2.RandAugment._AUGMENTATION_SPACE]
     return _table(v2.RandAugment, entries, bins, height, width)
 
@@ -65,6 +65,8 @@ def rand_augment_table(magnitude: int, bins: int, height: int, width: int) -> Op
 @lru_cache(maxsize=64)
 def auto_augment_table(policy: str, height: int, width: int) -> OperationTable:
     """The (sub-policy, step) table of an AutoAugment policy for images of one size."""
+    from torchvision.transforms import v2
+
     sub_policies = v2.AutoAugment(v2.AutoAugmentPolicy(policy))._policies
     entries = [step for sub_policy in sub_policies for step in sub_policy]
     flat = _table(v2.AutoAugment, entries, _AUTO_AUGMENT_BINS, height, width)
@@ -125,7 +127,9 @@ class AutoAugment:
     """
 
     def __init__(self, policy: str, fill: Fill = 0) -> None:
-        self.policy = check_choice("policy", policy, _POLICIES)
+        from torchvision.transforms import AutoAugmentPolicy
+
+        self.policy = check_choice("policy", policy, [known.value for known in AutoAugmentPolicy])
         self.fill = fill
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
