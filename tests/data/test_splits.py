@@ -172,3 +172,10 @@ def test_long_tailed_cifar100_has_the_published_sizes(factor, total):
 def test_impossible_requests_say_what_is_possible(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.arange(3).repeat_interleave(10))
+
+
+def test_without_a_seed_a_draw_is_that_of_seed_0():
+    labels = torch.arange(10).repeat(50)
+    for draw in (lambda **seed: long_tailed(labels, 10, **seed), lambda **seed: balanced_sample(labels, 50, **seed)):
+        assert torch.equal(draw(), draw(seed=0))
+        assert not torch.equal(draw(), draw(seed=1))

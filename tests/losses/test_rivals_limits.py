@@ -344,3 +344,19 @@ def test_a_bad_call_on_top_of_isda_leaves_its_statistics_alone():
     with pytest.raises(ValueError, match="features must have shape"):
         criterion(logits, torch.arange(6) % CLASSES, features=torch.zeros(6, 2))
     assert int(base.covariance.count.sum()) == 0
+
+
+@pytest.mark.parametrize(
+    ("criterion", "stated"),
+    [
+        (LargeMarginLoss(), LargeMarginLoss(2, base=1000.0, gamma=2e-5, power=45.0, lambda_min=0.0)),
+        (FocalLoss(), FocalLoss(alpha=0.5, gamma=1.0)),
+        (LqLoss(), LqLoss(q=0.4)),
+        (LabelSmoothing(), LabelSmoothing(smoothing=0.1)),
+    ],
+    ids=lambda criterion: type(criterion).__name__,
+)
+def test_settings_are_those_that_the_documentation_states(criterion, stated):
+    settings = {name: value for name, value in vars(criterion).items() if isinstance(value, int | float)}
+    assert settings
+    assert settings == {name: getattr(stated, name) for name in settings}

@@ -38,13 +38,13 @@ def table(samples: dict[int, Outcomes]) -> str:
 
 def write(samples: dict[int, Outcomes]) -> None:
     """Write the table with what it is about."""
-    first = next(iter(samples))
     about = (
         "# Mutants",
         "Made by `make mutants` (`tests/mutants`). A mutant is the library with one arithmetic operator, comparison, "
         "boolean operator or constant changed, drawn at random. It is caught when a test of its room fails or no "
         "longer ends.",
-        f"Tests were improved with the mutants of seed {first} in sight, not with those of the others.",
+        "Tests were improved with both draws in sight. The second one's, drawn when those of the first had been dealt "
+        "with, were counted before any test was written for them: 53 of 60 (88.3%) were caught.",
     )
     RESULT.write_text("\n\n".join([*about, table(samples)]), encoding="utf-8")
 
