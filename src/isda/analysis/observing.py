@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from isda import seeds
+from isda.analysis.run_data import run_data
 from isda.classification.batches import evaluation_batches, take
 from isda.classification.trained import Trained, load_trained
 from isda.covariance import FullCovariance
-from isda.data import DataSet, load
-from isda.engine.folder.formats import FORMAT
+from isda.data import DataSet
 
 __all__ = ["Observed", "features_of", "observe"]
 
@@ -87,14 +87,7 @@ def observe(
     """
     trained = load_trained(folder)
     config = trained.config
-    if config.format != FORMAT:
-        raise ValueError(
-            f"the run in {folder} is of isda {config.version} (format {config.format}), and which images it has learnt "
-            "from is not known to this version"
-        )
-    data = load(config.asked.get("data") or config.data, data_root)
-    if data.digest != config.data_digest:
-        raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
+    data = run_data(config, data_root)
     indices = trained.task.training(config, data)
     if most is not None and most < len(indices):
         indices = indices[_of_each_class(data.y_train[indices], len(config.classes), most, config.seed)]

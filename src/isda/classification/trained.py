@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +21,12 @@ from isda.data.augment import Compose
 from isda.data.image_files import read_image
 from isda.engine.folder.finished import finished_run, load_weights
 from isda.engine.folder.formats import FORMAT
+from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
 from isda.networks import Network
 
-__all__ = ["Trained", "fit_size", "load_trained"]
+__all__ = ["Trained", "classifier_of", "fit_size", "load_trained"]
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,7 @@ def load_trained(folder: Path) -> Trained:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
     run, stored = finished_run(folder)
-    name = stored.get("task")
-    task = find_task(name) if name in task_names() else None
-    if not isinstance(task, Classification):
-        raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
-    config = task.config_type.from_stored(stored, run.config_file)
-    assert isinstance(config, Config)
+    task, config = classifier_of(run, stored)
     try:
         network = create_network(config).to(config.dtype)
         pipeline = task.evaluation_pipeline(config, run.path)
@@ -125,3 +122,18 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
     load_weights(run, network, config.network)
     return Trained(config, network.eval(), pipeline, task)
+
+
+def classifier_of(run: RunFolder, stored: Mapping[str, Any]) -> tuple[Classification, Config]:
+    """The task and the configuration of a run of a classifier, finished or not, from the content of its config.json.
+
+    Raises:
+        ValueError: it is of another task.
+    """
+    name = stored.get("task")
+    task = find_task(name) if name in task_names() else None
+    if not isinstance(task, Classification):
+        raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
+    config = task.config_type.from_stored(stored, run.config_file)
+    assert isinstance(config, Config)
+    return task, config

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from isda.analysis.inversion.pictures import grid_png
 from isda.analysis.inversion.study import Study
 from isda.report.cells import boxed_table, column, number_cell
 from isda.report.details.pictures import png_size
+from isda.report.document import document
 from isda.report.markup import Markup, join, tag
 
 __all__ = ["pictures", "render_page"]
@@ -68,27 +68,15 @@ def render_page(drawn: Mapping[str, bytes], record: Mapping[str, Any], title: st
             "among them, the generator may have learnt by heart."
         ),
     }
-    style = files("isda.report").joinpath("style.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Markup(style)),
+    header = tag(
+        "header",
+        tag("p", "isda visualize", class_="kicker"),
+        tag("h1", title),
+        tag("p", _lede(record), class_="lede"),
     )
-    body = tag(
-        "body",
-        tag(
-            "header",
-            tag("p", "isda visualize", class_="kicker"),
-            tag("h1", title),
-            tag("p", _lede(record), class_="lede"),
-        ),
-        tag("main", *(_figure(drawn[name], told[name]) for name in told), _table(record)),
-        tag("footer", tag("p", join(["Made by ", tag("code", command), f" with isda {__version__}."]))),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    main = tag("main", *(_figure(drawn[name], told[name]) for name in told), _table(record))
+    made = tag("p", join(["Made by ", tag("code", command), f" with isda {__version__}."]))
+    return document(title, header, main, tag("footer", made))
 
 
 def _lede(record: Mapping[str, Any]) -> str:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from isda import seeds
+from isda.analysis.run_data import run_data
 from isda.classification.batches import evaluation_batches, ready
 from isda.classification.config import Config
 from isda.classification.trained import load_trained
-from isda.data import load
-from isda.engine.folder.formats import FORMAT
 
 __all__ = ["Judged", "judged_features"]
 
@@ -48,9 +47,7 @@ def judged_features(
     """
     trained = load_trained(folder)
     config = trained.config
-    data = load(config.asked.get("data") or config.data, data_root)
-    if config.format != FORMAT or data.digest != config.data_digest:
-        raise ValueError(f"{data.name} must be the data set of the run in {folder}, of this version of isda")
+    data = run_data(config, data_root)
     images, labels, indices = trained.task.evaluation(config, data)
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most].sort().values]
     place = torch.device(device)

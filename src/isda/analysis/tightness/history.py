@@ -14,16 +14,17 @@ from torch import Tensor, nn
 
 from isda import seeds
 from isda.analysis.observing import Observed
+from isda.analysis.run_data import run_data
 from isda.analysis.tightness.bounds import Bounds, measure_bounds
 from isda.classification.batches import Batch, evaluation_batches, ready
 from isda.classification.config import Config
 from isda.classification.task import Classification
+from isda.classification.trained import classifier_of
 from isda.covariance import CovarianceModel, FullCovariance
-from isda.data import DataSet, load
+from isda.data import DataSet
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
-from isda.engine.registry import find_task, task_names
 from isda.engine.task import Place
 from isda.engine.trainer import Trainer
 from isda.losses import SemanticLoss
@@ -109,17 +110,8 @@ def bounds_over_training(
 def _opened(run: RunFolder, data_root: Path | None) -> tuple[Classification, Config, DataSet]:
     if not run.started:
         raise ValueError(f"no run in {run.path}: a run folder holds {run.config_file.name}")
-    stored = read_config(run.config_file)
-    name = stored.get("task")
-    task = find_task(name) if name in task_names() else None
-    if not isinstance(task, Classification):
-        raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
-    config = task.config_type.from_stored(stored, run.config_file)
-    assert isinstance(config, Config)
-    data = load(config.asked.get("data") or config.data, data_root)
-    if data.digest != config.data_digest:
-        raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
-    return task, config, data
+    task, config = classifier_of(run, read_config(run.config_file))
+    return task, config, run_data(config, data_root)
 
 
 class _Seen(NamedTuple):
