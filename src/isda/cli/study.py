@@ -39,7 +39,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         out: Path | None = None,
         json: JsonFile = None,
     ) -> None:
-        """Train variants of a method and show what each part of it is worth: the paper's Figures 10, 11 and Table 8.
+        """Train variants of a method and show what each part of it is worth: Figures 10, 11 and Table 8.
 
         ``isda study sensitivity --data cifar10 --labels 3000 --methods isda isda-tilted --values 0.1 0.5 1 5 10``
 
