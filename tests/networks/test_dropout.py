@@ -6,7 +6,7 @@ from torch import nn
 
 from isda import networks
 
-FAMILIES = ["resnet-8", "wide-resnet-10-2", "densenet-bc-40-12", "cnn-13", "densenet-121"]
+FAMILIES = ["resnet-8", "fast-cnn", "wide-resnet-10-2", "densenet-bc-40-12", "cnn-13", "densenet-121"]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
