@@ -126,6 +126,7 @@ def test_a_mistake_in_a_setting_of_the_task_ends_in_its_sentence(elsewhere):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_the_task_trains_in_two_processes(elsewhere):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "isda"]
     done = subprocess.run(

@@ -93,6 +93,7 @@ def test_a_killed_process_is_taken_up_to_the_bit(whole, shapes_set, tmp_path):
     assert outcome(folder) == outcome(whole)
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(shapes_set, tmp_path):
     """Batches of 3 leave 2 images to the first process and 1 to the second."""
     small_run(tmp_path / "one", shapes_set, ALONE, batch_norm="frozen", precision="float64")
