@@ -11,7 +11,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/test_estimator.py tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators evidence semi-evidence mutants clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators evidence semi-evidence rivals sensitivity mutants clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -83,6 +83,12 @@ evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA 
 
 semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
+
+rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)
+
+sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
 
 mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
 	nice -n 10 $(BIN)/python tests/mutants
