@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 OLDEST := .venv-oldest
-# One thread per test process: two processes with two threads each are slower than one.
+# One thread per test process: two processes with two threads each are slower than one. A file's tests stay together
+# (--dist loadfile), so that what they share, such as runs in several processes, is made once.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DATA     ?= data
@@ -24,10 +25,10 @@ demo: $(READY)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
 
 test: $(READY) browser  ## every test
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-slow: $(READY) browser  ## the tests that take minutes as well
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

@@ -206,7 +206,7 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--method", "isda:covariance=diag"], "covariance must be one of full, diagonal, .* got 'diag'"),
         (["--data", "digts"], r"unknown data set 'digts'; did you mean 'digits'\?"),
         (["--augment", "crop-flp"], r"did you mean 'crop-flip'\?"),
-        (["--dropout", "0.1"], "fast-cnn has no option 'dropout'; it takes in_channels, width"),
+        (["--network-options", "groups", "2"], "fast-cnn has no option 'groups'; it takes in_channels, width, dropout"),
         (["--device", "gpu"], "device must be auto, cpu or one that torch finds here, got 'gpu'"),
         (["--device", "meta"], "device must be auto, cpu or one that torch finds here, got 'meta'"),
         (["--checkpoint-steps", "0"], "steps between checkpoints must be at least 1, got 0"),
