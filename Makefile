@@ -25,10 +25,10 @@ demo: $(READY)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
 
 test: $(READY) browser  ## every test
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-slow: $(READY) browser  ## the tests that take minutes as well
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
