@@ -96,6 +96,31 @@ def test_half_the_width_makes_half_the_features_and_a_quarter_of_the_parameters(
     assert ratio == pytest.approx(0.25, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "feature_dim"),
+    [
+        ("wide-resnet-10-2", 64),
+        ("resnext-29-8x64d", 512),
+        ("densenet-bc-40-12", 66),
+        ("shake-shake-26-2x32d", 64),
+        ("resnet-50", 1024),
+        ("resnext-50-32x4d", 1024),
+        ("densenet-121", 512),
+    ],
+)
+def test_families_whose_stem_keeps_its_channels_have_half_the_features_at_half_the_width(name, feature_dim):
+    full, half = (networks.create(name, num_classes=10, width=width) for width in (1.0, 0.5))
+    assert half.feature_dim == feature_dim == full.feature_dim // 2
+    assert 0.2 < networks.count_parameters(half) / networks.count_parameters(full) < 0.32
+    assert half.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_every_network_can_be_a_sixteenth_as_wide():
+    for name in networks.names():
+        narrow = networks.create(name, num_classes=10, width=0.0625).eval()
+        assert narrow(torch.zeros(1, 3, 32, 32)).shape == (1, 10), name
+
+
 def test_an_image_too_small_for_cnn_13_is_refused_with_the_size_it_needs():
     network = networks.create("cnn-13", num_classes=10, width=0.1)
     with pytest.raises(ValueError, match="cnn-13 needs images of at least 12x12 pixels, got 8x11"):

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from isda.networks.arguments import dropout_rate
+from isda.networks.arguments import dropout_rate, scaled_channels
 from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
@@ -36,7 +36,9 @@ class DenseLayer(nn.Module):
         return torch.cat((maps, self.added(maps)), dim=1)
 
 
-def densenet(depth: int, growth: int, num_classes: int, in_channels: int = 3, dropout: float = 0.0) -> Network:
+def densenet(
+    depth: int, growth: int, num_classes: int, in_channels: int = 3, dropout: float = 0.0, width: float = 1.0
+) -> Network:
     """DenseNet-BC-``depth``-``growth``: three dense blocks of (depth - 4) / 6 bottleneck layers, compression 0.5.
 
     Args:
@@ -45,6 +47,7 @@ def densenet(depth: int, growth: int, num_classes: int, in_channels: int = 3, dr
         num_classes: number of logits.
         in_channels: channels of the images.
         dropout: rate after every convolution except the first (the publication uses 0.2 without augmentation).
+        width: factor on the growth rate.
 
     Example:
         >>> densenet(40, 12, num_classes=10).feature_dim
@@ -52,6 +55,7 @@ def densenet(depth: int, growth: int, num_classes: int, in_channels: int = 3, dr
     """
     rate = dropout_rate(dropout)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
+    growth = scaled_channels(growth, width)
     current = 2 * growth
     layers["stem"] = nn.Conv2d(in_channels, current, 3, padding=1, bias=False)
     for block in range(3):

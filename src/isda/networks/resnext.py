@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
+from isda.networks.arguments import scaled_channels
 from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
@@ -37,7 +38,9 @@ class AggregatedBlock(nn.Module):
         return total.relu()
 
 
-def resnext(depth: int, cardinality: int, group_width: int, num_classes: int, in_channels: int = 3) -> Network:
+def resnext(
+    depth: int, cardinality: int, group_width: int, num_classes: int, in_channels: int = 3, width: float = 1.0
+) -> Network:
     """ResNeXt-``depth``, ``cardinality`` x ``group_width`` d: three stages with 256, 512 and 1024 channels.
 
     Args:
@@ -46,6 +49,7 @@ def resnext(depth: int, cardinality: int, group_width: int, num_classes: int, in
         group_width: channels of one group in the first stage; doubled in each following stage.
         num_classes: number of logits.
         in_channels: channels of the images.
+        width: factor on the channels of groups and stages; the stem keeps its 64.
 
     Example:
         >>> resnext(11, 2, 4, num_classes=10).feature_dim
@@ -57,7 +61,8 @@ def resnext(depth: int, cardinality: int, group_width: int, num_classes: int, in
     )
     current = 64
     for stage in range(3):
-        inner, count = cardinality * group_width * 2**stage, 256 * 2**stage
+        inner = cardinality * scaled_channels(group_width * 2**stage, width)
+        count = scaled_channels(256 * 2**stage, width)
         blocks = nn.Sequential()
         for block in range((depth - 2) // 9):
             stride = 2 if stage > 0 and block == 0 else 1

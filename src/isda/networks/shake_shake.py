@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from isda.networks.arguments import scaled_channels
 from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
@@ -96,7 +97,7 @@ def _branch(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
     )
 
 
-def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int = 3) -> Network:
+def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int = 3, width: float = 1.0) -> Network:
     """Shake-Shake (``depth``, 2 x ``base_width`` d): three stages of (depth - 2) / 6 two-branch blocks.
 
     Args:
@@ -104,6 +105,7 @@ def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int 
         base_width: channels w of the first stage; the stages have w, 2w and 4w.
         num_classes: number of logits.
         in_channels: channels of the images.
+        width: factor on the channel counts of the stages; the stem keeps its 16.
 
     Example:
         >>> shake_shake(8, 4, num_classes=10).feature_dim
@@ -113,7 +115,7 @@ def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int 
     layers["stem"] = nn.Sequential(nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
     current = 16
     for stage in range(3):
-        count = base_width * 2**stage
+        count = scaled_channels(base_width * 2**stage, width)
         blocks = nn.Sequential()
         for block in range((depth - 2) // 6):
             blocks.append(ShakeBlock(current, count, 2 if stage > 0 and block == 0 else 1))

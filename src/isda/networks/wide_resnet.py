@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from isda.networks.arguments import dropout_rate
+from isda.networks.arguments import dropout_rate, scaled_channels
 from isda.networks.initialisation import with_classifier
 from isda.networks.network import GlobalAveragePool, Network
 
@@ -45,6 +45,7 @@ def wide_resnet(
     num_classes: int,
     in_channels: int = 3,
     dropout: float = 0.0,
+    width: float = 1.0,
 ) -> Network:
     """Wide-ResNet-``depth``-``widening``: three stages of (depth - 4) / 6 blocks with 16k, 32k and 64k channels.
 
@@ -54,6 +55,7 @@ def wide_resnet(
         num_classes: number of logits.
         in_channels: channels of the images.
         dropout: rate of the dropout inside every block.
+        width: factor on the channel counts of the stages; the stem keeps its 16.
 
     Example:
         >>> wide_resnet(10, 2, num_classes=10).feature_dim
@@ -64,7 +66,7 @@ def wide_resnet(
     layers["stem"] = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
     current = 16
     for stage in range(3):
-        count = 16 * widening * 2**stage
+        count = scaled_channels(16 * widening * 2**stage, width)
         blocks = nn.Sequential()
         for block in range((depth - 4) // 6):
             blocks.append(WideBlock(current, count, 2 if stage > 0 and block == 0 else 1, rate))
@@ -75,7 +77,7 @@ def wide_resnet(
     return with_classifier(nn.Sequential(layers), current, num_classes)
 
 
-def wide_resnet_28_10(num_classes: int, in_channels: int = 3, dropout: float = 0.3) -> Network:
+def wide_resnet_28_10(num_classes: int, in_channels: int = 3, dropout: float = 0.3, width: float = 1.0) -> Network:
     """Wide-ResNet-28-10, with dropout unless told otherwise.
 
     "All the results with Wide-ResNet-28-10 use the dropout technique" (the ISDA paper, section 6.2). The rate is that
@@ -85,5 +87,6 @@ def wide_resnet_28_10(num_classes: int, in_channels: int = 3, dropout: float = 0
         num_classes: number of logits.
         in_channels: channels of the images.
         dropout: rate of the dropout inside every block.
+        width: factor on the channel counts of the stages.
     """
-    return wide_resnet(28, 10, num_classes, in_channels, dropout)
+    return wide_resnet(28, 10, num_classes, in_channels, dropout, width)

@@ -5,47 +5,19 @@ What was tried is in the store and in run folders: a search that was killed goes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.many_runs import Planned, Problem, RunsFailed, Watcher, run_planned
 from isda.engine.tuning.candidate import Candidate
-from isda.engine.tuning.record import MethodSearch, Search, write_search
+from isda.engine.tuning.course import Course
+from isda.engine.tuning.record import Search, write_search
 from isda.engine.tuning.store import Store
-from isda.engine.tuning.trials import Proposal, Trial, best
+from isda.engine.tuning.trials import Proposal, Trial
 
 __all__ = ["search"]
-
-
-@dataclass
-class _Course:
-    """How far the search of one method has come."""
-
-    candidate: Candidate
-    trials: list[Trial] = field(default_factory=list)
-
-    def ask(self, level: int) -> list[Proposal]:
-        """What to try next."""
-        return self.candidate.proposer().next(self.trials, level) if self.candidate.searched else []
-
-    def record(self) -> MethodSearch:
-        """What is known so far."""
-        one = self.candidate
-        chosen = best(self.trials, one.figure.lower_is_better)
-        notes = one.proposer().notes(self.trials) if one.searched else []
-        return MethodSearch(
-            method=one.method,
-            told=one.held_out.told,
-            searched=one.searched,
-            trials=tuple(self.trials),
-            chosen=chosen.point if chosen else None,
-            chosen_method=one.name(chosen.point) if chosen else "" if one.searched else one.method,
-            notes=tuple(notes),
-        )
 
 
 def search(
@@ -66,12 +38,14 @@ def search(
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
     store = Store(folder)
-    courses = [_Course(one, _known(one, store, folder)) for one in candidates]
+    courses = [Course(one) for one in candidates]
+    for course in courses:
+        course.trials += _known(course, store, folder)
     while True:
         write_search(_record(courses, finished=False), folder)
         # Methods whose own search has ended get as many trials as the longest search of another one.
         level = max(len(course.trials) for course in courses)
-        asked = [(course, course.ask(0)) for course in courses]
+        asked = [(course, course.ask()) for course in courses]
         if not any(proposals for _, proposals in asked):
             asked = [(course, course.ask(level)) for course in courses]
         if not any(proposals for _, proposals in asked):
@@ -82,15 +56,16 @@ def search(
     return done
 
 
-def _known(candidate: Candidate, store: Store, folder: Path) -> list[Trial]:
+def _known(course: Course, store: Store, folder: Path) -> list[Trial]:
     """The trials of the store; a ValueError if the runs tell something else."""
+    candidate = course.candidate
     if not candidate.searched:
         return []
     known = store.trials(candidate.study, candidate.figure.lower_is_better)
     for trial in known:
         for run in candidate.runs(trial.point, folder) if not trial.problem else ():
             seed = str(run.config.seed)
-            if RunFolder(run.folder).finished and _figure(run, candidate) != trial.values.get(seed):
+            if RunFolder(run.folder).finished and course.held_out_figure(run) != trial.values.get(seed):
                 raise ValueError(
                     f"{store.path} has {trial.values.get(seed)} for {run.folder}, whose result is another; remove one "
                     "of them, and the same command goes on"
@@ -99,7 +74,7 @@ def _known(candidate: Candidate, store: Store, folder: Path) -> list[Trial]:
 
 
 def _make(
-    asked: Sequence[tuple[_Course, Sequence[Proposal]]],
+    asked: Sequence[tuple[Course, Sequence[Proposal]]],
     store: Store,
     folder: Path,
     run: Callable[[Sequence[Planned]], dict[Path, Problem]],
@@ -112,9 +87,8 @@ def _make(
     ]
     problems = run(list({one.folder: one for _, _, planned in runs for one in planned}.values()))
     for course, proposal, planned in runs:
-        course.trials.append(_ended(course, proposal, planned, problems))
-        candidate = course.candidate
-        store.add(candidate.study, candidate.figure.lower_is_better, candidate.searched, course.trials[-1])
+        trial, candidate = course.absorb(proposal, planned, problems), course.candidate
+        store.add(candidate.study, candidate.figure.lower_is_better, candidate.searched, trial)
 
 
 def _problems(
@@ -130,29 +104,7 @@ def _problems(
     return {}
 
 
-def _ended(course: _Course, proposal: Proposal, planned: Sequence[Planned], problems: dict[Path, Problem]) -> Trial:
-    told = [f"seed {one.config.seed}: {problems[one.folder].sentence}" for one in planned if one.folder in problems]
-    values = {}
-    for one in planned if not told else ():
-        values[str(one.config.seed)] = value = _figure(one, course.candidate)
-        if not math.isfinite(value):
-            told.append(f"seed {one.config.seed}: {course.candidate.figure.title} is {value}")
-    return Trial(
-        number=len(course.trials),
-        point=proposal.point,
-        why=proposal.why,
-        values={} if told else values,
-        problem="; ".join(told),
-    )
-
-
-def _figure(run: Planned, candidate: Candidate) -> float:
-    """The held-out figure of a finished run."""
-    value = RunFolder(run.folder).read_result().get(candidate.figure.name)
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _record(courses: Sequence[_Course], finished: bool) -> Search:
+def _record(courses: Sequence[Course], finished: bool) -> Search:
     first = courses[0].candidate
     config = first.config
     return Search(
