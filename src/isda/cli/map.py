@@ -39,40 +39,22 @@ def map(  # the command has this name
         device: auto, cpu, cuda or cuda:1.
         json: also write the figures to this file as JSON; "-" writes JSON to the standard output and no table.
     """
-    import shlex
     from dataclasses import asdict
 
     from rich.text import Text
 
-    from isda.analysis.maps import embed, judged_features, measure_separation
-    from isda.analysis.maps.page import HEADS, View, cells, write_maps
+    from isda.analysis.maps.drawing import MapOptions, draw_maps
+    from isda.analysis.maps.page import HEADS, cells
     from isda.cli.output import show
     from isda.cli.terminal import plain_table, table_console, tracked
-    from isda.engine.folder.reading import read_run
     from isda.engine.processes import join_processes
     from isda.plain_text import harmless
 
-    if not runs:
-        raise ValueError("runs must be given: the folders of one or more finished runs")
+    options = MapOptions(by=by, images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
     with join_processes(device) as processes:
-        seen = [judged_features(run, data_root, processes.device, most=images, seed=seed) for run in runs]
-    sets = {(one.config.data, one.config.evaluated_on, len(one.labels)) for one in seen}
-    if len(sets) > 1:
-        raise ValueError(f"runs must be of one data set and judged alike, got {sorted(sets)}")
-    views = [
-        View(
-            one,
-            embed(one.features, by, perplexity=perplexity, seed=seed),
-            measure_separation(one.features, one.labels, neighbours),
-            read_run(one.folder).value,
+        title, views = draw_maps(
+            runs, out, options, data_root, processes.device, lambda seen: tracked(seen, "maps", len(seen))
         )
-        for one in tracked(seen, "maps", len(seen))
-    ]
-    config = seen[0].config
-    title = f"Features of {config.network} on {config.data}"
-    words = ["isda", "map", *(run.as_posix() for run in runs), "--by", by, "--images", str(images)]
-    words += ["--perplexity", f"{perplexity:g}", "--neighbours", str(neighbours), "--seed", str(seed)]
-    write_maps(out, title, views, by, neighbours, shlex.join([*words, "--out", out.as_posix()]))
 
     def tables() -> None:
         console = table_console()

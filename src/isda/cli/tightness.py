@@ -38,35 +38,26 @@ def tightness(
         device: auto, cpu, cuda or cuda:1.
         json: also write the figures to this file as JSON; "-" writes JSON to the standard output and no table.
     """
-    import shlex
-
     from rich.text import Text
 
-    from isda.analysis import observe
-    from isda.analysis.tightness import bounds_at, bounds_over_training
-    from isda.analysis.tightness.page import HEADS, bounds_record, cells, write_tightness
+    from isda.analysis.tightness.drawing import TightnessOptions, draw_tightness
+    from isda.analysis.tightness.page import HEADS, bounds_record, cells
     from isda.cli.output import show
     from isda.cli.terminal import plain_table, table_console, tracked
-    from isda.engine.folder.formats import read_config
     from isda.engine.folder.run_folder import RunFolder
     from isda.engine.processes import join_processes
     from isda.plain_text import harmless
 
-    if images < 2:
-        raise ValueError(f"images must be at least 2, got {images}")
+    options = TightnessOptions(strengths=strengths, lambda_0=lambda_0, images=images, draws=draws, seed=seed)
     with join_processes(device) as processes:
-        points = bounds_over_training(
-            run, data_root, processes.device, most=images, lambda_0=lambda_0, draws=draws, seed=seed
+        title, moments, finished = draw_tightness(
+            run,
+            out,
+            options,
+            data_root,
+            processes.device,
+            lambda points: tracked(points, "checkpoints", len(RunFolder(run).checkpoints.steps)),
         )
-        moments = list(tracked(points, "checkpoints", len(RunFolder(run).checkpoints.steps)))
-        seen = observe(run, data_root, processes.device, most=images) if strengths else None
-    finished = bounds_at(seen, strengths, draws, seed) if seen is not None else []
-    stored = read_config(RunFolder(run).config_file)
-    title = f"How tight the bounds are: {stored['network']} on {stored['data']}, {stored['method']}"
-    words = ["isda", "tightness", run.as_posix(), "--images", str(images), "--draws", str(draws), "--seed", str(seed)]
-    words += ["--lambda-0", f"{lambda_0:g}"] if lambda_0 is not None else []
-    words += ["--strengths", *(f"{strength:g}" for strength in strengths)] if strengths else []
-    write_tightness(out, title, moments, finished, draws, shlex.join([*words, "--out", out.as_posix()]))
 
     def tables() -> None:
         console = table_console()

@@ -1,22 +1,15 @@
 """The command ``isda visualize``."""
 
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import tyro
 
 from isda.cli.options import JsonFile
 
 __all__ = ["visualize"]
-
-MOST_AUGMENTED = 20
-"""Of one image: more do not fit into a picture that can be looked at."""
-MOST_LOOKED_AT = 10_000
-"""Training images that covariances are estimated from; that takes a network minutes on a CPU where it is large."""
 
 
 def visualize(
@@ -62,62 +55,24 @@ def visualize(
         device: auto, cpu, cuda or cuda:1.
         json: also write all figures to this file as JSON; "-" writes JSON to the standard output and nothing else.
     """
-    from dataclasses import replace
-
-    from isda.analysis.inversion import Descent, Inverter, choose_rows, generator_of_run, study
-    from isda.analysis.inversion.fitting import fitting_pair
-    from isda.analysis.inversion.inverting import check_pixel_weight
-    from isda.analysis.inversion.moving import check_strength, strength_of
-    from isda.analysis.inversion.page import pictures, render_page
-    from isda.analysis.observing import observe
+    from isda.analysis.inversion.drawing import PAGE, InversionOptions, draw_inversion
     from isda.cli.output import show
     from isda.engine.processes import join_processes
-    from isda.files import replacing, write_text
     from isda.plain_text import harmless
 
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
-    if not 1 <= augmented <= MOST_AUGMENTED:
-        raise ValueError(f"augmented must be from 1 to {MOST_AUGMENTED}, got {augmented}")
-    if strength is not None:
-        check_strength(strength)
-    step = Descent(iterations=iterations, tolerance=tolerance)
-    first, second = (step, step) if lr is None else (replace(step, lr=lr[0]), replace(step, lr=lr[1]))
-    check_pixel_weight(pixel_weight)
-    trained = fitting_pair(run, generator, classes)
-    with join_processes(device) as processes:
-        observed = observe(run, data_root, processes.device, most=max(MOST_LOOKED_AT, len(trained.classes)))
-        rows = choose_rows(observed, images, classes, seed)
-        inverter = Inverter(
-            observed,
-            generator_of_run(trained, processes.device),
-            pixel_weight=pixel_weight,
-            first=first,
-            second=second,
-            seed=seed,
-        )
-        with _bars(iterations, sys.stderr.isatty()) as progress:
-            made = study(inverter, rows, augmented, strength=strength, progress=progress)
-    used = strength_of(observed) if strength is None else strength
-    asked = {
-        "generator": str(generator),
-        "images": images,
-        "augmented": augmented,
-        "classes": list(classes) or None,
-        "strength": used,
-        "iterations": iterations,
-        "lr": None if lr is None else list(lr),
-        "pixel_weight": pixel_weight,
-        "tolerance": tolerance,
-        "seed": seed,
-    }
-    record: dict[str, Any] = {"run": str(run)} | asked | made.record()
-    drawn = pictures(made)
-    for name, png in drawn.items():
-        with replacing(out / f"{name}.png") as unfinished:
-            unfinished.write_bytes(png)
-    title = f"Augmented images of {observed.data.name}"
-    write_text(out / "visualize.html", render_page(drawn, record, title, _command(run, asked)))
+    options = InversionOptions(
+        images=images,
+        augmented=augmented,
+        classes=classes,
+        strength=strength,
+        iterations=iterations,
+        lr=lr,
+        pixel_weight=pixel_weight,
+        tolerance=tolerance,
+        seed=seed,
+    )
+    with join_processes(device) as processes, _bars(iterations, sys.stderr.isatty()) as progress:
+        record = draw_inversion(run, generator, out, options, data_root, processes.device, progress)
 
     def tables() -> None:
         one, two = record["step_1"], record["step_2"]
@@ -127,19 +82,10 @@ def visualize(
                 f"{name:>12} {found['feature_error']:14.4g} {found['feature_error_at_start']:14.4g} "
                 f"{100 * found['lowered_by']:11.1f}% {100 * found['same_class']:17.1f}%"
             )
-        page = out / "visualize.html"
-        print(harmless(f"{page}: {len(rows)} images, {augmented} augmented of each, strength {used:g}"))
+        told = f"{images} images, {augmented} augmented of each, strength {record['strength']:g}"
+        print(harmless(f"{out / PAGE}: {told}"))
 
     show(record, json, tables)
-
-
-def _command(run: Path, asked: Mapping[str, object]) -> str:
-    """The command line that makes the page again."""
-    words = ["isda", "visualize", str(run)]
-    for name, value in asked.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join(words)
 
 
 @contextmanager

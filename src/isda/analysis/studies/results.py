@@ -15,7 +15,7 @@ from isda.engine.folder.run_folder import RunFolder
 from isda.report.method_summary import level_of_each
 from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
 
-__all__ = ["Row", "figures_of", "row_record", "rows_of"]
+__all__ = ["Row", "compared", "figures_of", "row_record", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ def rows_of(cells: Sequence[Cell], folder: Path, seeds: Sequence[int]) -> list[R
     for cell in cells:
         places = {seed: folder / run_folder_name(cell.method, seed) for seed in seeds}
         found.append({seed: read_run(place) for seed, place in places.items() if RunFolder(place).finished})
+    return compared(cells, found)
+
+
+def compared(cells: Sequence[Cell], found: Sequence[Mapping[int, RunRecord]]) -> list[Row]:
+    """The rows of cells whose finished runs, by seed, are given; see `rows_of`."""
     names = [figure.name for figure in figures_of(run for runs in found for run in runs.values())]
     level = level_of_each((len(cells) - 1) * len(names))
     rows, base = [], found[0]

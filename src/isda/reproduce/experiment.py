@@ -1,0 +1,145 @@
+"""A table or a figure of the paper as something to be made: which trainings it takes, and where their numbers go."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from isda.paper.printed_tables import PaperTable, paper_table
+from isda.reproduce.outcome import Outcome
+from isda.reproduce.scale import Scale
+from isda.reproduce.training import Training
+
+__all__ = ["Cell", "Experiment", "FigureExperiment", "Looking", "TableExperiment", "with_needs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A number of a table that trainings give."""
+
+    row: str
+    column: str
+    training: Training
+    figure: str = "error"
+    """Which of the run's results."""
+    base: Training | None = None
+    """The training that this one is compared to, seed by seed."""
+    improvement: bool = False
+    """Whether the number is by how much the figure is better than the base's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking:
+    """Where an analysis finds its data, computes, and writes."""
+
+    folder: Path
+    scale: Scale
+    data_root: Path | None
+    device: torch.device
+
+
+class Experiment(ABC):
+    """A table or figure."""
+
+    name: ClassVar[str]
+    note: ClassVar[str] = ""
+    """What a reader of the result must know beside its scale."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What it shows, in one sentence."""
+
+    @abstractmethod
+    def trainings(self, only: Sequence[str] = ()) -> list[Training]:
+        """Those it takes, each once, without what these need themselves; ``only`` as in `selected`."""
+
+
+class TableExperiment(Experiment):
+    """A table of the paper: cells that trainings fill, and cells that are counted or measured."""
+
+    @property
+    def printed(self) -> PaperTable:
+        """The paper's own numbers."""
+        return paper_table(self.name)
+
+    @property
+    def title(self) -> str:
+        """As the data file says it."""
+        return self.printed.title
+
+    @abstractmethod
+    def cells(self) -> list[Cell]:
+        """Those that trainings fill."""
+
+    def counted(self, scale: Scale, device: torch.device) -> Mapping[tuple[str, str], float]:
+        """Those that take no training, by row and column."""
+        return {}
+
+    def selected(self, only: Sequence[str]) -> list[Cell]:
+        """The cells whose row and column have every one of the words ``only``, as whole words.
+
+        Case does not matter; CIFAR-10 is not part of CIFAR-100, nor ResNet-110 of SE-ResNet-110.
+        """
+        return [cell for cell in self.cells() if all(_has(word, f"{cell.row} | {cell.column}") for word in only)]
+
+    def trainings(self, only: Sequence[str] = ()) -> list[Training]:
+        """Those of the selected cells and their bases."""
+        cells = self.selected(only)
+        found = [one for cell in cells for one in (cell.base, cell.training) if one is not None]
+        return list({one.name: one for one in found}.values())
+
+
+class FigureExperiment(Experiment):
+    """A figure of the paper: trainings, and an analysis that draws them."""
+
+    drawn: ClassVar[str]
+
+    @property
+    def title(self) -> str:
+        """As the class says it."""
+        return self.drawn
+
+    @abstractmethod
+    def draw(self, made: Mapping[str, Outcome], looking: Looking) -> list[Path]:
+        """Write the pages of the figure.
+
+        Args:
+            made: what became of the trainings, by name.
+            looking: where and at what.
+
+        Raises:
+            ValueError: what it needs is not there; the sentence says what.
+        """
+
+    @abstractmethod
+    def all_trainings(self) -> list[Training]:
+        """Those it takes."""
+
+    def trainings(self, only: Sequence[str] = ()) -> list[Training]:
+        """Those whose name has every one of the words ``only``."""
+        return [one for one in self.all_trainings() if all(_has(word, one.name) for word in only)]
+
+
+def with_needs(trainings: Iterable[Training]) -> list[Training]:
+    """The trainings and all that they need, each once, what is needed first."""
+    found: dict[str, Training] = {}
+
+    def add(one: Training) -> None:
+        for need in one.needs.values():
+            add(need)
+        found.setdefault(one.name, one)
+
+    for training in trainings:
+        add(training)
+    return list(found.values())
+
+
+def _has(word: str, text: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text, re.IGNORECASE) is not None
