@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "Train several methods with several seeds on one data set, and compare their errors.",
     "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
     "study": "Train variants of a method and show what each part of it is worth: Figures 10, 11 and Table 8.",
+    "reproduce": "Make tables and figures of the paper again, and print ours beside the paper's.",
     "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",

@@ -29,7 +29,7 @@ from isda.engine.tuning.retraining import final_runs
 from isda.engine.tuning.search import search as search_all
 from isda.engine.watching.comparison_progress import Rounds, watcher_for
 
-__all__ = ["Tuning", "command_for", "tune_runs"]
+__all__ = ["Tuning", "command_for", "stopping", "tune_runs"]
 
 SEEDS_APART = 100
 """Between the seeds of final runs and those of the search."""
@@ -133,7 +133,7 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
     candidates = candidates_of(settings, methods, words, tuning.how(first), planner)
     folder = tuning.out or Path("runs") / f"tune-{Path(settings.data or 'digits').stem}"
     failure: RunsFailed | None = None
-    with _stopping(), locked(folder), worker_pool(tuning.jobs) as pool:
+    with stopping(), locked(folder), worker_pool(tuning.jobs) as pool:
         with watcher_for(sys.stderr.isatty()) as watcher:
             found = search_all(candidates, folder, tuning.jobs, Rounds(watcher), pool)
         if tuning.json != "-":
@@ -155,7 +155,8 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
+def stopping() -> Iterator[None]:
+    """Say how to go on after a signal, and end with its status."""
     try:
         yield
     except Stopped as stopped:

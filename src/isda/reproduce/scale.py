@@ -61,7 +61,7 @@ SCALES: Mapping[str, Scale] = {
         ),
         Scale(
             name="smoke",
-            told="a few hundred images, 2 epochs, networks as narrow as they go: a trial of the machinery, no evidence",
+            told="100 images, 2 epochs, networks of a million multiply-adds: a trial of the machinery, no evidence",
             seeds=2,
             images=100,
             epochs=2,

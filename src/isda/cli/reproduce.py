@@ -1,0 +1,225 @@
+"""The command ``isda reproduce``."""
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from isda.cli.machine import Machine
+from isda.cli.options import JsonFile
+from isda.cli.output import show
+from isda.cli.terminal import plain_table, table_console
+from isda.cli.tune import stopping
+from isda.engine.folder.lock import locked
+from isda.engine.many_runs import worker_pool
+from isda.engine.processes import join_processes
+from isda.engine.watching.comparison_progress import Rounds, watcher_for
+from isda.plain_text import harmless
+from isda.reproduce import SCALES, Making, Scale, experiment_names, find_experiments, make_trainings
+from isda.reproduce.estimating import machine_speed
+from isda.reproduce.experiment import Experiment, FigureExperiment, Looking, TableExperiment, with_needs
+from isda.reproduce.outcome import Outcome
+from isda.reproduce.page import GAIN_HEADS, caption, cell_text, gain_rows, write_table_page
+from isda.reproduce.progress import duration, standing
+from isda.reproduce.results import Answer, Gain, answers, gains
+from isda.reproduce.training import Training
+
+__all__ = ["command_for"]
+
+LIST = "list"
+GPU_TFLOPS = 50.0
+
+
+def command_for(words: Sequence[str]) -> Callable[..., None]:
+    """The command, which says on its pages how it was called."""
+
+    def reproduce(
+        names: tyro.conf.Positional[tuple[str, ...]],
+        machine: tyro.conf.OmitArgPrefixes[Machine],
+        *,
+        scale: Literal["paper", "small", "smoke"] = "smoke",
+        only: tuple[str, ...] = (),
+        seeds: int | None = None,
+        jobs: int = 1,
+        gpu_tflops: float = GPU_TFLOPS,
+        out: Path | None = None,
+        html: Path | None = None,
+        json: JsonFile = None,
+    ) -> None:
+        """Make tables and figures of the paper again, and print ours beside the paper's.
+
+        ``isda reproduce table-2 --scale small --only CIFAR-10 --data-root data --jobs 2`` (docs/reproduce.md)
+        ``isda reproduce list --scale paper`` says what there is, what is done, and how long the rest takes.
+
+        Runs that are there already are not repeated, those that were interrupted go on. What fails is marked, the rest
+        is made all the same, and the command ends with an error.
+
+        Args:
+            names: table-1 to table-8, table-11, table-12, figure-5 to figure-11, figure-13, figure-14; all; or list.
+            machine: where.
+            scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
+            only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
+            seeds: of each training; by default 5, 3 and 2 by scale.
+            jobs: runs at the same time; they share the threads.
+            gpu_tflops: speed of the GPU that list estimates for, in 10^12 operations per second that training gets.
+            out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
+            html: the page; by default NAME.html in that folder.
+            json: also write the numbers to this file as JSON; "-" writes JSON to the standard output and no table.
+        """
+        size = SCALES[scale]
+        many = size.seeds if seeds is None else seeds
+        if many < 1:
+            raise ValueError(f"seeds must be at least 1, got {many}")
+        folder = out or Path("runs") / f"reproduce-{scale}"
+        if list(names) == [LIST]:
+            machine.use_threads()
+            _list(size, many, folder, machine.data_root, gpu_tflops, json)
+            return
+        asked = find_experiments(names)
+        if html is not None and len(asked) > 1:
+            raise ValueError(f"html is the page of one table or figure, got {len(asked)}")
+        command = shlex.join(["isda", "reproduce", *words])
+        _reproduce(_Asked(asked, size, only, many, jobs, folder, html, command), machine, json)
+
+    return reproduce
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to make."""
+
+    experiments: list[Experiment]
+    scale: Scale
+    only: tuple[str, ...]
+    seeds: int
+    jobs: int
+    folder: Path
+    html: Path | None
+    command: str
+
+
+def _reproduce(asked: _Asked, machine: Machine, json: str | None) -> None:
+    machine.use_threads()
+    trainings = {one.name: one.trainings(asked.only) for one in asked.experiments}
+    if asked.only and not any(trainings.values()):
+        raise ValueError(f"only must leave something, got {' '.join(asked.only)}, which no cell or training has")
+    making = Making(
+        scale=asked.scale,
+        seeds=range(asked.seeds),
+        folder=asked.folder,
+        data_root=machine.data_root,
+        device=machine.device,
+        saving=machine.saving(),
+        workers=machine.workers,
+    )
+    needed = with_needs(one for some in trainings.values() for one in some)
+    with stopping(), locked(asked.folder), worker_pool(asked.jobs) as pool, watcher_for(sys.stderr.isatty()) as watcher:
+        made = make_trainings(needed, making, asked.jobs, Rounds(watcher), pool)
+    records: list[dict[str, Any]] = []
+    problems: list[str] = []
+    shown: list[Callable[[], None]] = []
+    with join_processes(machine.device) as processes:
+        looking = Looking(folder=asked.folder, scale=asked.scale, data_root=machine.data_root, device=processes.device)
+        for one in asked.experiments:
+            record, printed, told = _shown(one, trainings[one.name], made, looking, asked)
+            records.append(record)
+            problems += told
+            shown.append(printed)
+
+    def tables() -> None:
+        for printed in shown:
+            printed()
+
+    show(records, json, tables)
+    if problems:
+        raise ValueError(f"{len(problems)} of {len(needed)} trainings and pictures failed: {'; '.join(problems)}")
+
+
+def _shown(
+    one: Experiment, trainings: Sequence[Training], made: Mapping[str, Outcome], looking: Looking, asked: _Asked
+) -> tuple[dict[str, Any], Callable[[], None], list[str]]:
+    """The record of an experiment, what prints it, and what went wrong; its page is written."""
+    own = {name: made[name] for name in (training.name for training in with_needs(trainings))}
+    problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in own.items() if outcome.problems]
+    found: list[Answer] = []
+    differences: list[Gain] = []
+    pages: list[Path] = []
+    if isinstance(one, TableExperiment):
+        cells = one.selected(asked.only)
+        places = {(cell.row, cell.column) for cell in cells}
+        counted = one.counted(asked.scale, looking.device)
+        found = [
+            answer
+            for answer in answers(one, cells, own, counted)
+            if not asked.only or (answer.row, answer.column) in places
+        ]
+        differences = gains(cells, own, one.printed)
+    elif isinstance(one, FigureExperiment):
+        try:
+            pages = one.draw(own, looking)
+        except ValueError as error:
+            problems.append(f"{one.name}: {error}")
+    page = asked.html or asked.folder / f"{one.name}.html"
+    write_table_page(page, one, asked.scale, asked.seeds, found, differences, own, pages, asked.command)
+    record = {
+        "name": one.name,
+        "title": one.title,
+        "scale": asked.scale.name,
+        "told": asked.scale.told,
+        "seeds": asked.seeds,
+        "cells": [answer.record() for answer in found],
+        "differences": [gain.record() for gain in differences],
+        "pages": [str(path) for path in (page, *pages)],
+        "problems": problems,
+    }
+    return record, lambda: _print(one, asked, found, differences, [page, *pages]), problems
+
+
+def _print(
+    one: Experiment, asked: _Asked, found: Sequence[Answer], differences: Sequence[Gain], pages: Sequence[Path]
+) -> None:
+    console = table_console()
+    if found:
+        columns = list(dict.fromkeys(answer.column for answer in found))
+        known = {(answer.row, answer.column): "\n".join(cell_text(answer)) for answer in found}
+        rows = [
+            [row, *(known.get((row, column), "") for column in columns)]
+            for row in dict.fromkeys(answer.row for answer in found)
+        ]
+        console.print(plain_table(one.title, ["", *columns], rows, caption(asked.scale, asked.seeds)))
+    if differences:
+        told = f"On the same seeds, ± half of Student's interval, all {len(differences)} together 95%."
+        console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
+    names = " and ".join(map(str, pages))
+    print(harmless(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))
+
+
+def _list(scale: Scale, seeds: int, folder: Path, root: Path | None, gpu_tflops: float, json: str | None) -> None:
+    if not 0 < gpu_tflops < float("inf"):
+        raise ValueError(f"gpu_tflops must be a positive number, got {gpu_tflops}")
+    here, there = machine_speed(), gpu_tflops * 1e12
+    found = [standing(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
+    rows = [
+        [
+            one.name,
+            f"{one.cells_done}/{one.cells}",
+            f"{one.runs_done}/{one.runs}",
+            duration(one.operations / here),
+            duration(one.operations / there),
+            one.title,
+        ]
+        for one in found
+    ]
+    heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu_tflops:g} TFLOP/s", "what it shows"]
+    told = (
+        f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are 6 operations per multiply-add of the runs that "
+        f"are missing, each table by itself, at {here / 1e9:.0f} GFLOP/s measured here; evaluation comes on top."
+    )
+    record = [
+        one.record() | {"seconds_here": one.operations / here, "seconds_gpu": one.operations / there} for one in found
+    ]
+    show(record, json, lambda: table_console().print(plain_table("The paper's tables and figures", heads, rows, told)))

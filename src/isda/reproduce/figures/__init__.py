@@ -1,0 +1,1 @@
+"""The figures of the paper, by what draws them."""

@@ -1,0 +1,75 @@
+"""The tables and figures there are; a further one is a further class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isda.choices import check_choice
+from isda.reproduce.experiment import Experiment
+from isda.reproduce.figures.curves import Figure5
+from isda.reproduce.figures.inversions import Figure6, Figure7, Figure13, Figure14
+from isda.reproduce.figures.maps import Figure8
+from isda.reproduce.figures.studies import Figure10, Figure11
+from isda.reproduce.figures.tightness import Figure9
+from isda.reproduce.tables.table_1 import Table1
+from isda.reproduce.tables.table_2 import Table2
+from isda.reproduce.tables.table_3 import Table3
+from isda.reproduce.tables.table_4 import Table4
+from isda.reproduce.tables.table_5 import Table5
+from isda.reproduce.tables.table_6 import Table6
+from isda.reproduce.tables.table_7 import Table7
+from isda.reproduce.tables.table_8 import Table8
+from isda.reproduce.tables.table_11 import Table11
+from isda.reproduce.tables.table_12 import Table12
+
+__all__ = ["ALL", "EXPERIMENTS", "experiment_names", "find_experiments"]
+
+ALL = "all"
+_TABLES: tuple[type[Experiment], ...] = (
+    Table1,
+    Table2,
+    Table3,
+    Table4,
+    Table5,
+    Table6,
+    Table7,
+    Table8,
+    Table11,
+    Table12,
+)
+_FIGURES: tuple[type[Experiment], ...] = (
+    Figure5,
+    Figure6,
+    Figure7,
+    Figure8,
+    Figure9,
+    Figure10,
+    Figure11,
+    Figure13,
+    Figure14,
+)
+EXPERIMENTS: Mapping[str, Experiment] = {kind.name: kind() for kind in (*_TABLES, *_FIGURES)}
+"""By name, in the paper's order, tables first."""
+
+
+def experiment_names() -> list[str]:
+    """The names, in the paper's order.
+
+    Example:
+        >>> experiment_names()[:3], experiment_names()[-1]
+        (['table-1', 'table-2', 'table-3'], 'figure-14')
+    """
+    return list(EXPERIMENTS)
+
+
+def find_experiments(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of names, or every one of them for "all".
+
+    Raises:
+        ValueError: no name, or an unknown one (with the nearest known).
+    """
+    if not names:
+        raise ValueError(f"name a table or figure, list, or {ALL}; there are {', '.join(EXPERIMENTS)}")
+    if list(names) == [ALL]:
+        return list(EXPERIMENTS.values())
+    return [EXPERIMENTS[check_choice("table or figure", name, EXPERIMENTS)] for name in dict.fromkeys(names)]
