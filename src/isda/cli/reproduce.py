@@ -21,7 +21,7 @@ from isda.engine.watching.comparison_progress import Rounds, watcher_for
 from isda.plain_text import harmless
 from isda.reproduce import SCALES, Making, Scale, experiment_names, find_experiments, make_trainings
 from isda.reproduce.estimating import machine_speed
-from isda.reproduce.experiment import Experiment, FigureExperiment, Looking, TableExperiment, with_needs
+from isda.reproduce.experiment import Experiment, FigureExperiment, Looking, TableExperiment, in_place, with_needs
 from isda.reproduce.outcome import Outcome
 from isda.reproduce.page import GAIN_HEADS, caption, cell_text, gain_rows, write_table_page
 from isda.reproduce.progress import duration, standing
@@ -150,13 +150,9 @@ def _shown(
     pages: list[Path] = []
     if isinstance(one, TableExperiment):
         cells = one.selected(asked.only)
-        places = {(cell.row, cell.column) for cell in cells}
-        counted = one.counted(asked.scale, looking.device)
-        found = [
-            answer
-            for answer in answers(one, cells, own, counted)
-            if not asked.only or (answer.row, answer.column) in places
-        ]
+        counted = one.counted(asked.scale, looking.device, asked.only)
+        everything = answers(one, cells, own, counted)
+        found = [answer for answer in everything if in_place(asked.only, answer.row, answer.column)]
         differences = gains(cells, own, one.printed)
     elif isinstance(one, FigureExperiment):
         try:

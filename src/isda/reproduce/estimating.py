@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from isda.classification.settings import Settings
 from isda.data.catalogue import CATALOGUE
 from isda.engine.recipe import Recipe
-from isda.networks.cost import count_multiply_adds
-from isda.networks.registry import create
+from isda.reproduce.sizes import multiply_adds
 
-__all__ = ["OPERATIONS_PER_MULTIPLY_ADD", "classifier_multiply_adds", "machine_speed", "training_operations"]
+__all__ = ["OPERATIONS_PER_MULTIPLY_ADD", "machine_speed", "training_operations"]
 
 OPERATIONS_PER_MULTIPLY_ADD = 6
 """Of one training sample: two operations, in the forward pass and twice in the backward pass."""
@@ -32,18 +31,8 @@ def training_operations(settings: Settings, recipe: Recipe, passes: float = 1.0)
     known = CATALOGUE[settings.data]
     images = settings.labels or known.train
     epochs = settings.epochs or recipe.epochs
-    side = known.size or 224
-    macs = classifier_multiply_adds(settings.network, settings.width or 1.0, known.channels, side, known.classes)
+    macs = multiply_adds(settings.network, known.size or 224, settings.width or 1.0)
     return OPERATIONS_PER_MULTIPLY_ADD * macs * images * epochs * passes
-
-
-@cache
-def classifier_multiply_adds(network: str, width: float, channels: int, side: int, classes: int) -> int:
-    """Multiply-adds of one image, counted on shapes alone."""
-    options = {"width": width} if width != 1 else {}
-    with torch.device("meta"):
-        made = create(network, num_classes=classes, in_channels=channels, **options)
-    return count_multiply_adds(made, (channels, side, side))
 
 
 @cache

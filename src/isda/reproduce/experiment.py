@@ -16,7 +16,7 @@ from isda.reproduce.outcome import Outcome
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Training
 
-__all__ = ["Cell", "Experiment", "FigureExperiment", "Looking", "TableExperiment", "with_needs"]
+__all__ = ["Cell", "Experiment", "FigureExperiment", "Looking", "TableExperiment", "in_place", "with_needs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class TableExperiment(Experiment):
     def cells(self) -> list[Cell]:
         """Those that trainings fill."""
 
-    def counted(self, scale: Scale, device: torch.device) -> Mapping[tuple[str, str], float]:
-        """Those that take no training, by row and column."""
+    def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
+        """Those that take no training, by row and column, where they have the words ``only``."""
         return {}
 
     def selected(self, only: Sequence[str]) -> list[Cell]:
@@ -87,7 +87,7 @@ class TableExperiment(Experiment):
 
         Case does not matter; CIFAR-10 is not part of CIFAR-100, nor ResNet-110 of SE-ResNet-110.
         """
-        return [cell for cell in self.cells() if all(_has(word, f"{cell.row} | {cell.column}") for word in only)]
+        return [cell for cell in self.cells() if in_place(only, cell.row, cell.column)]
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """Those of the selected cells and their bases."""
@@ -124,7 +124,8 @@ class FigureExperiment(Experiment):
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """Those whose name has every one of the words ``only``."""
-        return [one for one in self.all_trainings() if all(_has(word, one.name) for word in only)]
+        patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE) for word in only]
+        return [one for one in self.all_trainings() if all(pattern.search(one.name) for pattern in patterns)]
 
 
 def with_needs(trainings: Iterable[Training]) -> list[Training]:
@@ -141,5 +142,13 @@ def with_needs(trainings: Iterable[Training]) -> list[Training]:
     return list(found.values())
 
 
-def _has(word: str, text: str) -> bool:
-    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text, re.IGNORECASE) is not None
+def in_place(only: Sequence[str], row: str, column: str) -> bool:
+    """Whether a row and its column have every one of the words, as whole words.
+
+    Example:
+        >>> in_place(["resnet-110", "cifar-10"], "ResNet-110", "CIFAR-10 basic"), in_place(["CIFAR-1"], "", "CIFAR-10")
+        (True, False)
+    """
+    text = f"{row} | {column}"
+    found = (re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text, re.IGNORECASE) for word in only)
+    return all(found)

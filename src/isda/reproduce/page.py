@@ -89,8 +89,8 @@ def write_table_page(
         ]
         told = (
             "The row's figure minus that of the same without ISDA (of the plain method, for rivals) on the same seeds, "
-            f"± half of Student's interval, all {len(gains)} together 95% (Bonferroni); beside it the difference of the "
-            "paper's means."
+            f"± half of Student's interval, all {len(gains)} together 95% (Bonferroni); beside it the difference of "
+            "the paper's means."
         )
         parts.append(tag("h2", "Differences"))
         parts.append(boxed_table("Differences", told, head, rows))

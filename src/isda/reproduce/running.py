@@ -158,7 +158,7 @@ class _Course:
         self.settings = settings = training.with_folders(shrunk.settings, folders)
         planner = self._planner()
         if training.tuned:
-            how = How(trials=making.scale.trials, widen=making.scale.widen, seeds=(CHOOSING_SEED,))
+            how = How(trials=making.scale.trials, widen=0, seeds=(CHOOSING_SEED,))
             self.choosing = Course(candidates_of(settings, [training.method], (), how, planner)[0])
         else:
             planner.resolve(replace(settings, seed=making.seeds[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -47,9 +47,9 @@ class Table1(TableExperiment):
             found.append(Cell(row=row, column="ISDA top-1 improvement", training=isda, base=basic, improvement=True))
         return found
 
-    def counted(self, scale: Scale, device: torch.device) -> Mapping[tuple[str, str], float]:
+    def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
         """Parameters and costs."""
-        return counted_costs(NETWORKS, COSTS, scale, device)
+        return counted_costs(NETWORKS, COSTS, scale, device, only)
 
 
 def imagenet_pair(network: str) -> list[ClassifierTraining]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -30,6 +30,6 @@ class Table2(TableExperiment):
                 found.append(Cell(row=row, column=f"{title} ISDA", training=isda, base=basic))
         return found
 
-    def counted(self, scale: Scale, device: torch.device) -> Mapping[tuple[str, str], float]:
+    def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
         """Parameters, of the networks at their full width."""
-        return counted_costs(NETWORKS, {"parameters": "parameters"}, scale, device)
+        return counted_costs(NETWORKS, {"parameters": "parameters"}, scale, device, only)

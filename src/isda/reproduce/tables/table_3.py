@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -31,6 +31,6 @@ class Table3(TableExperiment):
         """None."""
         return []
 
-    def counted(self, scale: Scale, device: torch.device) -> Mapping[tuple[str, str], float]:
+    def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
         """All of them."""
-        return counted_costs(NETWORKS, COLUMNS, scale, device)
+        return counted_costs(NETWORKS, COLUMNS, scale, device, only)

@@ -12,7 +12,8 @@ from isda.data.archives import data_root
 from isda.data.catalogue import CATALOGUE
 from isda.data.loading import named_path
 from isda.reproduce.estimating import training_operations
-from isda.reproduce.scale import Scale, fitting_width
+from isda.reproduce.scale import Scale
+from isda.reproduce.sizes import fitting_width
 from isda.reproduce.training import Shrunk, Training
 
 __all__ = ["ClassifierTraining", "classifier", "shrunk_classifier"]

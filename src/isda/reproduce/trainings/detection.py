@@ -30,6 +30,8 @@ SMALLER: dict[str, dict[str, Any]] = {
         "box_samples": 16,
         "anchor_scale": 2.0,
         "batch_size": 4,
+        "batch_norm": "trained",
+        "lr": 1e-3,
     },
 }
 

@@ -1,0 +1,93 @@
+"""The registry: every cell is one of the paper's, every training has one name, every one can be estimated."""
+
+import pytest
+
+from isda.networks import count_multiply_adds, create
+from isda.paper.printed_tables import TABLES, paper_table
+from isda.reproduce import EXPERIMENTS, SCALES, find_experiments
+from isda.reproduce.experiment import TableExperiment, with_needs
+from isda.reproduce.sizes import fitting_width, multiply_adds
+from isda.reproduce.trainings import classifier
+
+EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
+# Results of other papers, which the paper repeats.
+OTHERS = {"table-1": ("column", "reported"), "table-7": ("row", "(Original)")}
+
+
+def test_there_is_every_table_and_figure_of_the_paper_that_has_results():
+    assert [name for name in TABLES if name != "table-9"] == [one.name for one in EXPERIMENT_TABLES]
+    figures = [name for name in EXPERIMENTS if name.startswith("figure")]
+    assert figures == [f"figure-{number}" for number in (5, 6, 7, 8, 9, 10, 11, 13, 14)]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENT_TABLES, ids=lambda one: one.name)
+def test_every_number_of_a_table_is_trained_or_counted_but_for_those_of_other_papers(experiment):
+    trained = [(cell.row, cell.column) for cell in experiment.cells()]
+    assert len(set(trained)) == len(trained)
+    printed = {(cell.row, cell.column): cell for cell in paper_table(experiment.name).cells}
+    assert set(trained) <= set(printed)
+    counted = ("parameters", "additional cost", "standard FLOPs")
+    where, word = OTHERS.get(experiment.name, ("row", "nothing at all"))
+    for place, cell in printed.items():
+        if cell.value is None or place in trained:
+            assert cell.value is not None or place not in trained
+        else:
+            assert any(kind in cell.column for kind in counted) or word in getattr(cell, where)
+
+
+def test_a_name_means_one_training():
+    everything = [one for experiment in EXPERIMENTS.values() for one in experiment.trainings()]
+    known = {}
+    for one in with_needs(everything):
+        assert known.setdefault(one.name, one) == one
+    for one in everything:
+        assert known[one.name] == one
+        assert len(one.name) < 200
+        assert "/" not in one.name
+
+
+def test_tables_share_their_trainings():
+    ablation, networks = ({one.name for one in EXPERIMENTS[name].trainings()} for name in ("table-8", "table-2"))
+    assert "cifar10-wide-resnet-28-10-isda" in ablation & networks
+
+
+def test_words_select_whole_names():
+    table = EXPERIMENTS["table-2"]
+    assert isinstance(table, TableExperiment)
+    chosen = table.selected(["resnet-110", "CIFAR-10"])
+    assert {(cell.row, cell.column) for cell in chosen} == {
+        ("ResNet-110", "CIFAR-10 basic"),
+        ("ResNet-110", "CIFAR-10 ISDA"),
+    }
+    assert table.selected(["CIFAR-1"]) == []
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(ValueError, match="table-2"):
+        find_experiments(["tabel-2"])
+    with pytest.raises(ValueError, match="name a table or figure"):
+        find_experiments([])
+    assert len(find_experiments(["all"])) == len(EXPERIMENTS)
+    assert [one.name for one in find_experiments(["table-8", "table-8"])] == ["table-8"]
+
+
+def test_every_training_can_be_estimated_and_less_of_everything_takes_less(tmp_path):
+    for one in with_needs(two for experiment in EXPERIMENTS.values() for two in experiment.trainings()):
+        paper, small, smoke = (one.operations(scale, tmp_path) for scale in SCALES.values())
+        assert paper / 3 > small > 3 * smoke > 0, one.name
+
+
+@pytest.mark.parametrize("name", ["resnet-32", "densenet-bc-40-12", "resnext-29-8x64d"])
+def test_costs_in_proportion_are_near_those_that_are_counted(name):
+    counted = count_multiply_adds(create(name, num_classes=10, width=0.25), (3, 16, 16))
+    assert multiply_adds(name, side=16, width=0.25) == pytest.approx(counted, rel=0.1)
+
+
+def test_operations_are_six_per_multiply_add_and_image():
+    one = classifier("cifar10", "resnet-32", "cross-entropy")
+    assert one.operations(SCALES["paper"], None) == pytest.approx(6 * 69.12e6 * 50_000 * 160, rel=0.01)
+
+
+def test_networks_are_narrowed_until_they_fit_and_no_further():
+    assert fitting_width("wide-resnet-28-10", 0.4e9, side=32) == 0.25
+    assert fitting_width("resnet-110", 1e3, side=32) == 0.0625

@@ -1,0 +1,196 @@
+"""`isda reproduce` as a user runs it: tables beside the paper's, repeated, interrupted, and with parts that fail."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from isda.engine.folder.reading import run_folders
+from isda.engine.folder.run_folder import RunFolder
+from reproduce.drawn_root import draw_root
+from small_runs import isda
+
+ONE_ROW = ("table-2", "--only", "ResNet-32", "CIFAR-10", "--seeds", "2")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_but_what_ships(tmp_path, monkeypatch):
+    monkeypatch.setenv("ISDA_DATA", str(tmp_path / "nothing"))
+
+
+def results(folder: Path) -> dict[str, dict[str, object]]:
+    """The results of all runs by folder, with the digests of their weights, without their times."""
+    found = {str(run.relative_to(folder)): RunFolder(run).read_result() for run in run_folders(folder)}
+    return {run: {key: value for key, value in one.items() if "seconds" not in key} for run, one in found.items()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A row of Table 2, made once."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    os.environ["ISDA_DATA"] = str(folder / "nothing")
+    out, err, code = isda("reproduce", *ONE_ROW, "--out", folder / "all", "--json", folder / "table.json")
+    assert code is None, err
+    return folder, out, json.loads((folder / "table.json").read_text())
+
+
+def test_ours_stand_beside_the_papers(made):
+    folder, out, (table,) = made
+    assert [(cell["row"], cell["column"], cell["paper"]) for cell in table["cells"]] == [
+        ("ResNet-32", "CIFAR-10 basic", "7.39 ± 0.10%"),
+        ("ResNet-32", "CIFAR-10 ISDA", "7.09 ± 0.12%"),
+    ]
+    assert all(cell["seeds"] == 2 and 0 < cell["mean"] <= 100 and cell["std"] is not None for cell in table["cells"])
+    runs = [run for run in run_folders(folder / "all") if "final" in run.parts and "cross-entropy" in str(run)]
+    errors = [RunFolder(run).read_result()["error"] for run in runs]
+    assert table["cells"][0]["mean"] == pytest.approx(sum(errors) / 2)
+    (gain,) = table["differences"]
+    assert gain["paper"] == pytest.approx(7.09 - 7.39)
+    assert gain["mean"] == pytest.approx(table["cells"][1]["mean"] - table["cells"][0]["mean"])
+    assert "7.09 ± 0.12%" in out
+    assert "scale smoke" in out.lower()
+    page = (folder / "all" / "table-2.html").read_text()
+    assert "digits stands in for cifar10" in page.lower()
+    assert "7.39 ± 0.10%" in page
+    # What the paper chooses on held-out data was.
+    searched = [run for run in run_folders(folder / "all") if "search" in run.parts]
+    assert len(searched) == 2
+
+
+def test_the_same_command_makes_the_same_table_and_no_run_again(made):
+    folder, _, before = made
+    times = {run: RunFolder(run).result_file.stat().st_mtime_ns for run in run_folders(folder / "all")}
+    again, err, code = isda("reproduce", *ONE_ROW, "--out", folder / "all", "--json", "-")
+    assert code is None, err
+    assert json.loads(again) == before
+    assert times == {run: RunFolder(run).result_file.stat().st_mtime_ns for run in run_folders(folder / "all")}
+
+
+def test_the_list_knows_what_is_there(made):
+    folder, _, _ = made
+    out, err, code = isda("reproduce", "list", "--out", folder / "all", "--json", "-")
+    assert code is None, err
+    known = {one["name"]: one for one in json.loads(out)}
+    assert (known["table-2"]["cells_done"], known["table-2"]["cells"]) == (2, 36)
+    assert known["table-2"]["runs_done"] == 6
+    assert known["table-3"]["operations"] == 0
+    assert known["table-4"]["seconds_here"] > known["table-4"]["seconds_gpu"] > 0
+    out, _, _ = isda("reproduce", "list", "--out", folder / "all", "--gpu-tflops", "100")
+    assert "100 TFLOP/s" in out
+
+
+def killed_again_and_again(folder: Path, kills: int, seed: int) -> None:
+    """Kill the command and all its workers at random moments, then let it come to its end."""
+    draw = random.Random(seed)
+    words = [sys.executable, "-m", "isda", "reproduce", *ONE_ROW, "--out", str(folder), "--checkpoint-steps", "1"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for number in range(kills + 1):
+        child = subprocess.Popen(
+            words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        if number < kills:
+            runs = len(list(run_folders(folder)))
+            while len(list(run_folders(folder))) == runs and child.poll() is None:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.5))
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+        else:
+            _, err = child.communicate()
+            assert child.returncode == 0, err.decode()
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_reproduction_that_was_killed_goes_on_to_the_same_results(made, tmp_path, kills):
+    folder, _, before = made
+    killed_again_and_again(tmp_path / "killed", kills, seed=kills)
+    assert results(tmp_path / "killed") == results(folder / "all")
+    out, _, _ = isda("reproduce", *ONE_ROW, "--out", tmp_path / "killed", "--json", "-")
+    assert json.loads(out)[0]["cells"] == before[0]["cells"]
+
+
+def test_what_fails_is_marked_and_the_rest_is_made(tmp_path):
+    broken = tmp_path / "all" / "cifar10-resnet-32-cross-entropy" / "final" / "cross-entropy" / "seed-0"
+    broken.mkdir(parents=True)
+    (broken / "config.json").write_text("not a configuration")
+    words = ("reproduce", "table-2", "--only", "ResNet-32", "CIFAR-10", "--seeds", "1", "--out", tmp_path / "all")
+    out, _, code = isda(*words, "--json", tmp_path / "table.json")
+    assert "config.json" in str(code)
+    assert "failed" in out
+    ((basic, ours),) = [table["cells"] for table in json.loads((tmp_path / "table.json").read_text())]
+    assert "config.json" in basic["problem"]
+    assert basic["mean"] is None
+    assert ours["mean"] is not None
+    assert "What failed" in (tmp_path / "all" / "table-2.html").read_text()
+
+
+def test_data_that_is_not_there_is_named(tmp_path):
+    words = ("reproduce", "table-1", "--only", "ResNet-50", "top-1", "--seeds", "1", "--out", tmp_path / "all")
+    _, _, code = isda(*words)
+    assert "imagenet is not under" in str(code)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("tabel-2",), "did you mean 'table-2'"),
+        ((), "name a table or figure"),
+        (("table-2", "--seeds", "0"), "seeds must be at least 1"),
+        (("table-2", "--only", "CIFAR-11"), "only must leave something"),
+        (("table-2", "table-8", "--html", "a.html"), "html is the page of one"),
+        (("list", "--gpu-tflops", "0"), "gpu_tflops must be a positive number"),
+    ],
+)
+def test_bad_words_get_a_sentence_before_anything_is_made(words, sentence, tmp_path):
+    _, _, code = isda("reproduce", *words, "--out", tmp_path / "all")
+    assert sentence in str(code)
+    assert not (tmp_path / "all").exists()
+
+
+# One cell or two of each kind in `make test`, everything in `make test-slow`.
+QUICK = {
+    "table-6": ("Pi-model", "CIFAR-10", "1000"),
+    "table-7": ("PSPNet",),
+    "table-12": ("mAP_S",),
+    "figure-9": ("cifar10",),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    return draw_root(tmp_path_factory.mktemp("drawn"))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_part_of_every_kind_runs_from_end_to_end(name, drawn, tmp_path):
+    words = ("reproduce", name, "--only", *QUICK[name], "--seeds", "1", "--data-root", drawn, "--out", tmp_path)
+    _, err, code = isda(*words, "--json", tmp_path / "made.json")
+    assert code is None, err
+    (made,) = json.loads((tmp_path / "made.json").read_text())
+    assert not made["problems"]
+    assert all(Path(page).is_file() for page in made["pages"])
+    assert all(cell["mean"] is not None for cell in made["cells"])
+    assert made["cells"] or len(made["pages"]) > 1
+
+
+@pytest.mark.slow
+def test_every_table_and_figure_runs_from_end_to_end(drawn, tmp_path):
+    words = ("reproduce", "all", "--seeds", "1", "--jobs", "2", "--data-root", drawn, "--out", tmp_path)
+    _, err, code = isda(*words, "--json", tmp_path / "made.json")
+    assert code is None, err
+    everything = json.loads((tmp_path / "made.json").read_text())
+    for made in everything:
+        assert not made["problems"], made["name"]
+        assert all(Path(page).is_file() for page in made["pages"])
+        for cell in made["cells"]:
+            # What the paper leaves out and what it repeats of others stays empty.
+            own = (
+                cell["paper"] != "-" and "reported" not in cell["column"] and "DeepLab-v3 (Original)" not in cell["row"]
+            )
+            assert (cell["mean"] is not None) == own, (made["name"], cell)
