@@ -39,7 +39,7 @@ SECONDS_TO_SAVE = 60.0
 SECONDS_TO_ANSWER = 10.0
 # Ray keeps results in shared memory; ours are sentences.
 OBJECT_STORE_BYTES = 80 << 20
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 @contextmanager
@@ -149,7 +149,8 @@ class _Cluster(Workers):
             raise Stopped("stopped by SIGTERM before a run was begun") from ended
         except (OSError, RuntimeError, ValueError) as error:
             where = f"at {self.address}" if self.address else "on this machine"
-            raise OSError(f"Ray could not be used {where}: {str(error).strip().splitlines()[0]}") from error
+            hint = "; is it of the same version, and does it want a token (RAY_AUTH_TOKEN)?" if self.address else ""
+            raise OSError(f"Ray could not be used {where}: {str(error).strip().splitlines()[0]}{hint}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
         # Its news of dead workers go to the standard output, where tables and JSON go.
