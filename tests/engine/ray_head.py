@@ -1,4 +1,4 @@
-"""As a script: FOLDER CPUS. A Ray cluster of one machine with its files in a folder, until its standard input is closed."""
+"""As a script: FOLDER CPUS. A Ray cluster of one machine, its files in a folder, until the standard input ends."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from isda.engine.interruptions import Stopped
 from isda.engine.places.plan import read_planned
 from isda.engine.run_one import make_run, problem_of
 from isda.files import write_text
+from isda.plain_text import harmless
 
 __all__ = ["run"]
 
@@ -49,3 +50,5 @@ def run(
         if problem is not None and os.environ.get("RANK", "0") == "0":
             write_text(problem, json.dumps(told))
         raise ValueError(f"{one.folder}: {told.sentence}") from error
+    if os.environ.get("RANK", "0") == "0":
+        print(harmless(f"{one.folder} is finished"))

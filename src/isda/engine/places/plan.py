@@ -57,6 +57,13 @@ def read_planned(path: Path, number: int, own: Sequence[str] = ()) -> tuple[Plan
     stored = read_sealed(path)
     if stored.get("format") != FORMAT:
         raise ValueError(f"{path} must be a plan of format {FORMAT}, got {stored.get('format')!r}")
+    try:
+        return _read(stored, path, number, own), stored["threads"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not the plan that it says it is: {error!r}") from error
+
+
+def _read(stored: dict[str, Any], path: Path, number: int, own: Sequence[str]) -> Planned:
     runs = stored["runs"]
     if not 0 <= number < len(runs):
         raise ValueError(f"number must be one of the {len(runs)} runs of {path}, from 0, got {number}")
@@ -65,7 +72,7 @@ def read_planned(path: Path, number: int, own: Sequence[str] = ()) -> tuple[Plan
     if unnamed:
         raise ValueError(f"run {number} of {path} uses code of its own; to have it imported, add --own {unnamed[0]}")
     task = type(find_task(record["task"]))
-    one = Planned(
+    return Planned(
         task=task,
         config=task.config_type.from_stored(record["config"], path),
         folder=Path(record["folder"]),
@@ -75,7 +82,6 @@ def read_planned(path: Path, number: int, own: Sequence[str] = ()) -> tuple[Plan
         saving=Saving(**record["saving"]),
         workers=record["workers"],
     )
-    return one, stored["threads"]
 
 
 def _record(one: Planned) -> dict[str, Any]:
