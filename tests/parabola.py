@@ -21,7 +21,7 @@ from isda.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, Stat
 from isda.engine.comparing import Planner
 from isda.engine.grammar import read_options, split_method
 from isda.engine.places.pool import Workers
-from isda.engine.planned import Watcher
+from isda.engine.planned import Planned, Watcher
 from isda.engine.run_one import run_one
 from isda.engine.task import HeldOut
 from isda.engine.tuning.asked import candidates_of
@@ -148,6 +148,17 @@ class Here(Workers):
         future: Future[Any] = Future()
         future.set_result(run_one(one))
         return future
+
+
+def parabolas(folder: Path, count: int = 3, steps: int | None = None) -> list[Planned]:
+    """Runs with several seeds."""
+    configs = [
+        Parabola().resolve(ParabolaSettings(method="parabola", seed=seed, steps=steps), None) for seed in range(count)
+    ]
+    return [
+        Planned(task=Parabola, config=config, folder=folder / f"seed-{config.seed}", data=None, device="cpu")
+        for config in configs
+    ]
 
 
 def candidates(methods=("parabola",), words=(), settings=None, **how):

@@ -17,20 +17,10 @@ from isda.engine.places.pool import RETRIES, WorkerDied
 from isda.engine.planned import Planned, RunsFailed, Watcher
 from isda.engine.registry import find_task
 from isda.engine.saving import Saving
-from parabola import Here, Parabola, ParabolaSettings, begun
+from parabola import Here, begun, parabolas
 from resumable_runs import RUNS
 from resumable_runs import planned as resolved
 from small_runs import SMALL_WORDS, isda
-
-
-def parabolas(folder: Path, count: int = 3) -> list[Planned]:
-    task = Parabola()
-    configs = [task.resolve(ParabolaSettings(method="parabola", seed=seed), None) for seed in range(count)]
-    return [
-        Planned(task=Parabola, config=config, folder=folder / f"seed-{config.seed}", data=None, device="cpu")
-        for config in configs
-    ]
-
 
 # -- workers that die --------------------------------------------------------------------------------------------------
 

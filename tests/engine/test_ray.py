@@ -9,10 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
+from isda.engine.many_runs import run_planned
+from isda.engine.places.spread import Request, Spread, open_pool
+from isda.engine.planned import Watcher
+from isda.engine.saving import Saving
+from parabola import begun, parabolas
 from resumable_runs import outcome
 from small_runs import isda
 
@@ -107,6 +114,38 @@ def table(folder):
     return json.loads((folder / "table.json").read_text())
 
 
+class Killer(Watcher):
+    """Kills the worker of a run once, when the run has a checkpoint."""
+
+    def __init__(self, run):
+        self.run, self.killed = run, False
+
+    def progress(self, epochs, finished):
+        if not self.killed and any(self.run.glob("checkpoints/step-*")):
+            os.kill(writer(self.run), signal.SIGKILL)
+            self.killed = True
+
+
+def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("PARABOLA", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    before = set(Path("/tmp").glob("isda-ray-*"))
+    runs = [replace(one, saving=Saving(steps=50)) for one in parabolas(tmp_path / "runs", 2, steps=2000)]
+    killer = Killer(runs[0].folder)
+    with open_pool(Request(spread=Spread(on="ray"), folder=tmp_path)) as pool:
+        run_planned(runs, watcher=killer, pool=pool)
+    assert killer.killed
+    assert begun(tmp_path) == ["runs/seed-0 test", "runs/seed-0 test", "runs/seed-1 test"]
+    # Every step counts once.
+    assert [load_file(one.folder / "model.safetensors")["total"].item() for one in runs] == [2000, 2000]
+    assert capfd.readouterr() == ("", "")
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert set(Path("/tmp").glob("isda-ray-*")) == before
+
+
+@pytest.mark.slow
 def test_a_killed_workers_run_goes_on_elsewhere_none_is_repeated_or_lost(address, local, tmp_path):
     process = start(tmp_path, *COMPARE, "--on", f"ray:{address}")
     (victim, *_) = until(process, lambda: under_way(tmp_path))
@@ -197,10 +236,10 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_extra_is_named(tmp_path):
-    code = "import sys; sys.modules['ray'] = None; from isda.cli import main; main(sys.argv[1:])"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *COMPARE, "--on", "ray"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.stderr == "isda: Ray is not installed; pip install 'isda[ray]', or leave out --on ray\n"
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks what cannot be imported
+    monkeypatch.chdir(tmp_path)
+    assert (
+        isda(*COMPARE, "--on", "ray")[2] == "isda: Ray is not installed; pip install 'isda[ray]', or leave out --on ray"
+    )
     assert not list(tmp_path.iterdir())
