@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from isda.choices import check_choice
 from isda.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, State, Task
 from isda.engine.comparing import Planner
 from isda.engine.grammar import read_options, split_method
-from isda.engine.many_runs import Watcher
+from isda.engine.places.pool import Workers
+from isda.engine.planned import Planned, Watcher
+from isda.engine.run_one import run_one
 from isda.engine.task import HeldOut
 from isda.engine.tuning.asked import candidates_of
 from isda.engine.tuning.candidate import How
@@ -137,13 +139,26 @@ class Parabola(Task):
         return ParabolaJob(config, place.processes, place.folder)
 
 
-class Here(Executor):
+class Here(Workers):
     """Makes runs in this process: no time goes into starting others."""
 
-    def submit(self, fn, /, *args, **kwargs):
+    jobs = 1
+
+    def submit(self, one):
         future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
+        future.set_result(run_one(one))
         return future
+
+
+def parabolas(folder: Path, count: int = 3, steps: int | None = None) -> list[Planned]:
+    """Runs with several seeds."""
+    configs = [
+        Parabola().resolve(ParabolaSettings(method="parabola", seed=seed, steps=steps), None) for seed in range(count)
+    ]
+    return [
+        Planned(task=Parabola, config=config, folder=folder / f"seed-{config.seed}", data=None, device="cpu")
+        for config in configs
+    ]
 
 
 def candidates(methods=("parabola",), words=(), settings=None, **how):
@@ -156,7 +171,7 @@ def tuned(folder: Path, methods=("parabola",), words=(), settings=None, **how) -
     os.environ["PARABOLA"] = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = candidates(methods, words, settings, **how)
-    return search(found, folder, 1, Watcher(), Here())  # type: ignore[arg-type]
+    return search(found, folder, Watcher(), Here())
 
 
 def begun(folder: Path) -> list[str]:

@@ -326,7 +326,7 @@ def test_a_search_does_not_touch_the_test_set(task, settings, method, tmp_path, 
 
     planner = Planner(task_of=lambda _: Guarded(), device="cpu")
     found = candidates_of(settings, [method], ["lambda_0=0.5,1"], How(widen=0), planner)
-    done = search(found, tmp_path, 1, Watcher(), Here())
+    done = search(found, tmp_path, Watcher(), Here())
     assert len(done.methods[0].trials) == 2
     with pytest.raises(AssertionError, match="looked at the test set"):
         Unseen.of(digits()).y_test.sum()
@@ -344,7 +344,7 @@ def digits_search(folder, labels, **how):
     planner = Planner(task_of=lambda _: Classification(), device="cpu")
     settings = Settings(**SMALL, data=str(folder / "digits.npz"))
     found = candidates_of(settings, ["isda"], ["lambda_0=0.5,4,32"], How(**how), planner)
-    return search(found, folder, 1, Watcher(), Here())
+    return search(found, folder, Watcher(), Here())
 
 
 def test_a_test_set_that_would_lead_astray_is_ignored(tmp_path):

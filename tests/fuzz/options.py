@@ -102,6 +102,14 @@ MACHINE: dict[str, Sequence[str]] = {
     "--keep": NUMBERS,
     "--task": ("classification", "semi-supervised", "nothing", "os:path", "isda.engine:Job", ":", ""),
 }
+SPREAD: dict[str, Sequence[str]] = {
+    "--on": ("local", "ray", "slurm", "rya", "ray:", "ray:nowhere", "slurm:here", ":", ""),
+    "--jobs": NUMBERS,
+    "--processes-per-run": NUMBERS,
+    "--cpus-per-run": NUMBERS,
+    "--gpus-per-run": NUMBERS,
+    "--sbatch": ("partition=gpu", "--partition", "a b", "", "=", "x\n#SBATCH"),
+}
 OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "train": {
         **SETTINGS,
@@ -109,7 +117,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--method": METHODS,
         "--hook": ("nowhere:Hook", "isda.engine:Hook", "os:path", "x"),
     },
-    "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), "--jobs": NUMBERS},
+    "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), **SPREAD},
     "tune": {
         **SETTINGS,
         **MACHINE,
@@ -129,7 +137,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--choose-seeds": NUMBERS,
         "--by": ("error", "nll", "nothing", ""),
         "--seeds": ("0", "-1", "nan"),
-        "--jobs": NUMBERS,
+        **SPREAD,
     },
     "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
@@ -153,7 +161,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
             name: SETTINGS[name] for name in ("--labels", "--held-out", "--epochs", "--lr", "--batch-size", "--augment")
         },
         "--how": ("probe", "fine-tune", "nothing", ""),
-        "--jobs": NUMBERS,
+        **SPREAD,
         **MACHINE,
     },
     "directions": {
@@ -182,6 +190,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--neighbours": ("1", "0", "100000"),
         "--json": ("-", *PATHS),
     },
+    "run": {"--own": ("nowhere:Task", "os.path", "x", ""), "--problem": ("-", *PATHS)},
     "networks": {},
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
@@ -227,6 +236,9 @@ def _positional(command: str, chance: random.Random) -> list[str]:
         return chance.choice([[], [chance.choice(DATA)], [chance.choice(DATA)]])
     if command == "networks":
         return [chance.choice([*WORDS[1:], "--json", "--help", "--nothing"])]  # the table itself takes a while
+    if command == "run":
+        plan = chance.choice(["run/config.json", "run/result.json", "run", "image.png", "nowhere", ""])
+        return [plan, chance.choice(NUMBERS)]
     if command == "completion":
         return [chance.choice(["bash", "zsh", "fish", ""])]
     return []

@@ -9,13 +9,14 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.report import report as write_report
+from isda.cli.spreading import opened
 from isda.cli.tasks import Asked, asked_task
 from isda.engine.comparing import compare as run_all
 from isda.engine.comparing import run_folder_name
 from isda.engine.folder.reading import run_folders
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import Stopped
-from isda.engine.many_runs import RunsFailed
+from isda.engine.places.spread import Spread
+from isda.engine.planned import RunsFailed
 from isda.engine.settings import RunSettings
 from isda.engine.watching.comparison_progress import watcher_for
 from isda.plain_text import harmless
@@ -35,11 +36,11 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
     def compare(
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
         machine: tyro.conf.OmitArgPrefixes[Machine],
+        spread: tyro.conf.OmitArgPrefixes[Spread],
         *,
         task: str | None = None,
         methods: tuple[str, ...] = default_methods,
         seeds: int = 5,
-        jobs: int = 1,
         out: Path | None = None,
         report: Path | None = None,
         json: JsonFile = None,
@@ -54,15 +55,15 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         Args:
             settings: what all runs share.
             machine: where.
+            spread: where the runs are made.
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
             methods: what to compare, each as in --method; differences are to cross-entropy, or else to the first.
             seeds: number of paired runs of each method; their seeds count up from --seed.
-            jobs: runs at the same time; they share the threads.
             out: the folder for all runs; by default runs/compare-DATA.
             report: the HTML page; by default report.html in that folder.
             json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
         """
-        compare_runs(asked, settings, machine, methods, seeds, jobs, out, report, json)
+        compare_runs(asked, settings, machine, spread, methods, seeds, out, report, json)
 
     return compare
 
@@ -71,9 +72,9 @@ def compare_runs(
     asked: Asked,
     settings: RunSettings,
     machine: Machine,
+    spread: Spread,
     methods: tuple[str, ...],
     seeds: int,
-    jobs: int,
     out: Path | None,
     report: Path | None,
     json: str | None,
@@ -82,7 +83,7 @@ def compare_runs(
     if settings.method is not None:
         raise ValueError("compare takes --methods, not --method")
     folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
-    there, failure = make_runs(asked, settings, machine, methods, seeds, jobs, folder)
+    there, failure = make_runs(asked, settings, machine, spread, methods, seeds, folder)
     if there:
         _say_what_is_left_out(folder, there)
         write_report(shortest(there), out=report or folder / "report.html", json=json)
@@ -94,9 +95,9 @@ def make_runs(
     asked: Asked,
     settings: RunSettings,
     machine: Machine,
+    spread: Spread,
     methods: Sequence[str],
     seeds: int,
-    jobs: int,
     folder: Path,
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the runs that are there, and what became of the others."""
@@ -107,7 +108,7 @@ def make_runs(
     seeds_asked = range(first, first + seeds)
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
     failure: RunsFailed | None = None
-    with watcher_for(sys.stderr.isatty()) as watcher:
+    with opened(spread, machine, folder, len(runs)) as pool, watcher_for(sys.stderr.isatty()) as watcher:
         try:
             run_all(
                 settings,
@@ -115,16 +116,13 @@ def make_runs(
                 seeds_asked,
                 folder,
                 task_of=asked.task_of,
-                jobs=jobs,
                 data_root=machine.data_root,
                 device=machine.device,
                 saving=machine.saving(),
                 workers=machine.workers,
                 watcher=watcher,
+                pool=pool,
             )
-        except Stopped as stopped:
-            print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-            sys.exit(stopped.status)
         except RunsFailed as failed:
             failure = failed
     return [run for run in runs if RunFolder(run).started], failure

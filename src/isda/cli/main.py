@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from isda.choices import did_you_mean
-from isda.cli.surroundings import prepared
+from isda.cli.surroundings import SAID, prepared
 from isda.plain_text import harmless
 
 __all__ = ["COMMANDS", "GROUPS", "command", "main"]
@@ -33,6 +33,7 @@ COMMANDS = {
     "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
     "generate": "Generators of images: train, evaluate and sample GANs, whose images can be part of every batch.",
     "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
+    "run": "Make one run of a plan that --on slurm has written: what each element of its array job does.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
 """Each is a file of this room; the summaries stand here too so that `isda --help` need not import torch."""
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: the words after ``isda``; those of the process if not given.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    SAID.set(tuple(words))
     with prepared():
         try:
             _run(words)

@@ -12,10 +12,10 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.output import show
+from isda.cli.spreading import opened
 from isda.cli.terminal import plain_table, table_console
-from isda.cli.tune import stopping
 from isda.engine.folder.lock import locked
-from isda.engine.many_runs import worker_pool
+from isda.engine.places.spread import Spread
 from isda.engine.processes import join_processes
 from isda.engine.watching.comparison_progress import Rounds, watcher_for
 from isda.plain_text import harmless
@@ -40,11 +40,11 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
     def reproduce(
         names: tyro.conf.Positional[tuple[str, ...]],
         machine: tyro.conf.OmitArgPrefixes[Machine],
+        spread: tyro.conf.OmitArgPrefixes[Spread],
         *,
         scale: Literal["paper", "small", "smoke"] = "smoke",
         only: tuple[str, ...] = (),
         seeds: int | None = None,
-        jobs: int = 1,
         gpu_tflops: float = GPU_TFLOPS,
         out: Path | None = None,
         html: Path | None = None,
@@ -61,10 +61,11 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         Args:
             names: table-1 to table-8, table-11, table-12, figure-5 to figure-11, figure-13, figure-14; all; or list.
             machine: where.
+            spread: where the runs are made. With --on slurm, submit and repeat the command until it prints the table:
+                final runs follow from those on held-out data.
             scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
             seeds: of each training; by default 5, 3 and 2 by scale.
-            jobs: runs at the same time; they share the threads.
             gpu_tflops: speed of the GPU that list estimates for, in 10^12 operations per second that training gets.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
@@ -83,7 +84,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         if html is not None and len(asked) > 1:
             raise ValueError(f"html is the page of one table or figure, got {len(asked)}")
         command = shlex.join(["isda", "reproduce", *words])
-        _reproduce(_Asked(asked, size, only, many, jobs, folder, html, command), machine, json)
+        _reproduce(_Asked(asked, size, only, many, folder, html, command), machine, spread, json)
 
     return reproduce
 
@@ -96,13 +97,12 @@ class _Asked:
     scale: Scale
     only: tuple[str, ...]
     seeds: int
-    jobs: int
     folder: Path
     html: Path | None
     command: str
 
 
-def _reproduce(asked: _Asked, machine: Machine, json: str | None) -> None:
+def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None) -> None:
     machine.use_threads()
     trainings = {one.name: one.trainings(asked.only) for one in asked.experiments}
     if asked.only and not any(trainings.values()):
@@ -117,8 +117,12 @@ def _reproduce(asked: _Asked, machine: Machine, json: str | None) -> None:
         workers=machine.workers,
     )
     needed = with_needs(one for some in trainings.values() for one in some)
-    with stopping(), locked(asked.folder), worker_pool(asked.jobs) as pool, watcher_for(sys.stderr.isatty()) as watcher:
-        made = make_trainings(needed, making, asked.jobs, Rounds(watcher), pool)
+    with (
+        opened(spread, machine, asked.folder) as pool,
+        locked(asked.folder),
+        watcher_for(sys.stderr.isatty()) as watcher,
+    ):
+        made = make_trainings(needed, making, Rounds(watcher), pool)
     records: list[dict[str, Any]] = []
     problems: list[str] = []
     shown: list[Callable[[], None]] = []

@@ -19,6 +19,7 @@ from isda.cli.report import write_page
 from isda.cli.tasks import asked_task
 from isda.cli.terminal import plain_table, table_console
 from isda.engine.folder.reading import find_runs
+from isda.engine.places.spread import Spread
 
 __all__ = ["command_for"]
 
@@ -31,11 +32,11 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         name: tyro.conf.Positional[Literal["sensitivity", "ablation", "explicit"]],
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
         machine: tyro.conf.OmitArgPrefixes[Machine],
+        spread: tyro.conf.OmitArgPrefixes[Spread],
         *,
         methods: tuple[str, ...] = (),
         values: tuple[float, ...] = (),
         seeds: int = 3,
-        jobs: int = 1,
         out: Path | None = None,
         json: JsonFile = None,
     ) -> None:
@@ -50,10 +51,10 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
                 the number of drawn features).
             settings: what all runs share.
             machine: where.
+            spread: where the runs are made.
             methods: what is studied, each as in --method: isda and isda-tilted for sensitivity, isda for the others.
             values: along the axis: strengths, or numbers of drawn features; the paper's if left out.
             seeds: number of paired runs of each; their seeds count up from --seed.
-            jobs: runs at the same time; they share the threads.
             out: the folder for all runs, study.html and report.html; by default runs/study-NAME-DATA.
             json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
         """
@@ -62,7 +63,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         kind = STUDIES[name]
         cells = kind.cells(methods or kind.methods, values or kind.values)
         folder = out or Path("runs") / f"study-{name}-{Path(settings.data or 'digits').stem}"
-        there, failure = make_runs(asked, settings, machine, [cell.method for cell in cells], seeds, jobs, folder)
+        there, failure = make_runs(asked, settings, machine, spread, [cell.method for cell in cells], seeds, folder)
         write_page(find_runs(shortest(there)), [], [folder], folder / "report.html")
         first = settings.seed or 0
         rows = rows_of(cells, folder, range(first, first + seeds))

@@ -10,12 +10,16 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from io import TextIOWrapper
 from types import FrameType
 
 from isda.plain_text import use_plain_warnings
 
-__all__ = ["prepared"]
+__all__ = ["SAID", "prepared"]
+
+SAID: ContextVar[tuple[str, ...]] = ContextVar("SAID", default=())
+"""The words of the command that runs."""
 
 
 _PLAIN = {"…": ".", "−": "-", "–": "-", "±": "+-", "×": "x", "λ": "lambda"}

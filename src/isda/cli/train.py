@@ -14,7 +14,7 @@ from isda.cli.tasks import asked_task
 from isda.engine.folder.config import RunConfig, check_types
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.grammar import split_method
+from isda.engine.grammar import own_names
 from isda.engine.interruptions import Stopped
 from isda.engine.loop import train as run_training
 from isda.engine.processes import join_processes
@@ -143,9 +143,7 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
 def _check_named_again(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
     """Code is imported because a user names it, not because a file does."""
     method = str(stored.get("method", ""))
-    name, words = split_method(method)
-    own = "." in name or any("." in word for word in words.split(",") if word.startswith("covariance="))
-    if own and asked.get("method") != method:
+    if own_names(method) and asked.get("method") != method:
         raise ValueError(
             f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
         )

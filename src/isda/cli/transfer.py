@@ -13,9 +13,12 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.report import report as write_report
+from isda.cli.spreading import opened
 from isda.engine.folder.reading import RunRecord, find_runs
-from isda.engine.interruptions import Stopped
-from isda.engine.many_runs import Planned, load_once, run_planned
+from isda.engine.many_runs import run_planned
+from isda.engine.places.spread import Spread
+from isda.engine.planned import Planned
+from isda.engine.run_one import load_once
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
 from isda.engine.watching.comparison_progress import watcher_for
@@ -30,6 +33,7 @@ How = Literal["probe", "fine-tune"]
 def transfer(
     runs: tyro.conf.Positional[tuple[Path, ...]],
     machine: tyro.conf.OmitArgPrefixes[Machine],
+    spread: tyro.conf.OmitArgPrefixes[Spread],
     *,
     data: tuple[str, ...],
     how: tuple[How, ...] = ("probe",),
@@ -39,7 +43,6 @@ def transfer(
     lr: float | None = None,
     batch_size: int | None = None,
     augment: str | None = None,
-    jobs: int = 1,
     out: Path | None = None,
     report: Path | None = None,
     json: JsonFile = None,
@@ -55,6 +58,7 @@ def transfer(
     Args:
         runs: run folders of classifiers, or folders that hold some at any depth.
         machine: where.
+        spread: where the runs are made.
         data: the other data sets, as in `isda train`.
         how: "probe", a linear classifier on fixed features, its penalty chosen on a fifth of the training images;
             "fine-tune", all layers by cross-entropy.
@@ -64,7 +68,6 @@ def transfer(
         lr: initial learning rate of fine-tuning; 0.01 if left out.
         batch_size: of fine-tuning; the recipe's if left out.
         augment: of fine-tuning, as in `isda train`.
-        jobs: runs at the same time; they share the threads.
         out: the folder for the new runs; by default runs/transfer.
         report: the HTML page; by default report.html in that folder.
         json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
@@ -89,12 +92,8 @@ def transfer(
     folder = out or Path("runs") / "transfer"
     backbones = find_runs(runs)
     planned = list(_plan(backbones, data, [ways[one] for one in how], folder, machine))
-    with watcher_for(sys.stderr.isatty()) as watcher:
-        try:
-            run_planned(planned, jobs, watcher)
-        except Stopped as stopped:
-            print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-            sys.exit(stopped.status)
+    with opened(spread, machine, folder, len(planned)) as pool, watcher_for(sys.stderr.isatty()) as watcher:
+        run_planned(planned, watcher=watcher, pool=pool)
     write_report(tuple(one.folder for one in planned), out=report or folder / "report.html", json=json)
 
 

@@ -1,8 +1,7 @@
 """The command ``isda tune``."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,13 +13,15 @@ from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.output import show
 from isda.cli.report import print_tables, write_page
+from isda.cli.spreading import opened
 from isda.cli.tasks import Asked, asked_task
 from isda.engine.comparing import Planner
 from isda.engine.folder.lock import locked
 from isda.engine.folder.reading import find_runs
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import Stopped
-from isda.engine.many_runs import Planned, RunsFailed, run_planned, worker_pool
+from isda.engine.many_runs import run_planned
+from isda.engine.places.spread import Spread
+from isda.engine.planned import Planned, RunsFailed
 from isda.engine.settings import RunSettings
 from isda.engine.tuning.asked import candidates_of
 from isda.engine.tuning.candidate import How
@@ -29,7 +30,7 @@ from isda.engine.tuning.retraining import final_runs
 from isda.engine.tuning.search import search as search_all
 from isda.engine.watching.comparison_progress import Rounds, watcher_for
 
-__all__ = ["Tuning", "command_for", "stopping", "tune_runs"]
+__all__ = ["Tuning", "command_for", "tune_runs"]
 
 SEEDS_APART = 100
 """Between the seeds of final runs and those of the search."""
@@ -60,8 +61,6 @@ class Tuning:
     """Number of paired final runs of each method on all training data; their seeds count up from --seed."""
     retrain: bool = True
     """Make the final runs."""
-    jobs: int = 1
-    """Runs at the same time; they share the threads."""
     out: Path | None = None
     """The folder for all runs; by default runs/tune-DATA."""
     report: Path | None = None
@@ -93,6 +92,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
         machine: tyro.conf.OmitArgPrefixes[Machine],
         tuning: tyro.conf.OmitArgPrefixes[Tuning],
+        spread: tyro.conf.OmitArgPrefixes[Spread],
         *,
         task: str | None = None,
     ) -> None:
@@ -108,14 +108,15 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             settings: what all runs share.
             machine: where.
             tuning: what to choose, and how.
+            spread: where the runs are made.
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
         """
-        tune_runs(asked, settings, machine, tuning)
+        tune_runs(asked, settings, machine, tuning, spread)
 
     return tune
 
 
-def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tuning) -> None:
+def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tuning, spread: Spread) -> None:
     """Search, and make the final runs and the page; see `isda tune`."""
     machine.use_threads()
     if tuning.methods is not None and settings.method is not None:
@@ -133,9 +134,9 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
     candidates = candidates_of(settings, methods, words, tuning.how(first), planner)
     folder = tuning.out or Path("runs") / f"tune-{Path(settings.data or 'digits').stem}"
     failure: RunsFailed | None = None
-    with stopping(), locked(folder), worker_pool(tuning.jobs) as pool:
+    with opened(spread, machine, folder, rounds=True) as pool, locked(folder):
         with watcher_for(sys.stderr.isatty()) as watcher:
-            found = search_all(candidates, folder, tuning.jobs, Rounds(watcher), pool)
+            found = search_all(candidates, folder, Rounds(watcher), pool)
         if tuning.json != "-":
             print_tables([found])
         planned: list[Planned] = []
@@ -143,7 +144,7 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
             planned = final_runs(candidates, found.methods, range(first, first + tuning.seeds), folder)
             with watcher_for(sys.stderr.isatty()) as watcher:
                 try:
-                    run_planned(planned, tuning.jobs, watcher, pool)
+                    run_planned(planned, watcher=watcher, pool=pool)
                 except RunsFailed as failed:
                     failure = failed
     _show(folder, planned, tuning)
@@ -152,16 +153,6 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
     lost = [one.method for one in found.methods if one.searched and one.chosen is None]
     if lost:
         raise ValueError(f"no trial of {' and '.join(lost)} came to its end: all diverged; try smaller values")
-
-
-@contextmanager
-def stopping() -> Iterator[None]:
-    """Say how to go on after a signal, and end with its status."""
-    try:
-        yield
-    except Stopped as stopped:
-        print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-        sys.exit(stopped.status)
 
 
 def _show(folder: Path, planned: Sequence[Planned], tuning: Tuning) -> None:

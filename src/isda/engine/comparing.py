@@ -11,7 +11,10 @@ from typing import Any
 
 from isda.engine.folder.config import RunConfig
 from isda.engine.grammar import canonical
-from isda.engine.many_runs import Planned, Watcher, load_once, run_planned
+from isda.engine.many_runs import run_planned
+from isda.engine.places.pool import Pool
+from isda.engine.planned import Planned, Watcher
+from isda.engine.run_one import load_once
 from isda.engine.saving import Saving
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
@@ -77,6 +80,7 @@ def compare(
     saving: Saving | None = None,
     workers: int | None = None,
     watcher: Watcher | None = None,
+    pool: Pool | None = None,
 ) -> list[Path]:
     """Train every method with every seed; returns the run folders. Runs that are finished already stay as they are.
 
@@ -88,12 +92,13 @@ def compare(
         seeds: of the runs.
         out: the folder for the run folders.
         task_of: the task that a method, as it is written, belongs to.
-        jobs: processes that train at the same time; they share the cores evenly.
+        jobs: processes that train at the same time, where no pool is given; they share the cores evenly.
         data_root: the folder of data sets.
         device: where to train, as in `join_processes`.
         saving: when runs write checkpoints.
         workers: threads of each run that prepare batches ahead.
         watcher: told how far things have come.
+        pool: where the runs are made, see `run_planned`.
 
     Raises:
         ValueError: a setting is wrong, or the folder of a run is, before anything is trained.
@@ -110,7 +115,7 @@ def compare(
         for method in methods
     ]
     _check_distinct(methods, planned[: len(methods)])
-    run_planned(planned, jobs, watcher)
+    run_planned(planned, jobs, watcher, pool)
     return [one.folder for one in planned]
 
 

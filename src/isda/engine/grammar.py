@@ -11,7 +11,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from isda.choices import check_choice
 
-__all__ = ["NoOptions", "canonical", "option_types", "plain_type", "read_options", "read_value", "split_method"]
+__all__ = [
+    "NoOptions",
+    "canonical",
+    "option_types",
+    "own_names",
+    "plain_type",
+    "read_options",
+    "read_value",
+    "split_method",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,18 @@ def split_method(text: str) -> tuple[str, str]:
     """
     name, _, words = text.partition(":")
     return name, words
+
+
+def own_names(method: str) -> list[str]:
+    """Code of the user's own that a method, as it is written, has imported: its class, that of its covariance.
+
+    Example:
+        >>> own_names("isda:lambda_0=0.5,covariance=mine.Model"), own_names("mine.Method")
+        (['mine.Model'], ['mine.Method'])
+    """
+    name, words = split_method(method)
+    covariances = [word.removeprefix("covariance=") for word in words.split(",") if word.startswith("covariance=")]
+    return [one for one in (name, *covariances) if "." in one]
 
 
 def option_types(declared: type) -> dict[str, type]:

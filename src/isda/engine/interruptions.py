@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from isda.devices import on_host
 from isda.engine.processes import Processes
 
-__all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "remember_signals", "stop_on_signals"]
+__all__ = ["FiniteLoss", "NonFiniteLoss", "Stop", "Stopped", "raise_stopped", "remember_signals", "stop_on_signals"]
 
 
 class Stopped(Exception):
@@ -58,6 +58,28 @@ def remember_signals() -> None:
 
     signal.signal(signal.SIGTERM, note)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def raise_stopped(pass_on: Callable[[], None]) -> Iterator[None]:
+    """In a process whose runs are made by others: turn SIGTERM and SIGINT into `Stopped`, after passing them on.
+
+    Args:
+        pass_on: asks the others to save and stop.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        pass_on()
+        name = signal.Signals(number).name
+        raise Stopped(f"stopped by {name}; the runs at hand are saved", name)
+
+    caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, end) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isda.devices import on_host
 
-__all__ = ["Processes", "join_processes"]
+__all__ = ["Processes", "join_processes", "stop_with_parent"]
 
 # Seconds between two looks whether the process that started this one is still there.
 LOOK_EVERY = 1.0
@@ -120,7 +120,7 @@ def join_processes(device: str = "auto") -> Iterator[Processes]:
         yield Processes(0, 1, chosen)
         return
     dist.init_process_group(_backend(chosen))
-    threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         yield Processes(dist.get_rank(), world, chosen)
         # Without it a process that leaves early can take the others down after all work is done.
@@ -129,7 +129,7 @@ def join_processes(device: str = "auto") -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def _stop_with_parent(parent: int) -> None:
+def stop_with_parent(parent: int) -> None:
     """When torchrun has gone without a word, ask this process to save and stop, as a signal would."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY)

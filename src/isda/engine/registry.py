@@ -12,7 +12,7 @@ from isda.engine.grammar import split_method
 from isda.engine.naming import load_named
 from isda.engine.task import Task
 
-__all__ = ["find_task", "register", "task_for_method", "task_names"]
+__all__ = ["find_task", "reference", "register", "task_for_method", "task_names"]
 
 GROUP = "isda.tasks"
 
@@ -43,6 +43,12 @@ def find_task(name: str) -> Task:
         entry = next(entry for entry in _announced() if entry.name == name)
         register(entry.load())
     return _registered[name]
+
+
+def reference(task: type[Task]) -> str:
+    """How another process finds a task: by its name if a package announces it, else by ``package.module:Class``."""
+    found = [entry for entry in _announced() if entry.name == task.name and entry.load() is task]
+    return task.name if found else f"{task.__module__}:{task.__qualname__}"
 
 
 def task_for_method(method: str, tasks: Sequence[Task]) -> Task:

@@ -6,13 +6,14 @@ All runs that can be made at a time are made together, so that many workers have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isda.engine.comparing import Planner, run_folder_name
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.many_runs import Planned, Problem, RunsFailed, Watcher, run_planned
+from isda.engine.many_runs import run_planned
+from isda.engine.places.pool import Pool
+from isda.engine.planned import Planned, Problem, RunsFailed, Watcher
 from isda.engine.registry import find_task
 from isda.engine.saving import Saving
 from isda.engine.settings import RunSettings
@@ -44,9 +45,7 @@ class Making:
     workers: int | None = None
 
 
-def make_trainings(
-    trainings: Sequence[Training], making: Making, jobs: int, watcher: Watcher, pool: ProcessPoolExecutor
-) -> dict[str, Outcome]:
+def make_trainings(trainings: Sequence[Training], making: Making, watcher: Watcher, pool: Pool) -> dict[str, Outcome]:
     """Make every run that is missing, and say what became of each training, by name.
 
     A training that fails does not keep the others from going on.
@@ -54,12 +53,12 @@ def make_trainings(
     Args:
         trainings: what is needed by others first, as `with_needs` gives them.
         making: what they share.
-        jobs: runs at the same time.
         watcher: told how far things have come.
         pool: where they run.
 
     Raises:
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
+        HandedOver: the pool has left the runs that can be made now to somebody else.
     """
     courses = {one.name: _Course(one, making) for one in trainings}
     while True:
@@ -67,16 +66,14 @@ def make_trainings(
         if not asked:
             return {name: course.outcome() for name, course in courses.items()}
         planned = {one.folder: one for one in asked}
-        problems = _problems(list(planned.values()), jobs, watcher, pool)
+        problems = _problems(list(planned.values()), watcher, pool)
         for course in courses.values():
             course.absorb(problems)
 
 
-def _problems(
-    planned: Sequence[Planned], jobs: int, watcher: Watcher, pool: ProcessPoolExecutor
-) -> Mapping[Path, Problem]:
+def _problems(planned: Sequence[Planned], watcher: Watcher, pool: Pool) -> Mapping[Path, Problem]:
     try:
-        run_planned(planned, jobs, watcher, pool)
+        run_planned(planned, watcher=watcher, pool=pool)
     except RunsFailed as failed:
         return failed.problems
     return {}

@@ -8,6 +8,7 @@ from isda.cli.compare import compare_runs
 from isda.cli.machine import Machine
 from isda.cli.options import JsonFile
 from isda.cli.tasks import Asked
+from isda.engine.places.spread import Spread
 from isda.engine.registry import find_task
 from isda.segmentation.settings import Settings
 
@@ -17,10 +18,10 @@ __all__ = ["compare"]
 def compare(
     settings: tyro.conf.OmitArgPrefixes[Settings],
     machine: tyro.conf.OmitArgPrefixes[Machine],
+    spread: tyro.conf.OmitArgPrefixes[Spread],
     *,
     methods: tuple[str, ...] = ("cross-entropy", "isda"),
     seeds: int = 3,
-    jobs: int = 1,
     out: Path | None = None,
     report: Path | None = None,
     json: JsonFile = None,
@@ -35,12 +36,12 @@ def compare(
     Args:
         settings: what all runs share.
         machine: where.
+        spread: where the runs are made.
         methods: what to compare, each as in --method; differences are to cross-entropy, or else to the first.
         seeds: number of paired runs of each method; their seeds count up from --seed.
-        jobs: runs at the same time; they share the threads.
         out: the folder for all runs; by default runs/compare-DATA.
         report: the HTML page; by default report.html in that folder.
         json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
     """
     task = find_task("segmentation")
-    compare_runs(Asked(task, (task,)), settings, machine, methods, seeds, jobs, out, report, json)
+    compare_runs(Asked(task, (task,)), settings, machine, spread, methods, seeds, out, report, json)

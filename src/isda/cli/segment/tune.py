@@ -5,6 +5,7 @@ import tyro
 from isda.cli.machine import Machine
 from isda.cli.tasks import Asked
 from isda.cli.tune import Tuning, tune_runs
+from isda.engine.places.spread import Spread
 from isda.engine.registry import find_task
 from isda.segmentation.settings import Settings
 
@@ -15,6 +16,7 @@ def tune(
     settings: tyro.conf.OmitArgPrefixes[Settings],
     machine: tyro.conf.OmitArgPrefixes[Machine],
     tuning: tyro.conf.OmitArgPrefixes[Tuning],
+    spread: tyro.conf.OmitArgPrefixes[Spread],
 ) -> None:
     """Choose settings of methods on the validation part, then train with the choice and compare.
 
@@ -27,6 +29,7 @@ def tune(
         settings: what all runs share.
         machine: where.
         tuning: what to choose, and how.
+        spread: where the runs are made.
     """
     task = find_task("segmentation")
-    tune_runs(Asked(task, (task,)), settings, machine, tuning)
+    tune_runs(Asked(task, (task,)), settings, machine, tuning, spread)

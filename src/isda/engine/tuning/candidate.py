@@ -13,7 +13,7 @@ from isda.engine.comparing import Planner, run_folder_name
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import Figure
 from isda.engine.folder.reading import SEARCH_FOLDER
-from isda.engine.many_runs import Planned
+from isda.engine.planned import Planned
 from isda.engine.task import HeldOut
 from isda.engine.tuning.proposing import Grid, Proposer, Sampled
 from isda.engine.tuning.record import MOST_TRIALS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.many_runs import Planned, Problem
+from isda.engine.planned import Planned, Problem
 from isda.engine.tuning.candidate import Candidate
 from isda.engine.tuning.record import MethodSearch
 from isda.engine.tuning.trials import Proposal, Trial, best

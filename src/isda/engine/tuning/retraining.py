@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from isda.engine.many_runs import Planned
+from isda.engine.planned import Planned
 from isda.engine.tuning.candidate import Candidate
 from isda.engine.tuning.record import MethodSearch
 

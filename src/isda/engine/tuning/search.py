@@ -6,11 +6,12 @@ What was tried is in the store and in run folders: a search that was killed goes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.many_runs import Planned, Problem, RunsFailed, Watcher, run_planned
+from isda.engine.many_runs import run_planned
+from isda.engine.places.pool import Pool
+from isda.engine.planned import Planned, Problem, RunsFailed, Watcher
 from isda.engine.tuning.candidate import Candidate
 from isda.engine.tuning.course import Course
 from isda.engine.tuning.record import Search, write_search
@@ -20,15 +21,12 @@ from isda.engine.tuning.trials import Proposal, Trial
 __all__ = ["search"]
 
 
-def search(
-    candidates: Sequence[Candidate], folder: Path, jobs: int, watcher: Watcher, pool: ProcessPoolExecutor
-) -> Search:
+def search(candidates: Sequence[Candidate], folder: Path, watcher: Watcher, pool: Pool) -> Search:
     """Make every run of the search that is not there yet, and say what is best.
 
     Args:
         candidates: the methods.
         folder: of the search, which this process holds.
-        jobs: runs at the same time.
         watcher: told how far things have come.
         pool: where they run.
 
@@ -50,7 +48,7 @@ def search(
             asked = [(course, course.ask(level)) for course in courses]
         if not any(proposals for _, proposals in asked):
             break
-        _make(asked, store, folder, lambda planned: _problems(planned, jobs, watcher, pool))
+        _make(asked, store, folder, lambda planned: _problems(planned, watcher, pool))
     done = _record(courses, finished=True)
     write_search(done, folder)
     return done
@@ -91,12 +89,10 @@ def _make(
         store.add(candidate.study, candidate.figure.lower_is_better, candidate.searched, trial)
 
 
-def _problems(
-    planned: Sequence[Planned], jobs: int, watcher: Watcher, pool: ProcessPoolExecutor
-) -> dict[Path, Problem]:
+def _problems(planned: Sequence[Planned], watcher: Watcher, pool: Pool) -> dict[Path, Problem]:
     """Make runs; what happened to those that diverged."""
     try:
-        run_planned(planned, jobs, watcher, pool)
+        run_planned(planned, watcher=watcher, pool=pool)
     except RunsFailed as failed:
         if not all(problem.diverged for problem in failed.problems.values()):
             raise

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from isda.engine.folder.reading import read_run
-from isda.engine.many_runs import Watcher
+from isda.engine.planned import Watcher
 from isda.plain_text import harmless
 
 __all__ = ["Rounds", "watcher_for"]

@@ -1,0 +1,112 @@
+"""Processes of this machine, which share its threads and save and end when this process is asked to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from isda.engine.interruptions import raise_stopped, remember_signals
+from isda.engine.places.pool import Workers
+from isda.engine.places.spread import Request
+from isda.engine.places.torchrun import run_in
+from isda.engine.planned import Planned, Problem
+from isda.plain_text import use_plain_warnings
+
+__all__ = ["TAKES", "open_pool", "worker_pool"]
+
+TAKES = ()
+# What the other runs get to save after a worker has died.
+SECONDS_TO_SAVE = 20.0
+# Held by a worker process while it trains.
+_at_work = threading.Lock()
+
+
+def open_pool(request: Request) -> AbstractContextManager[Workers]:
+    """Worker processes for a request."""
+    return worker_pool(request.jobs, request.spread.processes_per_run)
+
+
+class _Local(Workers):
+    def __init__(self, executor: ProcessPoolExecutor, jobs: int, processes: int) -> None:
+        self.executor, self.jobs, self.processes = executor, jobs, processes
+
+    def submit(self, one: Planned) -> Future[Problem | None]:
+        return self.executor.submit(_work, one, self.processes)
+
+
+@contextmanager
+def worker_pool(jobs: int, processes: int = 1) -> Iterator[Workers]:
+    """Worker processes that save and end when this process is asked to end; they share the threads evenly.
+
+    Args:
+        jobs: runs at the same time.
+        processes: of each run.
+
+    Raises:
+        ValueError: ``jobs`` is less than 1.
+        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    threads = max(1, torch.get_num_threads() // jobs)
+    # A forked child would inherit locks of torch's threads.
+    executor = ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
+    )
+    workers: dict[int, BaseProcess] = executor._processes  # type: ignore[assignment]
+
+    def pass_on() -> None:
+        for process in list(workers.values()):
+            process.terminate()
+
+    with raise_stopped(pass_on):
+        try:
+            yield _Local(executor, jobs, processes)
+        except BrokenProcessPool as error:
+            _end(workers)
+            raise OSError(
+                "a worker process ended without a word, perhaps for want of memory; the same command goes on"
+            ) from error
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _end(processes: Mapping[int, BaseProcess]) -> None:
+    """After one worker has died: the pool has told the others to stop, which saves their runs but does not end them."""
+    deadline = time.monotonic() + SECONDS_TO_SAVE
+    for process in list(processes.values()):
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+
+
+def _prepare_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    use_plain_warnings()
+    remember_signals()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, which may come without a word; then save the run at hand, and end."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    with _at_work:
+        os._exit(1)  # the main thread waits for a queue that nobody will ever fill
+
+
+def _work(one: Planned, processes: int) -> Problem | None:
+    """Make a run in a worker process."""
+    with _at_work:
+        return run_in(processes, one, torch.get_num_threads())
