@@ -25,6 +25,7 @@ STOREYS = (
     ("transfer",),
     ("report", "paper"),
     ("analysis",),
+    ("reproduce",),
     ("train", "estimator", "compat", "cli", "__main__"),
 )
 """From the ground up. A room may use those below it, and itself. "" is the package itself, which only shows rooms."""

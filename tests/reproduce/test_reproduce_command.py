@@ -115,6 +115,28 @@ def test_a_reproduction_that_was_killed_goes_on_to_the_same_results(made, tmp_pa
     assert json.loads(out)[0]["cells"] == before[0]["cells"]
 
 
+@pytest.mark.slow
+def test_a_worker_of_ray_dies_in_the_middle_of_a_run_and_nothing_is_lost_or_made_twice(made, tmp_path):
+    pytest.importorskip("ray")
+    folder, _, before = made
+    words = [sys.executable, "-m", "isda", "reproduce", *ONE_ROW, "--out", "all", "--on", "ray", "--jobs", "2"]
+    words += ["--checkpoint-steps", "1", "--threads", "1"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    child = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    victim = None
+    while victim is None:
+        assert child.poll() is None, child.communicate()[1].decode()
+        started = [run for run in run_folders(tmp_path / "all") if any(run.glob("checkpoints/step-*"))]
+        victim = next((run for run in started if not RunFolder(run).finished), None)
+    os.kill(json.loads((victim / ".lock").read_text())["process"], signal.SIGKILL)
+    _, err = child.communicate()
+    assert child.returncode == 0, err.decode()
+    assert "resumed" in json.loads((victim / "environment.json").read_text())
+    assert results(tmp_path / "all") == results(folder / "all")
+    out, _, _ = isda("reproduce", *ONE_ROW, "--out", tmp_path / "all", "--json", "-")
+    assert json.loads(out)[0]["cells"] == before[0]["cells"]
+
+
 def test_what_fails_is_marked_and_the_rest_is_made(tmp_path):
     broken = tmp_path / "all" / "cifar10-resnet-32-cross-entropy" / "final" / "cross-entropy" / "seed-0"
     broken.mkdir(parents=True)
