@@ -1,12 +1,13 @@
 """The registry: every cell is one of the paper's, every training has one name, every one can be estimated."""
 
 import pytest
+import torch
 
-from isda.networks import count_multiply_adds, create
+from isda.networks import create
 from isda.paper.printed_tables import TABLES, paper_table
 from isda.reproduce import EXPERIMENTS, SCALES, find_experiments
 from isda.reproduce.experiment import TableExperiment, with_needs
-from isda.reproduce.sizes import fitting_width, multiply_adds
+from isda.reproduce.sizes import count_size, fitting_width, network_size
 from isda.reproduce.trainings import classifier
 
 EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
@@ -73,19 +74,25 @@ def test_unknown_names_get_a_suggestion():
 
 def test_every_training_can_be_estimated_and_less_of_everything_takes_less(tmp_path):
     for one in with_needs(two for experiment in EXPERIMENTS.values() for two in experiment.trainings()):
-        paper, small, smoke = (one.operations(scale, tmp_path) for scale in SCALES.values())
-        assert paper / 3 > small > 3 * smoke > 0, one.name
+        works = [one.work(scale, tmp_path) for scale in SCALES.values()]
+        for paper, small, smoke in zip(*works, strict=True):
+            assert paper / 3 > small > 3 * smoke > 0, one.name
 
 
 @pytest.mark.parametrize("name", ["resnet-32", "densenet-bc-40-12", "resnext-29-8x64d"])
 def test_costs_in_proportion_are_near_those_that_are_counted(name):
-    counted = count_multiply_adds(create(name, num_classes=10, width=0.25), (3, 16, 16))
-    assert multiply_adds(name, side=16, width=0.25) == pytest.approx(counted, rel=0.1)
+    counted = count_size(create(name, num_classes=10, width=0.25), 16)
+    assert network_size(name, side=16, width=0.25) == pytest.approx(counted, rel=0.1)
 
 
 def test_operations_are_six_per_multiply_add_and_image():
     one = classifier("cifar10", "resnet-32", "cross-entropy")
-    assert one.operations(SCALES["paper"], None) == pytest.approx(6 * 69.12e6 * 50_000 * 160, rel=0.01)
+    assert one.work(SCALES["paper"], None).operations == pytest.approx(6 * 69.12e6 * 50_000 * 160, rel=0.01)
+
+
+def test_elements_are_what_the_layers_put_out():
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten())
+    assert count_size(layers, 8) == (8 * 8 * 4 * 27, 3 * 8 * 8 * 4)
 
 
 def test_networks_are_narrowed_until_they_fit_and_no_further():

@@ -20,18 +20,18 @@ from isda.engine.processes import join_processes
 from isda.engine.watching.comparison_progress import Rounds, watcher_for
 from isda.plain_text import harmless
 from isda.reproduce import SCALES, Making, Scale, experiment_names, find_experiments, make_trainings
-from isda.reproduce.estimating import machine_speed
 from isda.reproduce.experiment import Experiment, FigureExperiment, Looking, TableExperiment, in_place, with_needs
 from isda.reproduce.outcome import Outcome
 from isda.reproduce.page import GAIN_HEADS, caption, cell_text, gain_rows, write_table_page
 from isda.reproduce.progress import duration, standing
 from isda.reproduce.results import Answer, Gain, answers, gains
+from isda.reproduce.speed import machine_speed
 from isda.reproduce.training import Training
 
 __all__ = ["command_for"]
 
 LIST = "list"
-GPU_TFLOPS = 50.0
+GPU_TFLOPS, GPU_BANDWIDTH = 150.0, 1.5
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
@@ -46,6 +46,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         only: tuple[str, ...] = (),
         seeds: int | None = None,
         gpu_tflops: float = GPU_TFLOPS,
+        gpu_bandwidth: float = GPU_BANDWIDTH,
         out: Path | None = None,
         html: Path | None = None,
         json: JsonFile = None,
@@ -66,7 +67,8 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
             seeds: of each training; by default 5, 3 and 2 by scale.
-            gpu_tflops: speed of the GPU that list estimates for, in 10^12 operations per second that training gets.
+            gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
+            gpu_bandwidth: 10^12 bytes per second to and from its memory.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
             json: also write the numbers to this file as JSON; "-" writes JSON to the standard output and no table.
@@ -78,7 +80,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         folder = out or Path("runs") / f"reproduce-{scale}"
         if list(names) == [LIST]:
             machine.use_threads()
-            _list(size, many, folder, machine.data_root, gpu_tflops, json)
+            _list(size, many, folder, machine.data_root, (gpu_tflops, gpu_bandwidth), json)
             return
         asked = find_experiments(names)
         if html is not None and len(asked) > 1:
@@ -198,28 +200,33 @@ def _print(
     print(harmless(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))
 
 
-def _list(scale: Scale, seeds: int, folder: Path, root: Path | None, gpu_tflops: float, json: str | None) -> None:
-    if not 0 < gpu_tflops < float("inf"):
-        raise ValueError(f"gpu_tflops must be a positive number, got {gpu_tflops}")
-    here, there = machine_speed(), gpu_tflops * 1e12
+def _list(
+    scale: Scale, seeds: int, folder: Path, root: Path | None, gpu: tuple[float, float], json: str | None
+) -> None:
+    for name, value in zip(("gpu_tflops", "gpu_bandwidth"), gpu, strict=True):
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} must be a positive number, got {value}")
+    speed, there = machine_speed(), (gpu[0] * 1e12, gpu[1] * 1e12)
     found = [standing(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
     rows = [
         [
             one.name,
             f"{one.cells_done}/{one.cells}",
             f"{one.runs_done}/{one.runs}",
-            duration(one.operations / here),
-            duration(one.operations / there),
+            duration(one.work.seconds(speed)),
+            duration(one.work.seconds(*there)),
             one.title,
         ]
         for one in found
     ]
-    heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu_tflops:g} TFLOP/s", "what it shows"]
+    heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
     told = (
         f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are 6 operations per multiply-add of the runs that "
-        f"are missing, each table by itself, at {here / 1e9:.0f} GFLOP/s measured here; evaluation comes on top."
+        f"are missing, each table by itself, at {speed / 1e9:.0f} GFLOP/s measured here; on a GPU the operations or the "
+        "bytes of the activations, whichever takes longer. Evaluation comes on top."
     )
     record = [
-        one.record() | {"seconds_here": one.operations / here, "seconds_gpu": one.operations / there} for one in found
+        one.record() | {"seconds_here": one.work.seconds(speed), "seconds_gpu": one.work.seconds(*there)}
+        for one in found
     ]
     show(record, json, lambda: table_console().print(plain_table("The paper's tables and figures", heads, rows, told)))

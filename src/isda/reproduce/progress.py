@@ -13,6 +13,7 @@ from isda.engine.tuning.retraining import FINAL_FOLDER
 from isda.reproduce.experiment import Experiment, TableExperiment, with_needs
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Training
+from isda.reproduce.work import Work
 
 __all__ = ["Standing", "duration", "standing"]
 
@@ -31,12 +32,12 @@ class Standing:
     cells_done: int
     runs: int
     runs_done: int
-    operations: float
-    """Floating-point operations of the runs that are missing."""
+    work: Work
+    """Of the runs that are missing."""
 
     def record(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self)
+        return asdict(self) | {"work": self.work._asdict()}
 
 
 def standing(experiment: Experiment, scale: Scale, seeds: int, folder: Path, root: Path | None) -> Standing:
@@ -52,6 +53,7 @@ def standing(experiment: Experiment, scale: Scale, seeds: int, folder: Path, roo
     names = list(done)
     if isinstance(experiment, TableExperiment):
         names = [cell.training.name for cell in experiment.cells()]
+    parts = [one.work(scale, root).times(missing[one.name]) for one in trainings if missing[one.name]]
     return Standing(
         name=experiment.name,
         title=experiment.title,
@@ -59,7 +61,7 @@ def standing(experiment: Experiment, scale: Scale, seeds: int, folder: Path, roo
         cells_done=sum(done[name] >= seeds for name in names),
         runs=sum(min(done[name], seeds) + missing[name] + min(tried[name], wanted[name]) for name in done),
         runs_done=sum(min(done[name], seeds) + min(tried[name], wanted[name]) for name in done),
-        operations=sum(one.operations(scale, root) * missing[one.name] for one in trainings if missing[one.name]),
+        work=Work(sum(part.operations for part in parts), sum(part.bytes for part in parts)),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from isda.engine.settings import RunSettings
 from isda.reproduce.scale import Scale
+from isda.reproduce.work import Work
 
 __all__ = ["Shrunk", "Training"]
 
@@ -64,8 +65,8 @@ class Training(ABC):
         """The settings at a scale that leaves something out."""
 
     @abstractmethod
-    def operations(self, scale: Scale, root: Path | None) -> float:
-        """Floating-point operations of one run: forward and backward passes over its training images."""
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """Of one run: forward and backward passes over its training images; evaluation comes on top."""
 
     def with_folders(self, settings: RunSettings, folders: Mapping[str, Path]) -> RunSettings:
         """The settings with the run folders of what is needed, by the name of the setting."""

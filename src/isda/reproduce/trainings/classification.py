@@ -11,12 +11,12 @@ from isda.classification.settings import Settings
 from isda.data.archives import data_root
 from isda.data.catalogue import CATALOGUE
 from isda.data.loading import named_path
-from isda.reproduce.estimating import training_operations
 from isda.reproduce.scale import Scale
-from isda.reproduce.sizes import fitting_width
+from isda.reproduce.sizes import fitting_width, network_size
 from isda.reproduce.training import Shrunk, Training
+from isda.reproduce.work import Work, training_work
 
-__all__ = ["ClassifierTraining", "classifier", "shrunk_classifier"]
+__all__ = ["ClassifierTraining", "classifier", "classifier_work", "shrunk_classifier"]
 
 STAND_IN = "digits"
 SMALL_PHOTOGRAPHS = ("cifar10", "cifar100", "svhn")
@@ -37,10 +37,9 @@ class ClassifierTraining(Training):
         """Fewer images and epochs, a narrower network, and the digits where the smallest scale finds no data."""
         return shrunk_classifier(self.settings, scale, root)
 
-    def operations(self, scale: Scale, root: Path | None) -> float:
-        """Those of the network; what ISDA adds is below one percent."""
-        settings: Any = self.at(scale, root).settings
-        return training_operations(settings, recipe_for(settings.network, settings.data))
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the network; what ISDA adds is about one percent."""
+        return classifier_work(self.at(scale, root).settings)
 
 
 def classifier(data: str, network: str, method: str, *, tuned: bool | None = None, **said: Any) -> ClassifierTraining:
@@ -80,6 +79,15 @@ def shrunk_classifier(settings: Settings, scale: Scale, root: Path | None) -> Sh
         augment=None if data == STAND_IN else settings.augment,
     )
     return Shrunk(smaller, tuple(told))
+
+
+def classifier_work(settings: Any, passes: float = 1.0) -> Work:
+    """Of one run of settings that name data and network; passes are forward and backward ones per image and epoch."""
+    known = CATALOGUE[settings.data]
+    images = settings.labels or known.train
+    epochs = settings.epochs or recipe_for(settings.network).epochs
+    size = network_size(settings.network, known.size or IMAGENET_SIDE, settings.width or 1.0)
+    return training_work(*size, images * epochs * passes)
 
 
 def _there(data: str, root: Path | None) -> bool:

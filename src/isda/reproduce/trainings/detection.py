@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from isda.detection.recipes import RECIPE
 from isda.detection.settings import Settings
-from isda.reproduce.estimating import OPERATIONS_PER_MULTIPLY_ADD
 from isda.reproduce.scale import Scale
+from isda.reproduce.sizes import network_size
 from isda.reproduce.training import Shrunk, Training
+from isda.reproduce.work import Work, training_work
 
 __all__ = ["DetectorTraining", "detector"]
 
@@ -54,12 +55,14 @@ class DetectorTraining(Training):
             told.append("the backbone starts from random weights")
         return Shrunk(smaller, tuple(told))
 
-    def operations(self, scale: Scale, root: Path | None) -> float:
-        """Those of the published size, in proportion to the pixels."""
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the published size, in proportion to the pixels, with as many bytes per operation as the backbone."""
         settings: Any = self.at(scale, root).settings
         share = 1.0 if settings.min_size is None else settings.min_size * settings.max_size / PIXELS
         epochs = settings.epochs or RECIPE.epochs
-        return OPERATIONS_PER_MULTIPLY_ADD * MULTIPLY_ADDS[settings.network] * share * IMAGES * epochs
+        macs = MULTIPLY_ADDS[settings.network] * share
+        backbone = network_size("resnet-50", 224)
+        return training_work(macs, macs * backbone.elements / backbone.multiply_adds, IMAGES * epochs)
 
 
 def detector(network: str, backbone: Training | None) -> DetectorTraining:

@@ -12,12 +12,12 @@ import torch
 from isda.generative.recipes import BATCH_SIZE
 from isda.generative.recipes import STEPS as PUBLISHED_STEPS
 from isda.generative.settings import Settings
-from isda.networks.cost import count_multiply_adds
 from isda.networks.generative.layers import DiscriminatorBody
-from isda.reproduce.estimating import OPERATIONS_PER_MULTIPLY_ADD
 from isda.reproduce.scale import Scale
+from isda.reproduce.sizes import Size, count_size
 from isda.reproduce.training import Shrunk, Training
 from isda.reproduce.trainings.classification import classifier, shrunk_classifier
+from isda.reproduce.work import Work, training_work
 
 __all__ = ["GeneratorTraining", "generator"]
 
@@ -49,11 +49,11 @@ class GeneratorTraining(Training):
         )
         return Shrunk(smaller, (f"generators have {WIDTHS[scale.name]:g} of their channels",))
 
-    def operations(self, scale: Scale, root: Path | None) -> float:
+    def work(self, scale: Scale, root: Path | None) -> Work:
         """Of both players."""
         settings: Any = self.at(scale, root).settings
         samples = PUBLISHED_STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * settings.labels
-        return PLAYERS * OPERATIONS_PER_MULTIPLY_ADD * _multiply_adds(settings.width or 1.0) * samples
+        return training_work(*_size(settings.width or 1.0), PLAYERS * samples)
 
 
 def generator(data: str, method: str) -> GeneratorTraining:
@@ -63,7 +63,7 @@ def generator(data: str, method: str) -> GeneratorTraining:
 
 
 @cache
-def _multiply_adds(width: float) -> int:
+def _size(width: float) -> Size:
     with torch.device("meta"):
         made = DiscriminatorBody(3, 32, width)
-    return count_multiply_adds(made, (3, 32, 32))
+    return count_size(made, 32)

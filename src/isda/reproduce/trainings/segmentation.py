@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 
 from isda.networks import segmentation as networks
-from isda.networks.cost import count_multiply_adds
-from isda.reproduce.estimating import OPERATIONS_PER_MULTIPLY_ADD
 from isda.reproduce.scale import Scale
+from isda.reproduce.sizes import Size, count_size
 from isda.reproduce.training import Shrunk, Training
+from isda.reproduce.work import Work, training_work
 from isda.segmentation.recipes import BATCH_SIZE, CROP, STEPS
 from isda.segmentation.settings import Settings
 
@@ -50,12 +50,12 @@ class SegmentationTraining(Training):
         )
         return Shrunk(smaller, told)
 
-    def operations(self, scale: Scale, root: Path | None) -> float:
-        """Those of the network on crops; evaluation comes on top."""
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the network on crops."""
         settings: Any = self.at(scale, root).settings
         side = int(settings.crop or CROP)
         samples = STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * IMAGES
-        return OPERATIONS_PER_MULTIPLY_ADD * _multiply_adds(settings.network, settings.width or 1.0, side) * samples
+        return training_work(*_size(settings.network, settings.width or 1.0, side), samples)
 
 
 def segmentation(network: str, method: str) -> SegmentationTraining:
@@ -72,7 +72,7 @@ def segmentation(network: str, method: str) -> SegmentationTraining:
 
 
 @cache
-def _multiply_adds(network: str, width: float, side: int) -> int:
+def _size(network: str, width: float, side: int) -> Size:
     with torch.device("meta"):
         made = networks.create(network, CLASSES, width=width)
-    return count_multiply_adds(made, (3, side, side))
+    return count_size(made, side)

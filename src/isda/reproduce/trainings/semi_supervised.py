@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from isda.classification.recipes import recipe_for
 from isda.engine.grammar import split_method
-from isda.reproduce.estimating import training_operations
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Shrunk, Training
-from isda.reproduce.trainings.classification import shrunk_classifier
+from isda.reproduce.trainings.classification import classifier_work, shrunk_classifier
+from isda.reproduce.work import Work
 from isda.semi_supervised.settings import Settings
 
 __all__ = ["SemiSupervisedTraining", "semi_supervised"]
@@ -36,13 +35,12 @@ class SemiSupervisedTraining(Training):
         labelled = min(self.settings.labels or scale.images, scale.images // 5)
         return Shrunk(replace(small, labels=labelled, unlabelled=scale.images - labelled), told)
 
-    def operations(self, scale: Scale, root: Path | None) -> float:
+    def work(self, scale: Scale, root: Path | None) -> Work:
         """An epoch is a pass over all images, with labels or without."""
         settings: Any = self.at(scale, root).settings
         method, _ = split_method(self.method)
         images = None if settings.unlabelled is None else settings.labels + settings.unlabelled
-        passes = PASSES[method.removesuffix("+isda")]
-        return training_operations(replace(settings, labels=images), recipe_for(settings.network), passes)
+        return classifier_work(replace(settings, labels=images), PASSES[method.removesuffix("+isda")])
 
 
 def semi_supervised(data: str, method: str, labels: int, **said: Any) -> SemiSupervisedTraining:
