@@ -10,6 +10,7 @@ import pytest
 
 PUBLIC = {
     "isda": [
+        "ISDABCELoss",
         "ISDAClassifier",
         "ISDALoss",
         "__version__",
@@ -29,6 +30,7 @@ PUBLIC = {
         "DisturbLabel",
         "ExplicitLoss",
         "FocalLoss",
+        "ISDABCELoss",
         "ISDALoss",
         "LabelSmoothing",
         "LargeMarginLoss",
@@ -61,7 +63,10 @@ PUBLIC = {
     "isda.functional": [
         "Estimate",
         "augmented_logits",
+        "binary_expectation",
+        "binary_jensen_bound",
         "diagonal_gaussian_entropy",
+        "expected_softplus",
         "explicit_consistency",
         "explicit_logits",
         "explicit_loss",
@@ -149,6 +154,7 @@ PUBLIC = {
 
 MEMBERS = {
     "ISDALoss": ["attach", "strength", "step", "advance_every", "consistency", "augmented_logits", "forward"],
+    "ISDABCELoss": ["attach", "strength", "step", "advance_every", "consistency", "forward"],
     "CovarianceModel": [
         "mean",
         "covariance",

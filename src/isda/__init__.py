@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isda import covariance, data, engine, functional, losses, networks, report, semi, train
     from isda.estimator import ISDAClassifier
-    from isda.losses import ISDALoss
+    from isda.losses import ISDABCELoss, ISDALoss
 
 __version__ = "0.2.0"
 __all__ = [
+    "ISDABCELoss",
     "ISDAClassifier",
     "ISDALoss",
     "__version__",
@@ -24,7 +25,7 @@ __all__ = [
     "train",
 ]
 
-_NAMES = {"ISDAClassifier": "isda.estimator", "ISDALoss": "isda.losses"}
+_NAMES = {"ISDAClassifier": "isda.estimator", "ISDABCELoss": "isda.losses", "ISDALoss": "isda.losses"}
 """What is imported from a room when it is first asked for: `isda --help` need not wait for torch."""
 
 

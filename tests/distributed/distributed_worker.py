@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from isda import ISDALoss, covariance, distributed
+from isda import ISDABCELoss, ISDALoss, covariance, distributed
 
 CLASSES, FEATURES, STRENGTH, IGNORED = 5, 6, 0.5, -100
 TIMEOUT = timedelta(seconds=90)
@@ -240,6 +240,42 @@ def train(wrapper: str, rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def train_labels(bound: str, rank: int, world: int) -> dict[str, Any]:
+    """A few steps with several labels per sample, each process with its half of every batch."""
+    model = Net().double()
+    del model.unused
+    wrapped = nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
+    criterion = ISDABCELoss.attach(wrapped, lambda_0=1.0, total_steps=4, bound=bound)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    generator, losses = torch.Generator().manual_seed(11), []
+    for _ in range(5):
+        x = torch.randn(16, 4, generator=generator, dtype=torch.float64)
+        y = (x @ torch.ones(4, CLASSES, dtype=torch.float64).tril() > 0).double()
+        mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
+        optimiser.zero_grad()
+        loss = criterion(wrapped(x[mine]), y[mine])
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.detach())
+    return {
+        "parameters": {name: p.detach().clone() for name, p in model.named_parameters()},
+        "criterion": criterion.state_dict(),
+        "losses": torch.stack(losses),
+    }
+
+
+def bad_labels(rank: int, world: int) -> str:
+    """The message on this process for a label out of range on the last one, and how many rows were counted."""
+    criterion = ISDABCELoss(CLASSES, FEATURES, STRENGTH)
+    features, message = torch.randn(4, FEATURES), ""
+    try:
+        targets = torch.full((4, CLASSES), 2.0 if rank == world - 1 else 1.0)
+        criterion(torch.randn(4, CLASSES), targets, features=features, weight=classifier(torch.float32))
+    except ValueError as error:
+        message = str(error)
+    return f"{message}; {int(criterion.covariance.count.sum())} rows"
+
+
 def join(sync: bool, rank: int, world: int) -> str:
     """Uneven numbers of batches inside join() of DistributedDataParallel: the error, or how many rows were counted."""
     model = nn.parallel.DistributedDataParallel(Net().fc)
@@ -284,6 +320,9 @@ def cases(world: int) -> dict[str, Callable[[int, int], Any]]:
             chosen[f"bad-{model}-{through}"] = bind(bad_input, model, through, 1)
         for wrapper in WRAPPERS:
             chosen[f"train-{wrapper}"] = bind(train, wrapper)
+        for bound in ("jensen", "exact"):
+            chosen[f"train-labels-{bound}"] = bind(train_labels, bound)
+        chosen["bad-labels"] = bad_labels
         for sync in (True, False):
             chosen[f"join-{sync}"] = bind(join, sync)
     if world == 3:

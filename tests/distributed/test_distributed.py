@@ -23,6 +23,7 @@ from distributed_worker import (
     process_group,
     statistics,
     train,
+    train_labels,
 )
 from filelock import FileLock
 from torch import Tensor
@@ -247,7 +248,21 @@ def test_bad_input_on_one_process_raises_on_all_and_changes_nothing(
 def test_two_processes_train_like_one_with_the_doubled_batch(results: dict, wrapper: str) -> None:
     single = train(wrapper, 0, 1)
     assert single["losses"][-1] < single["losses"][0] + 0.5  # it trains; the strength grows meanwhile
-    ours = [result[f"train-{wrapper}"] for result in results[2]]
+    assert_trained_alike([result[f"train-{wrapper}"] for result in results[2]], single)
+
+
+@pytest.mark.parametrize("bound", ["jensen", "exact"])
+def test_with_several_labels_two_processes_train_like_one(results: dict, bound: str) -> None:
+    assert_trained_alike([result[f"train-labels-{bound}"] for result in results[2]], train_labels(bound, 0, 1))
+
+
+def test_a_bad_label_on_one_process_raises_on_all_and_changes_nothing(results: dict) -> None:
+    messages = [result["bad-labels"] for result in results[2]]
+    assert messages[0] == "bad input on process 1; statistics were not changed; 0 rows"
+    assert messages[1] == "targets must lie in 0..1, got 2 (20 of 20 labels are out of range); 0 rows"
+
+
+def assert_trained_alike(ours: list[dict[str, Any]], single: dict[str, Any]) -> None:
     for result in ours:
         for name, expected in single["parameters"].items():
             torch.testing.assert_close(result["parameters"][name], expected, rtol=0, atol=1e-12)

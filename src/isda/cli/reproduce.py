@@ -222,7 +222,7 @@ def _list(
     heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
     told = (
         f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are 6 operations per multiply-add of the runs that "
-        f"are missing, each table by itself, at {speed / 1e9:.0f} GFLOP/s measured here; on a GPU the operations or the "
+        f"are missing, each table by itself, at {speed / 1e9:.0f} GFLOP/s measured here; on a GPU operations or the "
         "bytes of the activations, whichever takes longer. Evaluation comes on top."
     )
     record = [

@@ -3,6 +3,7 @@
 Named here is what users call; the files hold what the covariance models and losses are made of.
 """
 
+from isda.functional.binary import binary_expectation, binary_jensen_bound, expected_softplus
 from isda.functional.bounds import augmented_logits, jensen_bound, tilted_bound, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.entropy import diagonal_gaussian_entropy, feature_uncertainty_loss, gaussian_entropy
@@ -12,7 +13,10 @@ from isda.functional.sampling import Estimate, explicit_consistency, explicit_lo
 __all__ = [
     "Estimate",
     "augmented_logits",
+    "binary_expectation",
+    "binary_jensen_bound",
     "diagonal_gaussian_entropy",
+    "expected_softplus",
     "explicit_consistency",
     "explicit_logits",
     "explicit_loss",

@@ -2,6 +2,7 @@
 
 from isda.losses.explicit import ExplicitLoss
 from isda.losses.isda import ISDALoss
+from isda.losses.isda_bce import ISDABCELoss
 from isda.losses.rivals import (
     CenterLoss,
     ConfidencePenalty,
@@ -21,6 +22,7 @@ __all__ = [
     "DisturbLabel",
     "ExplicitLoss",
     "FocalLoss",
+    "ISDABCELoss",
     "ISDALoss",
     "LabelSmoothing",
     "LargeMarginLoss",

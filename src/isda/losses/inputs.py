@@ -13,7 +13,17 @@ from isda.losses.spatial import as_rows, resize_labels
 from isda.losses.targets import SharesMonitor, is_soft
 from isda.recording import Record, Recorder
 
-__all__ = ["Batch", "Settings", "attached", "check_batch", "check_logits", "plain_weight", "recorded"]
+__all__ = [
+    "Batch",
+    "Settings",
+    "attached",
+    "check_batch",
+    "check_features",
+    "check_logits",
+    "check_weight_shape",
+    "plain_weight",
+    "recorded",
+]
 
 
 class Settings(Protocol):
@@ -80,15 +90,14 @@ class Batch(NamedTuple):
 
 def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | None, weight: Tensor) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
-    num_classes, dim = settings.num_classes, settings.feature_dim
     check_logits(settings, logits)
     weight = plain_weight(weight)
-    if weight.shape != (num_classes, dim):
-        raise ValueError(f"weight must have shape ({num_classes}, {dim}), got {checks.shape_of(weight)}")
+    check_weight_shape(settings, weight)
     _check_targets(logits, targets)
     grid = logits.shape[2:]
     if features is not None:
-        _check_features(logits, targets, features, dim)
+        check_features(logits, features, settings.feature_dim)
+        _check_sizes(logits, targets, features)
         grid = features.shape[2:]
         features = as_rows(features)
     if is_soft(targets):
@@ -119,6 +128,13 @@ def check_logits(settings: Settings, logits: Tensor) -> None:
         raise ValueError(f"logits must hold at least one sample, got an empty batch {checks.shape_of(logits)}")
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point, got {logits.dtype}")
+
+
+def check_weight_shape(settings: Settings, weight: Tensor) -> None:
+    """The weight of the classifier, (C, A)."""
+    expected = (settings.num_classes, settings.feature_dim)
+    if weight.shape != expected:
+        raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
 
 
 def _labels_are_clean(settings: Settings, targets: Tensor) -> bool:
@@ -173,7 +189,8 @@ def _check_targets(logits: Tensor, targets: Tensor) -> None:
         raise ValueError(f"targets must hold at least one label, got {checks.shape_of(targets)}")
 
 
-def _check_features(logits: Tensor, targets: Tensor, features: Tensor, dim: int) -> None:
+def check_features(logits: Tensor, features: Tensor, dim: int) -> None:
+    """Floating point features (N, A, ...) for the samples of the logits, of any spatial size."""
     if features.ndim != logits.ndim or len(features) != len(logits) or features.shape[1] != dim:
         expected = f"({len(logits)}, {dim}{', ...' * (logits.ndim - 2)})"
         raise ValueError(
@@ -183,6 +200,9 @@ def _check_features(logits: Tensor, targets: Tensor, features: Tensor, dim: int)
         raise ValueError(f"features must hold at least one row, got {checks.shape_of(features)}")
     if not features.is_floating_point():
         raise ValueError(f"features must be floating point, got {features.dtype}")
+
+
+def _check_sizes(logits: Tensor, targets: Tensor, features: Tensor) -> None:
     if is_soft(targets) and features.shape[2:] != logits.shape[2:]:
         raise ValueError(
             f"features must have the spatial size of targets given as distributions, {tuple(targets.shape[2:])}, got "

@@ -284,8 +284,12 @@ class SemanticLoss(nn.Module, ABC):
             loss, penalty = self._augmented_loss(batch, groups, strength), self.covariance.penalty()
         if penalty is None:
             return loss
-        # Once per sample or pixel, so that it weighs the same in every reduction.
-        return loss + penalty * (len(batch.classes) if self.reduction == "sum" else 1)
+        # Once per loss that is added up, so that it weighs the same in every reduction.
+        return loss + penalty * (self._terms(batch) if self.reduction == "sum" else 1)
+
+    def _terms(self, batch: Batch) -> int:
+        """How many losses a call adds up."""
+        return len(batch.classes)
 
     def _over_unlabelled(
         self,

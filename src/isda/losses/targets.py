@@ -49,7 +49,7 @@ class SharesMonitor:
             warn(
                 "targets in floating point are taken for distributions over the classes, but the sums of their rows "
                 f"lie in {low:.3g}..{high:.3g} instead of at 1; cross-entropy is not meant for several labels per "
-                "sample (multi-hot)"
+                "sample (multi-hot): that is ISDABCELoss"
             )
 
 
