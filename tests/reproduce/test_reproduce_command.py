@@ -79,7 +79,7 @@ def test_the_list_knows_what_is_there(made):
     known = {one["name"]: one for one in json.loads(out)}
     assert (known["table-2"]["cells_done"], known["table-2"]["cells"]) == (2, 36)
     assert known["table-2"]["runs_done"] == 6
-    assert known["table-3"]["work"]["operations"] == 0
+    assert known["table-3"]["operations"] == 0
     assert known["table-4"]["seconds_here"] > known["table-4"]["seconds_gpu"] > 0
     out, _, _ = isda("reproduce", "list", "--out", folder / "all", "--gpu-tflops", "100")
     assert "100 TFLOP/s" in out

@@ -118,13 +118,13 @@ def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None
         saving=machine.saving(),
         workers=machine.workers,
     )
-    needed = with_needs(one for some in trainings.values() for one in some)
+    wanted = list({one.name: one for some in trainings.values() for one in some}.values())
     with (
         opened(spread, machine, asked.folder) as pool,
         locked(asked.folder),
         watcher_for(sys.stderr.isatty()) as watcher,
     ):
-        made = make_trainings(needed, making, Rounds(watcher), pool)
+        made = make_trainings(wanted, making, Rounds(watcher), pool)
     records: list[dict[str, Any]] = []
     problems: list[str] = []
     shown: list[Callable[[], None]] = []
@@ -142,7 +142,7 @@ def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None
 
     show(records, json, tables)
     if problems:
-        raise ValueError(f"{len(problems)} of {len(needed)} trainings and pictures failed: {'; '.join(problems)}")
+        raise ValueError(f"{len(problems)} of {len(made)} trainings and pictures failed: {'; '.join(problems)}")
 
 
 def _shown(
@@ -213,8 +213,8 @@ def _list(
             one.name,
             f"{one.cells_done}/{one.cells}",
             f"{one.runs_done}/{one.runs}",
-            duration(one.work.seconds(speed)),
-            duration(one.work.seconds(*there)),
+            duration(one.seconds(speed)),
+            duration(one.seconds(*there)),
             one.title,
         ]
         for one in found
@@ -225,8 +225,5 @@ def _list(
         f"are missing, each table by itself, at {speed / 1e9:.0f} GFLOP/s measured here; on a GPU operations or the "
         "bytes of the activations, whichever takes longer. Evaluation comes on top."
     )
-    record = [
-        one.record() | {"seconds_here": one.work.seconds(speed), "seconds_gpu": one.work.seconds(*there)}
-        for one in found
-    ]
+    record = [one.record() | {"seconds_here": one.seconds(speed), "seconds_gpu": one.seconds(*there)} for one in found]
     show(record, json, lambda: table_console().print(plain_table("The paper's tables and figures", heads, rows, told)))

@@ -32,36 +32,48 @@ class Standing:
     cells_done: int
     runs: int
     runs_done: int
-    work: Work
-    """Of the runs that are missing."""
+    works: tuple[Work, ...]
+    """Of the trainings whose runs are missing."""
+
+    def seconds(self, operations_per_second: float, bytes_per_second: float = float("inf")) -> float:
+        """How long these take."""
+        return sum(work.seconds(operations_per_second, bytes_per_second) for work in self.works)
 
     def record(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self) | {"work": self.work._asdict()}
+        plain = asdict(self)
+        del plain["works"]
+        return plain | {
+            "operations": sum(work.operations for work in self.works),
+            "bytes": sum(work.bytes for work in self.works),
+        }
 
 
 def standing(experiment: Experiment, scale: Scale, seeds: int, folder: Path, root: Path | None) -> Standing:
     """Look at the folders of an experiment's trainings; no data set is read."""
+    asked_for = {one.name for one in experiment.trainings()}
     trainings = with_needs(experiment.trainings())
+    # What is only needed by others is made with one seed.
+    wished = {one.name: seeds if one.name in asked_for else 1 for one in trainings}
     done = {one.name: _finished(folder / one.name / FINAL_FOLDER) for one in trainings}
     tried = {one.name: _finished(folder / one.name / SEARCH_FOLDER) for one in trainings}
     wanted = {one.name: _trials(one, scale) for one in trainings}
     # What is to be chosen has been where there is a final run.
     missing = {
-        name: max(0, seeds - done[name]) + (0 if done[name] else max(0, wanted[name] - tried[name])) for name in done
+        name: max(0, wished[name] - done[name]) + (0 if done[name] else max(0, wanted[name] - tried[name]))
+        for name in done
     }
     names = list(done)
     if isinstance(experiment, TableExperiment):
         names = [cell.training.name for cell in experiment.cells()]
-    parts = [one.work(scale, root).times(missing[one.name]) for one in trainings if missing[one.name]]
     return Standing(
         name=experiment.name,
         title=experiment.title,
         cells=len(names),
-        cells_done=sum(done[name] >= seeds for name in names),
-        runs=sum(min(done[name], seeds) + missing[name] + min(tried[name], wanted[name]) for name in done),
-        runs_done=sum(min(done[name], seeds) + min(tried[name], wanted[name]) for name in done),
-        work=Work(sum(part.operations for part in parts), sum(part.bytes for part in parts)),
+        cells_done=sum(done[name] >= wished[name] for name in names),
+        runs=sum(min(done[name], wished[name]) + missing[name] + min(tried[name], wanted[name]) for name in done),
+        runs_done=sum(min(done[name], wished[name]) + min(tried[name], wanted[name]) for name in done),
+        works=tuple(one.work(scale, root).times(missing[one.name]) for one in trainings if missing[one.name]),
     )
 
 

@@ -22,6 +22,7 @@ from isda.engine.tuning.candidate import How
 from isda.engine.tuning.course import Course
 from isda.engine.tuning.retraining import FINAL_FOLDER
 from isda.engine.tuning.trials import Proposal
+from isda.reproduce.experiment import with_needs
 from isda.reproduce.outcome import Outcome
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Training
@@ -48,10 +49,11 @@ class Making:
 def make_trainings(trainings: Sequence[Training], making: Making, watcher: Watcher, pool: Pool) -> dict[str, Outcome]:
     """Make every run that is missing, and say what became of each training, by name.
 
-    A training that fails does not keep the others from going on.
+    A training that fails does not keep the others from going on. What is only needed by others is made with the first
+    seed alone.
 
     Args:
-        trainings: what is needed by others first, as `with_needs` gives them.
+        trainings: those that are asked for.
         making: what they share.
         watcher: told how far things have come.
         pool: where they run.
@@ -60,7 +62,9 @@ def make_trainings(trainings: Sequence[Training], making: Making, watcher: Watch
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
         HandedOver: the pool has left the runs that can be made now to somebody else.
     """
-    courses = {one.name: _Course(one, making) for one in trainings}
+    asked_for = {one.name for one in trainings}
+    first = replace(making, seeds=making.seeds[:1])
+    courses = {one.name: _Course(one, making if one.name in asked_for else first) for one in with_needs(trainings)}
     while True:
         asked = [run for course in courses.values() for run in course.next(courses)]
         if not asked:
