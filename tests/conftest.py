@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,15 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "run"
     train(small_config(), digits(), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; where it is not installed the test is skipped, but fails in CI."""
+    from headless_browser import headless_chromium
+
+    with headless_chromium() as launched:
+        yield launched
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,8 +13,6 @@ from collections.abc import Iterator
 import pytest
 
 from small_runs import isda
-
-FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +106,6 @@ def test_moving_changes_what_is_there(port):
     assert still["probabilities"] != moved["probabilities"]
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        reason = "chromium is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield launched
-        launched.close()
-
-
 def until(page, expression: str) -> None:
     """Wait for something on the page; Playwright's own waiting evaluates strings in it, which the policy forbids."""
     for _ in range(600):
@@ -135,8 +116,8 @@ def until(page, expression: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"])
-def test_a_person_chooses_a_class_and_moves_a_slider_by_keys_and_the_picture_changes(chromium, port, width, scheme):
-    context = chromium.new_context(
+def test_a_person_chooses_a_class_and_moves_a_slider_by_keys_and_the_picture_changes(browser, port, width, scheme):
+    context = browser.new_context(
         viewport={"width": width, "height": 844}, is_mobile=width < 600, color_scheme=scheme, accept_downloads=True
     )
     page, complaints, requests = context.new_page(), [], []

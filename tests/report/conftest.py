@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
-from report_browser import FLAGS, OpenPage
+from report_browser import OpenPage
 
 from run_folders import write_comparison, write_run, write_strangers_run
 
@@ -34,21 +31,6 @@ def strangers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed, miou in enumerate(reached):
             write_strangers_run(top / method / f"seed-{seed}", method, seed, miou)
     return top
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """A headless Chromium; where it is not installed the test is skipped, but fails in CI."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        reason = "chromium is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

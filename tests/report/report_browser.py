@@ -8,17 +8,6 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
 
 class OpenPage:
     """One page, and what the browser reported while it was loading: requests, and errors of any kind."""
