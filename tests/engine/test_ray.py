@@ -40,8 +40,10 @@ def address():
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    head = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    told = head.stdout.readline().strip()
+    for _ in range(5):  # Ray gives a node 30 seconds to start, which a busy machine may exceed
+        head = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if told := head.stdout.readline().strip():
+            break
     assert told
     yield told
     head.stdin.close()
