@@ -40,8 +40,10 @@ def address():
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    head = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    told = head.stdout.readline().strip()
+    for _ in range(5):  # Ray gives a node 30 seconds to start, which a busy machine may exceed
+        head = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if told := head.stdout.readline().strip():
+            break
     assert told
     yield told
     head.stdin.close()
@@ -60,18 +62,27 @@ def local(tmp_path_factory):
     return folder
 
 
-def start(folder, *words):
-    """A command in a folder, as a user starts it."""
-    folder.mkdir(exist_ok=True)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "isda", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+@pytest.fixture
+def start():
+    """Starts a command in a folder, as a user does; what still runs after the test is ended."""
+    started = []
+
+    def begin(folder, *words):
+        folder.mkdir(exist_ok=True)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-m", "isda", *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
 
 
 def until(process, found):
     """What is found, as soon as it is, while the command goes on."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (result := found()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -146,7 +157,7 @@ def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_killed_workers_run_goes_on_elsewhere_none_is_repeated_or_lost(address, local, tmp_path):
+def test_a_killed_workers_run_goes_on_elsewhere_none_is_repeated_or_lost(address, local, start, tmp_path):
     process = start(tmp_path, *COMPARE, "--on", f"ray:{address}")
     (victim, *_) = until(process, lambda: under_way(tmp_path))
     before = until(process, lambda: first_epochs(victim))
@@ -163,7 +174,7 @@ def test_a_killed_workers_run_goes_on_elsewhere_none_is_repeated_or_lost(address
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_comparison_that_is_stopped_saves_and_goes_on_with_the_same_command(address, local, tmp_path, number):
+def test_a_comparison_that_is_stopped_saves_and_goes_on_with_the_same_command(address, local, start, tmp_path, number):
     process = start(tmp_path, *COMPARE, "--on", f"ray:{address}", "--checkpoint-steps", "50")
     runs = until(process, lambda: under_way(tmp_path, least=2))
     before = [until(process, lambda run=run: first_epochs(run)) for run in runs]
@@ -180,7 +191,7 @@ def test_a_comparison_that_is_stopped_saves_and_goes_on_with_the_same_command(ad
 
 
 @pytest.mark.slow
-def test_a_cluster_of_its_own_is_quiet_and_leaves_nothing_behind(local, tmp_path):
+def test_a_cluster_of_its_own_is_quiet_and_leaves_nothing_behind(local, start, tmp_path):
     before = set(Path("/tmp").glob("isda-ray-*"))
     process = start(tmp_path, *COMPARE[:-1], "-", "--on", "ray", "--jobs", "2")
     out, err = process.communicate(timeout=240)
@@ -193,7 +204,7 @@ def test_a_cluster_of_its_own_is_quiet_and_leaves_nothing_behind(local, tmp_path
 
 
 @pytest.mark.slow
-def test_a_killed_worker_takes_the_processes_of_its_run_along_and_the_run_goes_on(address, tmp_path):
+def test_a_killed_worker_takes_the_processes_of_its_run_along_and_the_run_goes_on(address, start, tmp_path):
     words = [*COMPARE[: COMPARE.index("--methods")], "--methods", "cross-entropy", "--seeds", "1", "--out", "runs"]
     process = start(tmp_path, *words, "--on", f"ray:{address}", "--processes-per-run", "2")
     run = tmp_path / "runs" / RUNS[0]
@@ -216,7 +227,7 @@ def parent(process):
 
 
 @pytest.mark.slow
-def test_a_search_makes_its_rounds_on_a_cluster(address, tmp_path):
+def test_a_search_makes_its_rounds_on_a_cluster(address, start, tmp_path):
     words = ["tune", "--task", "parabola:Parabola", "--methods", "parabola", "worse", "--steps", "60", "--trials", "4"]
     words += ["--seeds", "2", "--out", "tuned", "--json", "table.json"]
     there, here = tmp_path / "there", tmp_path / "here"

@@ -39,6 +39,7 @@ SECONDS_TO_SAVE = 60.0
 SECONDS_TO_ANSWER = 10.0
 # Ray keeps results in shared memory; ours are sentences.
 OBJECT_STORE_BYTES = 80 << 20
+# Nothing is sent to Ray's makers, and nothing said about GPUs that are not asked for.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -147,7 +148,7 @@ class _Cluster(Workers):
             ray.init(**how, logging_level=logging.ERROR, log_to_driver=False)
         except SystemExit as ended:  # what Ray makes of a SIGTERM
             raise Stopped("stopped by SIGTERM before a run was begun") from ended
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # Ray has no class for it
             where = f"at {self.address}" if self.address else "on this machine"
             hint = "; is it of the same version, and does it want a token (RAY_AUTH_TOKEN)?" if self.address else ""
             raise OSError(f"Ray could not be used {where}: {str(error).strip().splitlines()[0]}{hint}") from error
