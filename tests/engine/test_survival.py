@@ -60,6 +60,7 @@ def finish(folder: Path) -> dict[str, object]:
     return outcome(folder)
 
 
+@pytest.mark.slow
 def test_the_command_survives_a_kill(tmp_path, uninterrupted):
     process = begun(tmp_path / "run", epochs=3)
     process.kill()

@@ -72,8 +72,14 @@ def test_unknown_names_get_a_suggestion():
     assert [one.name for one in find_experiments(["table-8", "table-8"])] == ["table-8"]
 
 
-def test_every_training_can_be_estimated_and_less_of_everything_takes_less(tmp_path):
-    for one in with_needs(two for experiment in EXPERIMENTS.values() for two in experiment.trainings()):
+# Counting the largest networks takes seconds.
+@pytest.mark.parametrize(
+    "names",
+    [("table-2", "table-6", "figure-6"), pytest.param(tuple(EXPERIMENTS), marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_every_training_can_be_estimated_and_less_of_everything_takes_less(names, tmp_path):
+    for one in with_needs(two for name in names for two in EXPERIMENTS[name].trainings()):
         works = [one.work(scale, tmp_path) for scale in SCALES.values()]
         for paper, small, smoke in zip(*works, strict=True):
             assert paper / 3 > small > 3 * smoke > 0, one.name
