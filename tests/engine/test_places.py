@@ -133,6 +133,18 @@ def test_a_file_that_is_no_plan_ends_in_one_sentence(content, tmp_path):
     assert "\n" not in code
 
 
+def test_what_went_wrong_can_be_written_to_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARABOLA", str(tmp_path))
+    (one,) = parabolas(tmp_path, 1)
+    write_plan([replace(one, config=replace(one.config, method_options={"z": 40}))], tmp_path / "plan.json")
+    words = ["run", tmp_path / "plan.json", 0, "--own", "parabola:Parabola", "--problem", tmp_path / "problem.json"]
+    _, _, code = isda(*words)
+    sentence, diverged = json.loads((tmp_path / "problem.json").read_text())
+    assert code == f"isda: {one.folder}: {sentence}"
+    assert "the loss became infinite or not a number" in sentence
+    assert diverged
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -176,20 +188,10 @@ def test_a_search_cannot_be_an_array_job(tmp_path):
 
 @pytest.mark.slow
 def test_runs_in_two_processes_each_say_what_became_of_them(tmp_path):
-    words = [
-        "compare",
-        *SMALL_WORDS,
-        "--methods",
-        "cross-entropy",
-        "isda:lambda_0=1e30",
-        "--seeds",
-        "1",
-        "--out",
-        "runs",
-    ]
+    words = ["compare", *SMALL_WORDS, "--methods", "cross-entropy", "isda:lambda_0=1e30", "--seeds", "1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "isda", *words, "--out", "runs", "--processes-per-run", "2"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 1
     assert (
         "1 of 2 runs failed: runs/isda-lambda_0=1e+30/seed-0: the loss became infinite or not a number" in done.stderr

@@ -55,7 +55,7 @@ def stop(process, metrics, number):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
-    return process.communicate(timeout=120)
+    return process.communicate(timeout=600)
 
 
 def bits(run):
@@ -92,7 +92,7 @@ def test_an_array_makes_the_runs_and_the_command_that_it_prints_the_table(folder
     script, out = written("--jobs", "4", "--sbatch", "partition=gpu", "time=1:00:00")
     for number in (0, 1):
         process = element(script, number)
-        out_of_run, err = process.communicate(timeout=120)
+        out_of_run, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         assert out_of_run == f"{folder / 'the runs' / RUNS[number]} is finished\n"
     command = shlex.split(out.splitlines()[-1])
@@ -124,7 +124,7 @@ def test_an_element_that_is_cancelled_or_preempted_saves_and_leaves_the_rest_to_
 def test_an_element_may_be_several_processes(folder, element):
     script, _ = written("--processes-per-run", "2")
     process = element(script, 0)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     environment = json.loads((folder / "the runs" / RUNS[0] / "environment.json").read_text())
     assert environment["processes"] == 2
