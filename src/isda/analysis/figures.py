@@ -49,10 +49,12 @@ def drawn(figure: Figure, caption: str) -> Markup:
     return tag("figure", picture, tag("figcaption", caption))
 
 
-def write_page(path: Path, kicker: str, title: str, lede: str, parts: Iterable[str], command: str) -> None:
-    """Write one self-contained page: a heading, what it shows, and the command that made it."""
+def write_page(
+    path: Path, kicker: str, title: str, lede: str, parts: Iterable[str], command: str, style: str = ""
+) -> None:
+    """Write one self-contained page: a heading, what it shows, the command that made it; ``style`` is further CSS."""
     made = join(["Made by ", tag("code", command), f" with isda {__version__}."])
     header = tag("header", tag("p", kicker, class_="kicker"), tag("h1", title), tag("p", lede, class_="lede"))
-    style = ".drawn { background: #fff; max-width: 100%; height: auto; }"
+    style = f".drawn {{ background: #fff; max-width: 100%; height: auto; }} {style}"
     text = document(title, header, tag("main", *parts), tag("footer", tag("p", made)), style=style)
     write_text(path, text)

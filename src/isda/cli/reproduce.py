@@ -194,7 +194,8 @@ def _print(
         ]
         console.print(plain_table(one.title, ["", *columns], rows, caption(asked.scale, asked.seeds)))
     if differences:
-        told = f"On the same seeds, ± half of Student's interval, all {len(differences)} together 95%."
+        together = f", all {len(differences)} together" if len(differences) > 1 else ""
+        told = f"On the same seeds, ± half of Student's interval{together} 95%."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
     names = " and ".join(map(str, pages))
     print(harmless(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))

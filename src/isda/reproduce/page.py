@@ -18,6 +18,8 @@ from isda.reproduce.scale import Scale
 __all__ = ["GAIN_HEADS", "caption", "cell_text", "gain_rows", "told_apart", "write_table_page"]
 
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
+STYLE = "small { display: block; opacity: 0.75; } caption span::before { content: none; }"
+"""The paper's numbers below ours; tables of the page have no numbers, which would be taken for the paper's."""
 LARGE = 1e5
 """From here on counts are written in millions."""
 
@@ -87,10 +89,10 @@ def write_table_page(
             [tag("th", line[0], scope="row"), tag("td", line[1]), *map(number_cell, line[2:])]
             for line in gain_rows(gains)
         ]
+        together = f", all {len(gains)} together 95% (Bonferroni)" if len(gains) > 1 else " (95%)"
         told = (
             "The row's figure minus that of the same without ISDA (of the plain method, for rivals) on the same seeds, "
-            f"± half of Student's interval, all {len(gains)} together 95% (Bonferroni); beside it the difference of "
-            "the paper's means."
+            f"± half of Student's interval{together}; beside it the difference of the paper's means."
         )
         parts.append(tag("h2", "Differences"))
         parts.append(boxed_table("Differences", told, head, rows))
@@ -99,7 +101,8 @@ def write_table_page(
         parts += [tag("h2", "Pictures"), tag("ul", *links)]
     parts += [*_words(experiment, scale, made), *_trainings(made, path.parent)]
     number_of = experiment.name.replace("-", " ").capitalize()
-    write_page(path, "isda reproduce", f"{number_of}, scale {scale.name}", experiment.title, parts, command)
+    title = f"{number_of}, scale {scale.name}"
+    write_page(path, "isda reproduce", title, experiment.title, parts, command, STYLE)
 
 
 def _table(name: str, answers: Sequence[Answer], told: str) -> Markup:
@@ -111,7 +114,7 @@ def _table(name: str, answers: Sequence[Answer], told: str) -> Markup:
         cells = [tag("th", row, scope="row")]
         for title in columns:
             ours, paper = cell_text(known[row, title]) if (row, title) in known else ("", "")
-            cells.append(tag("td", ours, tag("br"), tag("small", paper), class_="n"))
+            cells.append(tag("td", ours, tag("small", paper), class_="n"))
         lines.append(cells)
     return boxed_table(name, told, [column(""), *(column(title, numeric=True) for title in columns)], lines)
 
@@ -138,7 +141,7 @@ def _trainings(made: Mapping[str, Outcome], below: Path) -> Iterator[Markup]:
     rows = []
     for name, outcome in made.items():
         places = [os.path.relpath(folder, below) for folder in outcome.folders.values()]
-        shown = join([tag("code", name), tag("br"), tag("small", places[0])]) if places else tag("code", name)
+        shown = join([tag("code", name), tag("small", places[0])]) if places else tag("code", name)
         rows.append([tag("th", shown, scope="row"), tag("td", outcome.chosen), number_cell(str(len(places)))])
     yield tag("h2", "Trainings")
     yield boxed_table("Trainings", "Every run folder has its settings, curves and weights.", head, rows)

@@ -64,7 +64,7 @@ def shrunk_classifier(settings: Settings, scale: Scale, root: Path | None) -> Sh
     side = IMAGENET_SIDE if data == IMAGENET else 8 if data == STAND_IN else 32
     width = fitting_width(network, scale.multiply_adds, side)
     if width < 1:
-        told.append(f"{network} has {width:g} of its channels")
+        told.append(f"network {network} has {width:g} of its channels")
     if data == IMAGENET:
         told.append("all images of imagenet are used, each once per epoch")
     smaller = replace(

@@ -45,7 +45,7 @@ class SegmentationTraining(Training):
             stem=None,
         )
         told = (
-            f"{self.settings.network} has {WIDTHS[scale.name]:g} of its channels and random initial weights",
+            f"network {self.settings.network} has {WIDTHS[scale.name]:g} of its channels and random initial weights",
             f"crops have {CROPS[scale.name]} pixels a side; all images are used",
         )
         return Shrunk(smaller, told)
