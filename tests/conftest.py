@@ -7,7 +7,9 @@ without naming a device. ISDA_TEST_DEVICE=cuda (or another device) runs them the
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +22,10 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pretend_accelerator
+
+# A shell starts what runs in the background with Ctrl-C ignored; the commands that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=25, database=None)
 settings.load_profile("deterministic")

@@ -142,7 +142,10 @@ def interrupted_after(seconds, folder):
     assert process.stdout.readline() == b"begun\n"
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    try:
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     return process.returncode, err.decode()
 
 
