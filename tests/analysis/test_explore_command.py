@@ -129,11 +129,14 @@ def test_a_person_chooses_a_class_and_moves_a_slider_by_keys_and_the_picture_cha
     with page.expect_response("**/class.json?label=7"), page.expect_response("**/view.json*"):
         page.get_by_label("Class", exact=True).select_option("7")
     assert page.locator("#choices input").count() == 6
-    with page.expect_response("**/view.json*"):
+    with page.expect_response("**/view.json*") as answered:
         page.locator("#choices input").nth(2).check()
     sources = "[...document.querySelectorAll('#nearest img')].map(image => image.getAttribute('src'))"
-    until(page, "document.querySelectorAll('#nearest li').length == 8")
-    before, place = page.evaluate(sources), page.locator("#map .moved").get_attribute("cx")
+    before = [f"/image/{one['row']}" for one in answered.value.json()["nearest"]]
+    assert len(before) == 8
+    # The answer is there, the picture may yet be that of the image before.
+    until(page, f"JSON.stringify({sources}) == {json.dumps(json.dumps(before, separators=(',', ':')))}")
+    place = page.locator("#map .moved").get_attribute("cx")
     assert page.locator("#map .start").get_attribute("cx") == place
     slider = page.get_by_label("Direction 1,")
     slider.focus()
