@@ -180,7 +180,7 @@ PARTS = [
     ("table-7", ("PSPNet",)),
     ("figure-9", ("cifar10",)),
     pytest.param("table-6", ("Pi-model", "CIFAR-10", "1000"), marks=pytest.mark.slow),
-    pytest.param("table-12", ("mAP_S",), marks=pytest.mark.slow),
+    pytest.param("table-12", ("AP50",), marks=pytest.mark.slow),
 ]
 
 
@@ -210,7 +210,10 @@ def test_every_table_and_figure_runs_from_end_to_end(drawn, tmp_path):
     for made in everything:
         assert not made["problems"], made["name"]
         assert all(Path(page).is_file() for page in made["pages"])
+        assert len(set(made["pages"])) == len(made["pages"])
         for cell in made["cells"]:
+            if cell["column"] in ("mAP_S", "mAP_M", "mAP_L"):  # the drawn objects are not of all sizes
+                continue
             # What the paper leaves out and what it repeats of others stays empty.
             own = (
                 cell["paper"] != "-" and "reported" not in cell["column"] and "DeepLab-v3 (Original)" not in cell["row"]

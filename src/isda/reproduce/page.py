@@ -20,7 +20,7 @@ __all__ = ["GAIN_HEADS", "caption", "cell_text", "gain_rows", "told_apart", "wri
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
 STYLE = "small { display: block; opacity: 0.75; } caption span::before { content: none; }"
 """The paper's numbers below ours; tables of the page have no numbers, which would be taken for the paper's."""
-LARGE = 1e5
+LARGE = 1e4
 """From here on counts are written in millions."""
 
 
@@ -30,7 +30,7 @@ def cell_text(answer: Answer) -> tuple[str, str]:
     if answer.value is None:
         return ("failed" if answer.problem else "", paper)
     mean, std = answer.value
-    ours = f"{mean / 1e6:,.1f}M" if mean >= LARGE else plus_minus(mean, std)
+    ours = f"{mean / 1e6:,.2f}M" if mean >= LARGE else plus_minus(mean, std)
     return (f"{ours} ({answer.seeds} seeds, some failed)" if answer.problem else ours, paper)
 
 

@@ -42,7 +42,7 @@ class Figure5(FigureExperiment):
             raise ValueError("none of its trainings has a finished run")
         axes.set(xlabel="epoch", ylabel="test error, %")
         axes.legend(frameon=False, fontsize=8)
-        path = looking.folder / f"{self.name}.html"
+        path = looking.folder / f"{self.name}-curves.html"
         told = f"Means over seeds. Scale {looking.scale.name}: {looking.scale.told}."
         command = f"isda reproduce {self.name} --scale {looking.scale.name}"
         write_page(path, "isda reproduce", "Figure 5", self.drawn, [drawn(figure, told)], command)
