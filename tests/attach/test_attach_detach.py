@@ -94,7 +94,7 @@ def test_a_compiled_model_records_nothing_once_detached() -> None:
     compiled = torch.compile(model, backend="eager")
     criterion = ISDALoss.attach(model)
     criterion(compiled(x), y)
-    recorder = criterion._recorder
+    (hook,) = criterion._recorder.hooks
     criterion.detach()
     assert torch.equal(compiled(x), model(x))
-    assert not any(getattr(record, "features", None) is not None for record in vars(recorder).values())
+    assert not any(getattr(record, "features", None) is not None for record in vars(hook).values())

@@ -164,8 +164,8 @@ def test_a_pass_that_no_criterion_asks_for_is_let_go() -> None:
 
 
 def tensors_of(criterion: ISDALoss) -> list[Tensor]:
-    recorder = criterion._recorder
-    records = [value for value in vars(recorder).values() if hasattr(value, "features")]
+    (hook,) = criterion._recorder.hooks
+    records = [value for value in vars(hook).values() if hasattr(value, "features")]
     return [t for record in records for t in vars(record).values() if isinstance(t, Tensor)]
 
 
@@ -421,17 +421,16 @@ def test_compiled_model_may_run_again_before_the_criterion(backend: str) -> None
         criterion(logits, y)  # too long ago: refused, not guessed
 
 
-@BACKENDS
 @pytest.mark.usefixtures("compiler")
-def test_logits_scaled_in_a_compiled_model_are_refused(backend: str) -> None:
+def test_logits_scaled_where_a_compiled_graph_hides_it_are_refused() -> None:
     class Scaled(SmallNet):
         def forward(self, x: Tensor) -> Tensor:
             return 2 * super().forward(x)
 
     model, (x, y) = Scaled(), batch()
-    compiled = torch.compile(model, backend=backend)
+    compiled = torch.compile(model, backend="aot_eager")
     criterion = ISDALoss.attach(compiled)
-    with pytest.raises(ValueError, match=r"MulBackward0|the logits are not W a \+ b.*differ from it by 100%"):
+    with pytest.raises(ValueError, match=r"the logits are not W a \+ b.*differ from it by 100%"):
         criterion(compiled(x), y)
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
 

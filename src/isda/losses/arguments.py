@@ -10,6 +10,7 @@ from torch import Tensor
 from isda import checks
 from isda.choices import check_choice, did_you_mean
 from isda.covariance import MODELS, CovarianceModel
+from isda.covariance.auto import AUTO
 
 __all__ = ["check_known", "check_model", "check_settings", "check_tilt_steps"]
 
@@ -30,8 +31,9 @@ def check_tilt_steps(tilt_steps: int) -> None:
 
 def check_known(covariance: str, settings: dict[str, Any], criterion: type) -> None:
     """Refuse settings that neither the criterion nor the covariance model of this name has."""
-    model = MODELS[check_choice("covariance", covariance, tuple(MODELS))]
-    own = {name for kind in model.__mro__ for name in _keywords(kind)}
+    check_choice("covariance", covariance, (*MODELS, AUTO))
+    models = [MODELS[name] for name in (("full", "low_rank") if covariance == AUTO else (covariance,))]
+    own = {name for model in models for kind in model.__mro__ for name in _keywords(kind)}
     for name in settings:
         if name not in own:
             taken = {name for kind in criterion.__mro__ for name in _keywords(kind)}

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from isda import checks
 from isda.devices import on_host
+from isda.functional.patches import Patches
 from isda.losses.spatial import as_rows, resize_labels
 from isda.losses.targets import SharesMonitor, is_soft
-from isda.recording import Record, Recorder
+from isda.recording import Found, Recorder
 
 __all__ = [
     "Batch",
@@ -21,6 +22,7 @@ __all__ = [
     "check_features",
     "check_logits",
     "check_weight_shape",
+    "grid_of",
     "plain_weight",
     "recorded",
 ]
@@ -38,8 +40,8 @@ class Settings(Protocol):
 
 def recorded(
     recorder: Recorder | None, logits: Tensor, features: Tensor | None, weight: Tensor | None, *, verify: bool
-) -> tuple[Tensor | None, Tensor | None, Record | None]:
-    """Features and weight as given or as the attached classifier recorded them, and the record of the features.
+) -> tuple[Tensor | Patches | None, Tensor | None, Found | None]:
+    """Features and weight as given or as the attached classifier recorded them, and what was recorded.
 
     No features in eval mode, and neither for logits without a graph that are not the classifier's.
     """
@@ -48,10 +50,10 @@ def recorded(
     recorder = attached(recorder, features, weight)
     if features is not None:
         return features, recorder.take_weight(logits, verify=verify), None
-    record = recorder.find(logits, verify=verify)
-    if record is None:
+    found = recorder.find(logits, verify=verify)
+    if found is None:
         return None, weight, None
-    return record.rows_for(logits), record.weight if weight is None else weight, record
+    return found.rows_for(logits), found.weight if weight is None else weight, found
 
 
 def attached(recorder: Recorder | None, features: Tensor | None, weight: Tensor | None) -> Recorder:
@@ -82,13 +84,15 @@ class Batch(NamedTuple):
     logits: Tensor
     targets: Tensor
     weight: Tensor
-    features: Tensor | None
+    features: Tensor | Patches | None
     classes: Tensor
     counts: Tensor | None
     grid: torch.Size
 
 
-def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | None, weight: Tensor) -> Batch:
+def check_batch(
+    settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
+) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
     check_logits(settings, logits)
     weight = plain_weight(weight)
@@ -97,8 +101,8 @@ def check_batch(settings: Settings, logits: Tensor, targets: Tensor, features: T
     grid = logits.shape[2:]
     if features is not None:
         check_features(logits, features, settings.feature_dim)
-        _check_sizes(logits, targets, features)
-        grid = features.shape[2:]
+        grid = grid_of(features)
+        _check_sizes(logits, targets, grid)
         features = as_rows(features)
     if is_soft(targets):
         classes = targets.argmax(1)
@@ -189,8 +193,20 @@ def _check_targets(logits: Tensor, targets: Tensor) -> None:
         raise ValueError(f"targets must hold at least one label, got {checks.shape_of(targets)}")
 
 
-def check_features(logits: Tensor, features: Tensor, dim: int) -> None:
+def grid_of(features: Tensor | Patches) -> torch.Size:
+    """The spatial size of features (N, A, ...)."""
+    return features.grid if isinstance(features, Patches) else features.shape[2:]
+
+
+def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None:
     """Floating point features (N, A, ...) for the samples of the logits, of any spatial size."""
+    if isinstance(features, Patches):
+        if (logits.ndim, len(logits), dim) != (4, features.samples, features.shape[1]):
+            sizes = f"{features.shape[1]} numbers at the places of {features.samples} images"
+            raise ValueError(
+                f"features must be of the {len(logits)} samples of logits, {dim} numbers each, got {sizes}"
+            )
+        return
     if features.ndim != logits.ndim or len(features) != len(logits) or features.shape[1] != dim:
         expected = f"({len(logits)}, {dim}{', ...' * (logits.ndim - 2)})"
         raise ValueError(
@@ -202,9 +218,9 @@ def check_features(logits: Tensor, features: Tensor, dim: int) -> None:
         raise ValueError(f"features must be floating point, got {features.dtype}")
 
 
-def _check_sizes(logits: Tensor, targets: Tensor, features: Tensor) -> None:
-    if is_soft(targets) and features.shape[2:] != logits.shape[2:]:
+def _check_sizes(logits: Tensor, targets: Tensor, grid: torch.Size) -> None:
+    if is_soft(targets) and grid != logits.shape[2:]:
         raise ValueError(
             f"features must have the spatial size of targets given as distributions, {tuple(targets.shape[2:])}, got "
-            f"{tuple(features.shape[2:])}"
+            f"{tuple(grid)}"
         )

@@ -17,6 +17,8 @@ from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_tilt_steps
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, attached, check_batch
+from isda.losses.long_tail.providers import MeanShift, Offset
+from isda.losses.outputs import logits_of
 from isda.losses.semantic import SemanticLoss
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.strength_monitor import StrengthMonitor
@@ -38,12 +40,15 @@ class ISDALoss(SemanticLoss):
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper.
         total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
-        covariance: full, diagonal, low_rank, shared, identity, learned, or a CovarianceModel.
+        covariance: full, diagonal, low_rank, shared, identity, learned, auto (full up to 1 GiB of state, else
+            low_rank), or a CovarianceModel.
         bound: "jensen", as published, or "tilted", never looser.
         ignore_index: label of samples or pixels that do not count.
         reduction: mean, sum or none.
         label_smoothing: as in nn.CrossEntropyLoss.
         class_weight: (C,) weights of the classes, as ``weight`` in nn.CrossEntropyLoss.
+        offset: what is added to the margins in training, such as LogitAdjustment or LDAMMargins (docs/longtail.md).
+        shift: what moves the means of the augmented features, such as ConfusionShift.
         tilt_steps: Newton steps of the search for the tilted bound; 0 leaves it at the published one.
         align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
         validate: check labels and features for values that would spoil the statistics.
@@ -77,6 +82,8 @@ class ISDALoss(SemanticLoss):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         class_weight: Tensor | None = None,
+        offset: Offset | None = None,
+        shift: MeanShift | None = None,
         tilt_steps: int = TILT_STEPS,
         align_corners: bool = False,
         validate: bool = True,
@@ -96,6 +103,8 @@ class ISDALoss(SemanticLoss):
             reduction=reduction,
             label_smoothing=label_smoothing,
             class_weight=class_weight,
+            offset=offset,
+            shift=shift,
             align_corners=align_corners,
             validate=validate,
             device=device,
@@ -136,8 +145,9 @@ class ISDALoss(SemanticLoss):
     ) -> Tensor:
         """Logits z_ij + lambda/2 (variance of margin j), for any other cross-entropy-like criterion; changes no state.
 
-        Rows whose target is ignored come back unchanged. With the tilted bound it is logsumexp(result) - z_y that is
-        the bound, not the cross-entropy of the result: use "jensen" for criteria that take logits.
+        What ``shift`` and ``offset`` add to the margins is in them, too. Rows whose target is ignored come back
+        unchanged. With the tilted bound it is logsumexp(result) - z_y that is the bound, not the cross-entropy of the
+        result: use "jensen" for criteria that take logits.
 
         Args:
             logits: (N, C) or (N, C, H, W).
@@ -145,12 +155,14 @@ class ISDALoss(SemanticLoss):
             weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
+        logits = logits_of(logits)
         if weight is None:
             weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
+        groups = self._groups(batch)
         with outside_autocast(logits.device):
-            return self._augment(batch, self._groups(batch), strength, mask=True)
+            return self._augment(self._with_terms(batch, groups, strength), groups, strength, mask=True)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 

@@ -14,15 +14,17 @@ from isda.choices import check_choice, did_you_mean
 from isda.covariance import CovarianceModel
 from isda.functional.binary import binary_expectation, binary_jensen_bound
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.patches import Patches
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, attached, check_logits, check_weight_shape, plain_weight
 from isda.losses.label_inputs import LabelsMonitor, check_labels, ignored_labels
+from isda.losses.outputs import logits_of
 from isda.losses.semantic import SemanticLoss
 
 __all__ = ["ISDABCELoss"]
 
 _BOUNDS = {"jensen": binary_jensen_bound, "exact": binary_expectation}
-_OF_CLASSES = ("ignore_index", "label_smoothing", "align_corners")
+_OF_CLASSES = ("ignore_index", "label_smoothing", "align_corners", "offset", "shift")
 """Settings of the criteria for one class per sample that have no meaning here."""
 
 
@@ -39,7 +41,8 @@ class ISDABCELoss(SemanticLoss):
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training.
         total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
-        covariance: full, diagonal, low_rank, identity, learned, or a CovarianceModel of one class; "shared" is "full".
+        covariance: full, diagonal, low_rank, identity, learned, auto, or a CovarianceModel of one class;
+            "shared" is "full".
         bound: "jensen", as the paper bounds cross-entropy, or "exact", the expectation itself by quadrature.
         ignore_value: the target of missing labels, -1 or NaN for example; None where no label is missing. They cost
             nothing, and a mean is over the others.
@@ -122,6 +125,7 @@ class ISDABCELoss(SemanticLoss):
             weight: (K, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
+        logits = logits_of(logits)
         if weight is None:
             weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
@@ -135,7 +139,7 @@ class ISDABCELoss(SemanticLoss):
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor, weight: Tensor) -> Batch:
+    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> Batch:
         return check_labels(self, logits, targets, features, weight)
 
     def _groups(self, batch: Batch) -> Groups:

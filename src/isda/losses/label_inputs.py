@@ -10,7 +10,8 @@ from torch import Tensor
 
 from isda import checks
 from isda.devices import READ_EVERY, on_host
-from isda.losses.inputs import Batch, check_features, check_logits, check_weight_shape, plain_weight
+from isda.functional.patches import Patches
+from isda.losses.inputs import Batch, check_features, check_logits, check_weight_shape, grid_of, plain_weight
 from isda.losses.spatial import as_rows
 from isda.losses.targets import SharesMonitor
 
@@ -68,7 +69,9 @@ class LabelsMonitor:
             )
 
 
-def check_labels(settings: Settings, logits: Tensor, targets: Tensor, features: Tensor, weight: Tensor) -> Batch:
+def check_labels(
+    settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor
+) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together.
 
     Every row of the features is of class 0: there is one covariance, and every sample counts, whatever its labels.
@@ -84,4 +87,4 @@ def check_labels(settings: Settings, logits: Tensor, targets: Tensor, features: 
         settings.labels.check(targets, settings.ignore_value)
     rows = as_rows(features)
     classes = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-    return Batch(logits, targets, weight, rows, classes, None, features.shape[2:])
+    return Batch(logits, targets, weight, rows, classes, None, grid_of(features))

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from isda.functional.patches import Patches
 
 __all__ = ["as_maps", "as_rows", "resize_labels", "resize_logits"]
 
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def as_rows(tensor: Tensor) -> Tensor:
-    """(N, D, ...) to (N * pixels, D); a batch without pixels stays as it is."""
+@overload
+def as_rows(tensor: Tensor) -> Tensor: ...
+
+
+@overload
+def as_rows(tensor: Tensor | Patches) -> Tensor | Patches: ...
+
+
+def as_rows(tensor: Tensor | Patches) -> Tensor | Patches:
+    """(N, D, ...) to (N * pixels, D); a batch without pixels, and patches, which are rows, stay as they are."""
+    if isinstance(tensor, Patches):
+        return tensor
     return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
 
 

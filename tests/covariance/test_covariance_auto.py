@@ -1,0 +1,90 @@
+"""covariance="auto": full up to 1 GiB of state, else low_rank, by shapes alone, said once."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from isda import ISDABCELoss, ISDALoss
+from isda.covariance import FullCovariance, LowRankCovariance, SharedCovariance, auto, create
+from isda.covariance.memory import diagonal_bytes, full_bytes, low_rank_bytes
+from isda.losses import ExplicitLoss
+
+
+def test_the_limit_is_one_gib_of_state_at_four_bytes() -> None:
+    assert full_bytes(1, 16383) <= 2**30 < full_bytes(1, 16384)
+    assert auto.choose(1, 16383) == "full"
+    assert auto.choose(1, 16384) == "low_rank"
+    assert auto.choose(100, 640) == "full"
+    assert auto.choose(1000, 2048) == "low_rank"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shapes_alone_decide(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", full_bytes(3, 8))
+    assert isinstance(create("auto", 3, 8, dtype=dtype), FullCovariance)
+    assert isinstance(create("auto", 3, 9, dtype=dtype), LowRankCovariance)
+
+
+def test_it_is_the_default_of_attach_and_a_word_of_every_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(8, 3)
+    assert type(ISDALoss.attach(model).covariance) is FullCovariance
+    assert type(ISDALoss(3, 8, covariance="auto").covariance) is FullCovariance
+    monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
+    for criterion in (
+        ISDALoss.attach(model),
+        ISDALoss(3, 8, covariance="auto"),
+        ISDABCELoss.attach(model),
+        ExplicitLoss.attach(model),
+    ):
+        assert type(criterion.covariance) is LowRankCovariance
+    assert type(ISDALoss.attach(model, covariance="full").covariance) is FullCovariance
+    assert type(ISDALoss.attach(model, covariance="shared").covariance) is SharedCovariance
+    assert type(ISDALoss(3, 8).covariance) is FullCovariance
+    assert type(ISDALoss.attach(model, covariance=FullCovariance(3, 8)).covariance) is FullCovariance
+
+
+def test_a_rank_is_for_the_low_rank_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(ISDALoss(3, 8, covariance="auto", rank=2).covariance) is FullCovariance
+    monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
+    assert ISDALoss(3, 8, covariance="auto", rank=2).covariance.rank == 2
+    with pytest.raises(ValueError, match=r"has no setting 'rnk' with covariance='auto'.*rank"):
+        ISDALoss(3, 8, covariance="auto", rnk=2)
+    with pytest.raises(ValueError, match=r"covariance must be one of.*auto"):
+        ISDALoss(3, 8, covariance="automatic")
+
+
+def test_it_says_once_what_it_takes_and_never_as_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
+    monkeypatch.setattr(auto, "_said", set())
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING, "isda"):
+        warnings.simplefilter("error")
+        for _ in range(3):
+            ISDALoss(3, 8, covariance="auto")
+            ISDALoss(3, 8)
+        create("auto", 1000, 64, rank=4)
+    assert [record.getMessage() for record in caplog.records] == [
+        "covariance='auto' is 'low_rank' (rank=16, 0.00 GiB) for 3 classes x 8 features: 'full' takes 0.0 GiB",
+        "covariance='auto' is 'low_rank' (rank=4, 0.00 GiB) for 1000 classes x 64 features: 'full' takes 0.0 GiB",
+    ]
+
+
+def test_the_table_of_the_guide_is_true() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) x (\d+) \| (.+?) \| (.+?) \| (.+?) \| (\w+) \|$", guide, re.MULTILINE)
+    assert len(rows) == 5
+    for classes, features, *sizes, choice in rows:
+        shape = int(classes), int(features)
+        exact = (full_bytes(*shape), low_rank_bytes(*shape, 16), diagonal_bytes(*shape))
+        for text, size in zip(sizes, exact, strict=True):
+            number, unit = text.split()
+            assert float(number) == pytest.approx(size / {"MB": 1e6, "GB": 1e9}[unit], rel=0.05, abs=0.05)
+        assert auto.choose(*shape) == choice
