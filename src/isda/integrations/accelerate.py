@@ -1,0 +1,62 @@
+"""ISDA in a loop with an Accelerator: the criterion follows its devices, gradient accumulation and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from isda.integrations.missing import needs
+from isda.losses import SemanticLoss
+
+__all__ = ["prepare_criterion"]
+
+_GradientState: Any = needs("accelerate", "accelerate").state.GradientState
+
+_Criterion = TypeVar("_Criterion", bound=SemanticLoss)
+
+
+def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
+    """What ``accelerator.prepare`` is for models, for a criterion; returns it.
+
+    - Its statistics and class weights are put where the accelerator computes.
+    - The strength grows with the steps of the optimiser: of the batches that ``accelerator.accumulate`` gathers for one
+      step, only the last (``sync_gradients``) moves it, however few they are at the end of an epoch.
+    - ``accelerator.save_state`` and ``load_state`` keep statistics and step.
+
+    Statistics are shared between processes, as everywhere. ``total_steps`` are steps of the optimiser:
+    ``math.ceil(len(loader) / accelerator.gradient_accumulation_steps) * epochs`` for a prepared loader.
+
+    Args:
+        accelerator: the accelerate.Accelerator of the loop.
+        criterion: ``ISDALoss.attach(model, ...)`` of a prepared model, or any other criterion of isda.losses.
+
+    Example:
+        >>> import torch
+        >>> from accelerate import Accelerator
+        >>> from isda import ISDALoss
+        >>> accelerator = Accelerator(gradient_accumulation_steps=2, cpu=True)
+        >>> model = accelerator.prepare(torch.nn.Linear(4, 3))
+        >>> criterion = prepare_criterion(accelerator, ISDALoss.attach(model, lambda_0=0.5, total_steps=10))
+        >>> for _ in range(4):
+        ...     with accelerator.accumulate(model):
+        ...         accelerator.backward(criterion(model(torch.randn(8, 4)), torch.randint(3, (8,))))
+        >>> criterion.step
+        2
+    """
+    if not isinstance(criterion, SemanticLoss):
+        raise ValueError(f"criterion must be one of isda's, got {type(criterion).__name__}")
+    if _hold_between_steps in criterion._forward_pre_hooks.values():
+        raise ValueError("criterion must be prepared once, got one that has been prepared before")
+    device = accelerator.device if accelerator.device_placement else criterion.covariance.count.device
+    criterion.to(device)
+    criterion.register_forward_pre_hook(_hold_between_steps, with_kwargs=True)
+    accelerator.register_for_checkpointing(criterion)
+    return criterion
+
+
+def _hold_between_steps(
+    criterion: SemanticLoss, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A strength that is given does not move: so it is given for batches after which the optimiser makes no step."""
+    if kwargs.get("strength") is None and not _GradientState().sync_gradients:
+        kwargs = {**kwargs, "strength": criterion.strength}
+    return args, kwargs

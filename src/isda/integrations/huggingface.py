@@ -1,0 +1,190 @@
+"""ISDA in transformers.Trainer: a compute_loss_func and the callback that knows the step and keeps the statistics."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isda.integrations.missing import needs
+from isda.integrations.statistics_file import read_origin, read_statistics, write_statistics
+from isda.losses import ISDABCELoss, ISDALoss, SemanticLoss
+from isda.losses.targets import is_soft
+
+__all__ = ["ISDATraining"]
+
+_TrainerCallback: Any = needs("transformers", "huggingface").TrainerCallback
+
+_FILE = "isda.safetensors"
+_KEY = "isda"
+"""Under which the trainer's state, and so trainer_state.json, says whose statistics belong to it."""
+_NOT_COUNTED = -100
+"""The label that Trainer leaves out of num_items_in_batch; it cannot be told another."""
+_RESERVED = {
+    "reduction": "the loss is divided by the number of labels in the whole step",
+    "ignore_index": "Trainer counts every label but -100",
+    "ignore_value": "Trainer counts every label but -100",
+    "total_steps": "the strength grows until the trainer's last step",
+}
+_HOW = "Trainer(..., compute_loss_func=isda.loss, callbacks=[isda])"
+
+
+class ISDATraining(_TrainerCallback):
+    """Trains a Hugging Face classifier with ISDALoss instead of the loss that its model brings.
+
+    The losses of a step are added up and divided by num_items_in_batch, so gradient accumulation and several processes
+    give the gradient of one large batch. The strength is lambda_0 * t / T with the trainer's step t = global_step and
+    T = max_steps. Checkpoints get a file isda.safetensors with the statistics, which ``resume_from_checkpoint`` finds.
+    Evaluation is cross-entropy and changes no state. Models of problem_type multi_label_classification get ISDABCELoss.
+
+    Args:
+        lambda_0: strength at the end of training.
+        classifier: the last layer or its name, where ``ISDALoss.attach`` does not find it.
+        resume_from_checkpoint: the checkpoint to resume from, where it was moved since it was saved; otherwise it is
+            found without this.
+        **settings: see ISDALoss: covariance, bound, class_weight, label_smoothing (that of TrainingArguments by
+            default), ...
+
+    Attributes:
+        criterion: the ISDALoss of the current or last training, None before there is a Trainer.
+
+    Example:
+        >>> isda = ISDATraining(lambda_0=0.5, covariance="diagonal")
+        >>> more = {"compute_loss_func": isda.loss, "callbacks": [isda]}  # for Trainer(model, args, **more)
+    """
+
+    def __init__(
+        self,
+        lambda_0: float = 0.5,
+        *,
+        classifier: nn.Module | str | None = None,
+        resume_from_checkpoint: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        for name, reason in _RESERVED.items():
+            if name in settings:
+                raise ValueError(f"{name} must not be given, because {reason}, got {settings[name]!r}")
+        self.lambda_0, self.classifier, self.settings = lambda_0, classifier, settings
+        self.resume_from_checkpoint = resume_from_checkpoint
+        self.criterion: SemanticLoss | None = None
+        self._called = False
+
+    def loss(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The ``compute_loss_func`` of the Trainer: the losses of a batch, divided by the labels of the whole step.
+
+        Args:
+            outputs: what the model returned: logits (N, C), of tokens (N, L, C) or of pixels (N, C, H, W), by
+                themselves, first in a tuple, or under "logits".
+            labels: classes (N,), (N, L) or (N, H', W'), -100 where they do not count; or distributions (N, C).
+            num_items_in_batch: labels in all batches of this step of the optimiser; those of this batch by default.
+        """
+        if self.criterion is None:
+            raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
+        if labels is None:
+            raise ValueError("labels must be in every batch, under that name, got none")
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+        logits = logits if isinstance(logits, Tensor) else logits[0]
+        if logits.ndim == 3:  # tokens are rows like any others
+            logits, labels = logits.flatten(0, 1), labels.flatten(0, 1)
+        # Trainer evaluates without gradients, before and after training too.
+        training = torch.is_grad_enabled()
+        self._called |= training
+        self.criterion.train(training)
+        if not training:
+            self.criterion.to(logits.device)
+        total = self.criterion(logits, labels)
+        items: Tensor | float = labels.ne(_NOT_COUNTED).sum() if num_items_in_batch is None else num_items_in_batch
+        if is_soft(labels) and not isinstance(self.criterion, ISDABCELoss):
+            items = items / logits.shape[1]  # every share of a distribution was counted
+        return total / (items.clamp_min(1) if isinstance(items, Tensor) else max(items, 1))
+
+    # -- what the trainer calls --------------------------------------------------------------------------------------
+
+    def on_init_end(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
+        """Have a criterion for evaluations before any training; the model is left alone."""
+        self._attach(model, args).detach()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
+        """Start with no statistics, or with those of the checkpoint."""
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"the number of GPUs of one process must be 1, got {args.n_gpu}, whose model copies overwrite each "
+                "other's features; start one process per GPU with torchrun or accelerate launch"
+            )
+        criterion = self._attach(model, args)
+        criterion.total_steps = state.max_steps
+        if state.global_step > 0:
+            read_statistics(criterion, self._saved_statistics(args, state))
+        criterion.set_step(state.global_step)
+        state.stateful_callbacks[_KEY] = {"run": uuid.uuid4().hex, "folder": str(Path(args.output_dir).resolve())}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The optimiser has made its step: so does the strength."""
+        if not self._called:
+            raise ValueError(f"the trainer must use the loss of this callback, {_HOW}")
+        assert self.criterion is not None
+        self.criterion.set_step(state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Put the statistics into the checkpoint, on the process that saves the rest of it."""
+        # A hyperparameter search keeps the folders of its trials to itself, and never resumes one.
+        if args.should_save and not args.save_only_model and not state.is_hyper_param_search:
+            assert self.criterion is not None
+            write_statistics(self.criterion, _checkpoint(args.output_dir, state) / _FILE, _origin(state))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave the model as it was; the criterion stays, for a look at its statistics and for evaluations."""
+        assert self.criterion is not None
+        self.criterion.detach()
+
+    # -- how it is done ----------------------------------------------------------------------------------------------
+
+    def _attach(self, model: nn.Module, args: Any) -> SemanticLoss:
+        self.criterion, settings = None, dict(self.settings)  # at most one set of statistics in memory
+        problem = getattr(getattr(model, "config", None), "problem_type", None)
+        if problem == "regression":
+            raise ValueError("problem_type must be a classification, got 'regression', which has no classes")
+        kind: type[SemanticLoss] = ISDALoss
+        if problem == "multi_label_classification":
+            kind, settings["ignore_value"] = ISDABCELoss, float(_NOT_COUNTED)
+        elif args.label_smoothing_factor:
+            settings.setdefault("label_smoothing", args.label_smoothing_factor)
+        criterion = kind.attach(model, self.lambda_0, classifier=self.classifier, reduction="sum", **settings)
+        if any(parameter.requires_grad for parameter in criterion.parameters()):
+            criterion.detach()
+            raise ValueError("covariance must not be one that is learnt by gradient: Trainer optimises the model alone")
+        # Class weights come from the user, on whatever device; the statistics are where the classifier is.
+        self.criterion = criterion.to(criterion.covariance.count.device)
+        self._called = False
+        return self.criterion
+
+    def _saved_statistics(self, args: Any, state: Any) -> Path:
+        """The file of the checkpoint that the trainer resumes from, whose folder no callback is told."""
+        saved = state.stateful_callbacks.get(_KEY)
+        if saved is None:
+            raise ValueError(
+                f"the checkpoint of step {state.global_step} must have been saved with ISDATraining to be resumed with "
+                "it, got one without statistics; a new training can start from its weights"
+            )
+        folders = [_checkpoint(saved["folder"], state), _checkpoint(args.output_dir, state)]
+        folders += [Path(given) for given in (args.resume_from_checkpoint, self.resume_from_checkpoint) if given]
+        files = [folder / _FILE for folder in folders]
+        for file in files:
+            if read_origin(file) == _origin(state):
+                return file
+        raise ValueError(
+            f"the statistics of the checkpoint must be in one of {', '.join(dict.fromkeys(map(str, files)))}, got none "
+            "that belongs to it; where it was moved, pass ISDATraining(resume_from_checkpoint=FOLDER)"
+        )
+
+
+def _checkpoint(folder: str, state: Any) -> Path:
+    return Path(folder, f"checkpoint-{state.global_step}")
+
+
+def _origin(state: Any) -> dict[str, str]:
+    return {"run": state.stateful_callbacks[_KEY]["run"], "step": str(state.global_step)}

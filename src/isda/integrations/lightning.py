@@ -1,0 +1,164 @@
+"""Lightning: a callback that trains a LightningModule with ISDA and keeps the statistics in its own state."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from isda.integrations.adoption import Adoption
+from isda.integrations.missing import needs
+from isda.losses import SemanticLoss
+from isda.losses.compiling import outside_graphs
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+__all__ = ["ISDACallback"]
+
+# One library under two names; a script that has imported the older one keeps to it.
+_NAME = "pytorch_lightning" if "pytorch_lightning" in sys.modules else "lightning.pytorch"
+_Callback: Any = needs(_NAME, "lightning").Callback
+
+_REPLACED = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
+
+
+class ISDACallback(_Callback):
+    """While a Trainer fits, the module's nn.CrossEntropyLoss is the ISDALoss of its network.
+
+    The module stays as it is: ``self.criterion(self.network(x), y)`` gives the augmented loss in training and plain
+    cross-entropy in validation, and without the callback everywhere. An nn.BCEWithLogitsLoss becomes an ISDABCELoss.
+    The strength grows over ``trainer.estimated_stepping_batches`` and follows ``trainer.global_step``, so accumulated
+    gradients count as one step. Checkpoints hold statistics and step in the state of this callback, never in the
+    module's: they load without isda.
+
+    Args:
+        criterion: the name of the criterion in the module; None where it has one nn.CrossEntropyLoss or
+            nn.BCEWithLogitsLoss.
+        lambda_0: strength at the end of training.
+        total_steps: T; None for the trainer's estimate.
+        classifier: the name of the last layer in the module, where it cannot be found by convention: in the module's
+            only part that has parameters, or else in the module itself.
+        **settings: for ISDALoss; class weights, ignore_index, reduction and label smoothing are the criterion's.
+
+    Attributes:
+        criterion: the ISDALoss of the last fit; None before the first.
+
+    Example:
+        >>> import lightning.pytorch as pl
+        >>> from torch.utils.data import DataLoader, TensorDataset
+        >>> import torch
+        >>> class Classifier(pl.LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.network, self.criterion = nn.Linear(4, 3), nn.CrossEntropyLoss()
+        ...     def training_step(self, batch, index):
+        ...         return self.criterion(self.network(batch[0]), batch[1])
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> data = DataLoader(TensorDataset(torch.randn(12, 4), torch.arange(12) % 3), batch_size=4)
+        >>> quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+        >>> isda = ISDACallback(lambda_0=0.5)
+        >>> pl.Trainer(max_epochs=2, callbacks=[isda], enable_model_summary=False, **quiet).fit(Classifier(), data)
+        >>> isda.criterion.covariance.count, isda.criterion.total_steps
+        (tensor([8, 8, 8]), 6)
+    """
+
+    def __init__(
+        self,
+        criterion: str | None = None,
+        *,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        classifier: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self._name, self._adoption = criterion, Adoption(lambda_0, total_steps, classifier, settings)
+        self._replaced: nn.Module | None = None
+
+    @property
+    def criterion(self) -> SemanticLoss | None:
+        """The criterion of the last fit, with its statistics; None before the first."""
+        return self._adoption.criterion
+
+    @property
+    def state_key(self) -> str:
+        """Where a checkpoint keeps the state; two criteria of one module have two callbacks."""
+        return self._generate_state_key(criterion=self._name)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attach.
+
+        Not before: now the network is complete (``LightningModule.setup``, ``configure_model``) and on its device, the
+        checkpoint is loaded, and trials of learning rates and batch sizes, which train without callbacks, are over.
+        """
+        plain = self._find_criterion(pl_module)
+        network = pl_module if self._adoption.classifier is not None else _network_of(pl_module)
+        criterion = self._adoption.begin(plain, network, self._steps(trainer))
+        criterion.set_step(trainer.global_step)
+        plain.forward = _StandIn(plain, criterion, trainer)
+        self._replaced = plain
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Follow the optimiser."""
+        if self.criterion is not None:
+            self.criterion.set_step(trainer.global_step)
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Leave the module as it was; the statistics stay with the callback."""
+        if self._replaced is not None:
+            del self._replaced.forward
+            self._replaced = None
+        self._adoption.end()
+
+    on_exception = teardown
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics and step."""
+        return self._adoption.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the statistics of a checkpoint."""
+        self._adoption.load_state_dict(state_dict)
+
+    def _steps(self, trainer: Trainer) -> int:
+        if self._adoption.total_steps is not None:
+            return self._adoption.total_steps
+        steps = trainer.estimated_stepping_batches
+        if not 1 <= steps < float("inf"):
+            raise ValueError(f"total_steps must be given where the trainer cannot tell how long it trains, got {steps}")
+        return int(steps)
+
+    def _find_criterion(self, module: LightningModule) -> nn.Module:
+        found = {name: part for name, part in module.named_modules() if isinstance(part, _REPLACED)}
+        if self._name in found or (self._name is None and len(found) == 1):
+            return found[self._name] if self._name is not None else next(iter(found.values()))
+        has = ", ".join(map(repr, found)) or "none"
+        raise ValueError(
+            f"criterion must name an nn.CrossEntropyLoss or nn.BCEWithLogitsLoss of {type(module).__name__}, got "
+            f"{self._name!r}; it has {has}"
+        )
+
+
+class _StandIn:
+    """The forward of a criterion whose place is taken in training."""
+
+    def __init__(self, plain: nn.Module, criterion: SemanticLoss, trainer: Trainer) -> None:
+        self.plain, self.criterion, self.trainer = plain, criterion, trainer
+
+    @outside_graphs
+    def __call__(self, input: Tensor, target: Tensor) -> Tensor:
+        if self.trainer.training:
+            return self.criterion(input, target)
+        return type(self.plain).forward(self.plain, input, target)
+
+    def __reduce__(self) -> Any:
+        """A copy of the module that is made in the middle of a fit gets the plain criterion."""
+        return (getattr, (self.plain, "forward"))
+
+
+def _network_of(module: LightningModule) -> nn.Module:
+    """The only part of the module that has parameters, or the module."""
+    parts = [part for part in module.children() if next(part.parameters(), None) is not None]
+    return parts[0] if len(parts) == 1 else module
