@@ -6,11 +6,11 @@ import torch
 
 from isda import covariance
 from isda.covariance import CovarianceModel
-from oracles import batch_covariance, shared_covariance
+from oracles import batch_covariance, shared_covariance, shrunk_covariance, within_covariance
 
 ALL = tuple(covariance.MODELS)
-ONLINE = ("full", "diagonal", "low_rank", "shared")
-EXACT = ("full", "diagonal", "shared")
+ONLINE = ("full", "diagonal", "low_rank", "shared", "within", "shrunk")
+EXACT = ("full", "diagonal", "shared", "within", "shrunk")
 C, A = 4, 5
 
 
@@ -53,7 +53,11 @@ def expected_matrices(name: str, features: torch.Tensor, targets: torch.Tensor) 
     """(C, A, A) covariances (correction 0) that a model of this name should have after this stream."""
     if name == "shared":
         return shared_covariance(features, targets, C)
+    if name == "within":
+        return within_covariance(features, targets, C)
     full = batch_covariance(features, targets, C)
+    if name == "shrunk":
+        return shrunk_covariance(full, torch.bincount(targets, minlength=C).tolist())
     return torch.diag_embed(full.diagonal(dim1=1, dim2=2)) if name == "diagonal" else full
 
 

@@ -22,7 +22,7 @@ def waits_of_updates(model, targets: list[list[int]], accelerator) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "shared"])
+@pytest.mark.parametrize("name", ["full", "diagonal", "shared", "within", "shrunk"])
 def test_while_classes_are_missing_the_device_is_asked_every_hundredth_time(name, accelerator):
     with accelerator:
         model = covariance.create(name, C, A, device="pretend")
@@ -44,7 +44,7 @@ def test_once_every_class_is_seen_the_device_is_asked_no_more(accelerator):
 
 
 @pytest.mark.parametrize("rows", [2, 5 * C])  # fewer than classes, and more
-@pytest.mark.parametrize("name", ["full", "shared", "diagonal"])
+@pytest.mark.parametrize("name", ["full", "shared", "diagonal", "within", "shrunk"])
 def test_draws_on_a_device_are_those_of_the_cpu(name, rows, accelerator):
     features, labels = torch.randn(60, A, dtype=torch.float64), torch.arange(60) % C
     model = covariance.create(name, C, A, dtype=torch.float64)

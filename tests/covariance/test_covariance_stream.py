@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isda.functional import grouping
-from oracles import batch_covariance, batch_mean, decayed_covariance
+from oracles import (
+    batch_covariance,
+    batch_mean,
+    decayed_covariance,
+    decayed_statistics,
+    pooled_within,
+    shrunk_covariance,
+)
 
 
 @st.composite
@@ -44,7 +51,7 @@ def test_any_split_and_order_equals_the_batch_covariance(name, mean, dtype, tole
     assert model.count.tolist() == torch.bincount(targets, minlength=C).tolist()
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "low_rank"])
+@pytest.mark.parametrize("name", ["full", "diagonal", "low_rank", "within", "shrunk"])
 @given(order=orders())
 def test_running_mean_equals_the_batch_mean(name, order):
     seed, sizes = order
@@ -196,6 +203,9 @@ def test_decay_weighs_features_by_the_batches_of_their_class_that_followed(name,
         batches = [(f, torch.zeros_like(t)) for f, t in batches]
         mean, expected = decayed_covariance(batches, 1, decay)
         mean, expected = mean.expand(C, A), expected.expand(C, A, A)
+    elif name in ("within", "shrunk"):
+        mean, own, weights = decayed_statistics(batches, C, decay, together=name == "within")
+        expected = (pooled_within if name == "within" else shrunk_covariance)(own, weights)
     else:
         mean, expected = decayed_covariance(batches, C, decay)
         if name == "diagonal":

@@ -13,7 +13,7 @@ from isda.functional.bounds import quadratic_tables, tilted_bound
 from isda.functional.tilt import find_tilt
 from oracles import random_covariances, tilted_value
 
-KINDS = ("full", "diagonal", "low_rank", "shared", "identity", "learned")
+KINDS = ("full", "diagonal", "low_rank", "shared", "within", "shrunk", "identity", "learned")
 
 
 def learned(kind: str, num_classes: int, dim: int, seed: int = 0, dtype=torch.float64, rows: int = 6):

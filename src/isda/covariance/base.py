@@ -16,6 +16,7 @@ from isda import checks, distributed
 from isda.autocast import outside_autocast
 from isda.devices import on_host
 from isda.functional.grouping import Groups, chunks, group_rows
+from isda.functional.patches import Patches, peaks
 from isda.functional.sampling import symmetric_root
 from isda.functional.unchanged import Unchanged
 
@@ -72,7 +73,7 @@ class CovarianceModel(nn.Module):
         return self.transform(group_rows(matrices, self.num_matrices))(vectors)
 
     def update(
-        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
+        self, features: Tensor | Patches, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
     ) -> None:
         """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
 
@@ -281,7 +282,7 @@ class CovarianceModel(nn.Module):
         return group_rows(self.matrix_index(classes), self.num_matrices)
 
     @torch.no_grad()
-    def _count_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+    def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
         self._check_rows(features, targets, mask)
         targets = targets.long()
@@ -289,11 +290,11 @@ class CovarianceModel(nn.Module):
         if self.validate and on_host(targets):
             rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
             message = checks.label_error(labels, self.num_classes)
-            error = checks.finite_error(rows) if message is None else ValueError(message)
+            error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
         self._announce(len(features), error)
         labels = targets.clamp(0, self.num_classes - 1)
         if self.validate and not on_host(targets):
-            mask = self._late_errors.admitted(features, targets, labels, mask)
+            mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
         kept = labels == targets if mask is None else mask & (labels == targets)
         seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         if self._world_size() > 1:
@@ -343,9 +344,9 @@ class CovarianceModel(nn.Module):
         if self._world_size() > 1:
             distributed.exchange_counts([0, 1], self.count.device, self.process_group)
 
-    def _check_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+    def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         try:
-            checks.check_rows(features, targets, self.feature_dim)
+            checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
             checks.check_mask(mask, len(features))
             if len(features) == 0:
                 raise ValueError("features must hold at least one row, got an empty batch")

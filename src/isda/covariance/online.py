@@ -17,6 +17,7 @@ from isda.devices import READ_EVERY, on_host
 from isda.functional.device_moments import absorb_moments
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means
+from isda.functional.patches import Patches, dense, peaks
 
 __all__ = ["OnlineCovariance"]
 
@@ -56,10 +57,10 @@ class OnlineCovariance(CovarianceModel, ABC):
         if decay is not None and not 0 < decay < 1:
             raise ValueError(f"decay must lie strictly between 0 and 1 (or be None: never forget), got {decay!r}")
         self.decay, self.sync, self.process_group = decay, sync, process_group
-        shape, dtype = (self.num_matrices, self.feature_dim), statistics_dtype(dtype)
+        shape, dtype = (self.num_means, self.feature_dim), statistics_dtype(dtype)
         self.register_buffer("origin", torch.zeros(shape, dtype=dtype, device=device))
         self.register_buffer("offset", torch.zeros(shape, dtype=dtype, device=device))
-        effective = None if decay is None else torch.zeros(self.num_matrices, dtype=dtype, device=device)
+        effective = None if decay is None else torch.zeros(self.num_means, dtype=dtype, device=device)
         self.register_buffer("effective", effective)
         # Off the CPU: what an update has computed anyway, and what the host has learnt at the last look.
         self._known_scale: tuple[Tensor, int, Tensor] | None = None
@@ -70,9 +71,17 @@ class OnlineCovariance(CovarianceModel, ABC):
     scatter: Tensor
     """(G, ...) what a model keeps of the outer products of the centred features, a sum over them."""
 
+    @property
+    def num_means(self) -> int:
+        """How many means features are centred by: one per matrix, or one per class."""
+        return self.num_matrices
+
     @abstractmethod
     def absorb(self, rows: Tensor, groups: Groups) -> None:
-        """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A)."""
+        """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A).
+
+        The labels are those of the means, which are the matrices' unless a model says otherwise (``num_means``).
+        """
 
     def _scale(self, factors: Tensor) -> None:
         """Multiply the scatter of every matrix by its factor (G,)."""
@@ -82,8 +91,8 @@ class OnlineCovariance(CovarianceModel, ABC):
         """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""
         assert isinstance(other, OnlineCovariance)
         self.scatter += other.scatter
-        everything = torch.arange(self.num_matrices, device=between.device)
-        self.absorb(between, group_rows(everything, self.num_matrices))
+        everything = torch.arange(self.num_means, device=between.device)
+        self.absorb(between, group_rows(everything, self.num_means))
 
     def _exchange_size(self) -> int:
         """Numbers a process sends when it exchanges statistics instead of features."""
@@ -96,24 +105,25 @@ class OnlineCovariance(CovarianceModel, ABC):
         """Floating point type of the statistics."""
         return self.offset.dtype
 
-    def weight_of(self, matrices: Tensor) -> Tensor:
-        """(K,) effective number of features behind each matrix; the counts (int64) unless ``decay`` is set."""
-        return self._seen().index_select(0, matrices)
+    def weight_of(self, means: Tensor) -> Tensor:
+        """(K,) effective number of features behind each mean; the counts (int64) unless ``decay`` is set."""
+        return self._seen().index_select(0, means)
 
     @property
     def scale(self) -> Tensor:
         """(G,) factors 1/n that turn scatters into covariances; any number will do for a scatter of zero."""
         if on_host(self.count):
-            return torch.from_numpy(1 / np.maximum(self._seen().numpy(), 1)).to(self.dtype)
+            return torch.from_numpy(1 / np.maximum(self._seen_by_matrix().numpy(), 1)).to(self.dtype)
         if self._known_scale is None or self._known_scale[:2] != (self.count, self.count._version):
-            share = torch.ones((), dtype=self.dtype) / self._seen().clamp_min(1)
+            share = torch.ones((), dtype=self.dtype) / self._seen_by_matrix().clamp_min(1)
             self._known_scale = (self.count, self.count._version, share)
         return self._known_scale[2]
 
     def scale_of(self, matrices: Tensor) -> Tensor:
         """(K,) the factors of the chosen matrices."""
         if on_host(self.count):
-            return torch.from_numpy(1 / np.maximum(self.weight_of(matrices).numpy(), 1)).to(self.dtype)
+            weights = self._seen_by_matrix().index_select(0, matrices)
+            return torch.from_numpy(1 / np.maximum(weights.numpy(), 1)).to(self.dtype)
         return self.scale.index_select(0, matrices)
 
     @property
@@ -145,7 +155,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     @without_autocast
     @torch.no_grad()
     def update(
-        self, features: Tensor, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
+        self, features: Tensor | Patches, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
     ) -> None:
         """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
 
@@ -156,12 +166,14 @@ class OnlineCovariance(CovarianceModel, ABC):
         if groups is None:
             self._check_rows(features, targets, mask)
             targets = targets.long()
-        features = self.as_statistics(features.detach())
+        features = features.detach()
+        if features.dtype != self.dtype:
+            features = features.to(self.dtype)
         if self._world_size() > 1:
             if mask is not None:
                 features, targets = features[mask], targets[mask]
             self._update_together(features, targets)
-        elif on_host(features):
+        elif on_host(targets):
             if mask is not None:
                 features, targets, groups = features[mask], targets[mask], None
             error = self._first_error(features, None if groups is not None else targets)
@@ -172,35 +184,36 @@ class OnlineCovariance(CovarianceModel, ABC):
         else:
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
-                mask = self._late_errors.admitted(features, targets, labels, mask, checks.largest_feature(self.dtype))
+                below = checks.largest_feature(self.dtype)
+                mask = self._late_errors.admitted(peaks(features), targets, labels, mask, below)
             self._learn(features, labels, mask, groups)
 
-    def _first_error(self, features: Tensor, targets: Tensor | None) -> ValueError | None:
+    def _first_error(self, features: Tensor | Patches, targets: Tensor | None) -> ValueError | None:
         if not self.validate:
             return None
         message = None if targets is None else checks.label_error(targets, self.num_classes)
         if message is not None:
             return ValueError(message)
-        return checks.finite_error(features, checks.largest_feature(self.dtype))
+        return checks.finite_error(peaks(features), checks.largest_feature(self.dtype))
 
-    def _update_together(self, features: Tensor, targets: Tensor) -> None:
+    def _update_together(self, features: Tensor | Patches, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
         sizes = self._announce(len(features), self._first_error(features, targets))
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():
-            everything = distributed.gather_rows(features, sizes, self.process_group)
+            everything = distributed.gather_rows(dense(features), sizes, self.process_group)
             labels = distributed.gather_rows(targets, sizes, self.process_group)
             self._learn(everything, labels, None)
         else:
             self._learn_from_statistics(features, targets)
 
-    def _learn_from_statistics(self, features: Tensor, targets: Tensor) -> None:
+    def _learn_from_statistics(self, features: Tensor | Patches, targets: Tensor) -> None:
         local, theirs = self._like(), self._like()
         if len(features):
             local._learn(features, targets, None)
         if self.decay is not None:
-            seen = local.weight_of(torch.arange(self.num_matrices, device=self.offset.device))
+            seen = local.weight_of(torch.arange(self.num_means, device=self.offset.device))
             dist.all_reduce(seen, group=self.process_group)
             self._forget(seen > 0)
         for rank in range(self._world_size()):
@@ -215,47 +228,50 @@ class OnlineCovariance(CovarianceModel, ABC):
         twin.reset()
         return twin
 
-    def _learn(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
+    def _learn(
+        self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None, groups: Groups | None = None
+    ) -> None:
         if self.decay is not None:
-            index = self.matrix_index(targets)
+            index = self._mean_index(targets)
             here = torch.ones_like(index, dtype=self.dtype) if mask is None else mask.to(self.dtype)
-            present = torch.zeros(self.num_matrices, dtype=self.dtype, device=features.device)
+            present = torch.zeros(self.num_means, dtype=self.dtype, device=features.device)
             self._forget(present.index_add_(0, index, here) > 0)
         # Splitting changes nothing in the result and bounds the temporaries of a batch of pixels.
         row_bytes = 4 * self.feature_dim * features.element_size()
         if features.shape[0] <= rows_per_chunk(row_bytes):
-            self._learn_rows(features, targets, mask, groups)
+            self._learn_rows(dense(features), targets, mask, groups)
             return
         for part in chunks(len(features), row_bytes):
-            self._learn_rows(features[part], targets[part], None if mask is None else mask[part])
+            self._learn_rows(dense(features[part]), targets[part], None if mask is None else mask[part])
 
     def _learn_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups) -> None:
         absorbed = absorb_moments(
             features, groups.labels, mask, self._seen(), self.origin, self.offset, all_seen=self._all_seen
         )
         self.absorb(absorbed.rows, groups)
-        if self.num_matrices == self.num_classes:
+        if self.num_means == self.num_classes:
             self.count += absorbed.new
         else:
             self.count.index_add_(0, targets, torch.ones_like(targets) if mask is None else mask.to(torch.int64))
         if self.effective is not None:
             self.effective += absorbed.new
-        self._known_scale = (self.count, self.count._version, absorbed.share)
+        if self.num_means == self.num_matrices:
+            self._known_scale = (self.count, self.count._version, absorbed.share)
         self._updates += 1
         if self._updates % READ_EVERY == 1 and not self._all_seen:
             self._all_seen = bool((self._seen() > 0).all())
 
     def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
         """Absorb rows; ``mask`` is for devices that cannot leave rows out without waiting."""
-        if groups is None or self.num_matrices != self.num_classes:
-            groups = self.groups(targets)
+        if groups is None or self.num_means != self.num_classes:
+            groups = group_rows(self._mean_index(targets), self.num_means)
         if not on_host(features):
             self._learn_without_waiting(features, targets, mask, groups)
             return
         new = torch.from_numpy(np.asarray(groups.sizes))
         old = self.weight_of(groups.classes)
         self.absorb(absorb_means(features, groups, old, new, self.origin, self.offset), groups)
-        if self.num_matrices == self.num_classes:
+        if self.num_means == self.num_classes:
             self.count.index_add_(0, groups.classes, new)
         else:
             self.count.index_add_(0, targets, torch.ones_like(targets))
@@ -263,10 +279,19 @@ class OnlineCovariance(CovarianceModel, ABC):
             self.effective.index_add_(0, groups.classes, new.to(self.dtype))
 
     def _seen(self) -> Tensor:
-        """(G,) effective number of features behind every matrix."""
+        """(num_means,) effective number of features behind every mean."""
         if self.effective is not None:
             return self.effective
-        return self.count if self.num_matrices == self.num_classes else self.count.sum(0, keepdim=True)
+        return self.count if self.num_means == self.num_classes else self.count.sum(0, keepdim=True)
+
+    def _seen_by_matrix(self) -> Tensor:
+        """(G,) effective number of features behind every matrix."""
+        seen = self._seen()
+        return seen if self.num_means == self.num_matrices else seen.sum(0, keepdim=True)
+
+    def _mean_index(self, classes: Tensor) -> Tensor:
+        """Which mean each class uses."""
+        return classes if self.num_means == self.num_classes else torch.zeros_like(classes)
 
     def _forget(self, present: Tensor) -> None:
         assert self.decay is not None
@@ -281,9 +306,9 @@ class OnlineCovariance(CovarianceModel, ABC):
         """Absorb everything that ``other``, a model of the same kind and shape, has seen."""
         self._check_same_kind(other)
         assert isinstance(other, OnlineCovariance)
-        everything = torch.arange(self.num_matrices, device=self.offset.device)
+        everything = torch.arange(self.num_means, device=self.offset.device)
         old, new = self.weight_of(everything).to(self.dtype), other.weight_of(everything).to(self.dtype)
-        share = (new / (old + new).clamp_min(1)).unsqueeze(1)
+        share = (new / (old + new).clamp_min(torch.finfo(self.dtype).tiny)).unsqueeze(1)
         distance = (other.origin.to(self.dtype) - self.origin) + (other.offset.to(self.dtype) - self.offset)
         between = distance * (old.unsqueeze(1) * share).sqrt()
         self._merge_scatter(other, between)

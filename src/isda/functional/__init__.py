@@ -7,6 +7,7 @@ from isda.functional.binary import binary_expectation, binary_jensen_bound, expe
 from isda.functional.bounds import augmented_logits, jensen_bound, tilted_bound, tilted_variance
 from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.entropy import diagonal_gaussian_entropy, feature_uncertainty_loss, gaussian_entropy
+from isda.functional.long_tail import class_balanced_weights, label_margins, mean_shift, prior_offsets
 from isda.functional.quadratic import margin_variance
 from isda.functional.sampling import Estimate, explicit_consistency, explicit_logits, explicit_loss, monte_carlo
 
@@ -15,6 +16,7 @@ __all__ = [
     "augmented_logits",
     "binary_expectation",
     "binary_jensen_bound",
+    "class_balanced_weights",
     "diagonal_gaussian_entropy",
     "expected_softplus",
     "explicit_consistency",
@@ -24,8 +26,11 @@ __all__ = [
     "gaussian_entropy",
     "jensen_bound",
     "jensen_consistency",
+    "label_margins",
     "margin_variance",
+    "mean_shift",
     "monte_carlo",
+    "prior_offsets",
     "tilted_bound",
     "tilted_consistency",
     "tilted_variance",

@@ -1,0 +1,235 @@
+"""ISDAClassifier: a scikit-learn classifier for embeddings, with few labels or many, and unlabelled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from isda.estimator.data import Data, Fitted, Scaler
+from isda.estimator.fitting import fit_convex, fit_partially, fit_stochastic, network_scores
+from isda.estimator.settings import check_settings
+from isda.estimator.storing import load, save
+
+__all__ = ["ISDAClassifier"]
+
+
+class ISDAClassifier(ClassifierMixin, BaseEstimator):
+    """A linear classifier, or a small network, trained with implicit semantic data augmentation.
+
+    Without hidden layers and unlabelled rows the problem is convex and solved to its one optimum: covariances of the
+    classes in one pass, then L-BFGS until no entry of the gradient of
+
+        1/n sum_i L_i(W, b) + 1/(2 C n) |W|^2
+
+    is larger than ``tol``, where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0
+    is scikit-learn's LogisticRegression(C=C), on standardised rows if ``standardize``.
+
+    Args:
+        lambda_0: strength of the augmentation; 0 is plain cross-entropy, "auto" is chosen together with C by the
+            log-likelihood of held-out rows (``cv_results_``).
+        C: inverse of the L2 penalty, as in LogisticRegression; "auto" to choose it.
+        covariance: "within" (pooled within classes), "shrunk" (each class's own, shrunk towards that and its diagonal),
+            "full", "diagonal", "shared" or "identity".
+        bound: "jensen" (the paper's) or "tilted".
+        standardize: scale every feature to mean 0 and standard deviation 1 first; the penalty is on the weights of the
+            scaled features. ``coef_`` and ``intercept_`` are for the features as they came.
+        unlabelled: the label of rows without one, None if there are none. Where it and one other value are all the
+            labels there are, it is taken for a class. Such rows take part by the consistency bound (Prop. 2).
+        class_weight: None, "balanced", or weights by label: factors of the losses, which the covariances do not see.
+        tol: largest entry of the gradient at the end.
+        max_iter: steps at most; ConvergenceWarning if they were too few.
+        cv: folds for "auto": their number, a splitter, or splits.
+        warm_start: start from the last solution; the optimum is the same.
+        verbose: show progress on stderr.
+        hidden: widths of hidden layers; () for a linear classifier on the inputs. A network, or unlabelled rows, are
+            trained by AdamW: the settings below are for that alone.
+        consistency: weight of the consistency bound on unlabelled rows; it ramps up with the strength.
+        epochs: passes over the labelled rows at most.
+        patience: epochs without a better log-likelihood on held-out rows after which training stops.
+        validation_fraction: labelled rows that are held out for that; 0 to train for all epochs.
+        batch_size: labelled rows per step; as many unlabelled ones go with them.
+        learning_rate: of AdamW, falling to zero along a cosine.
+        random_state: seed of the folds, the initial weights and the order of rows.
+
+    Attributes:
+        classes_: the labels, sorted.
+        coef_: (n_classes, n_features) weights, (1, n_features) for two classes; not with hidden layers.
+        intercept_: (n_classes,) or (1,).
+        lambda_0_, C_: what was used.
+        cv_results_: what was tried, as GridSearchCV has it, where something was "auto"; None otherwise.
+        n_iter_: (1,) steps that were taken.
+        gradient_norm_: largest entry of the gradient at the end.
+        network_, loss_curve_, validation_curve_: of the stochastic trainer, where it was used.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = ISDAClassifier().fit(X, y)
+        >>> model.coef_.shape, float(model.score(X, y)) > 0.95
+        ((3, 4), True)
+    """
+
+    def __init__(
+        self,
+        lambda_0: float | str = "auto",
+        C: float | str = "auto",
+        *,
+        covariance: str = "within",
+        bound: str = "jensen",
+        standardize: bool = True,
+        unlabelled: Any = -1,
+        class_weight: Any = None,
+        tol: float = 1e-5,
+        max_iter: int = 1000,
+        cv: Any = 5,
+        warm_start: bool = False,
+        verbose: int = 0,
+        hidden: tuple[int, ...] = (),
+        consistency: float = 1.0,
+        epochs: int = 200,
+        patience: int = 20,
+        validation_fraction: float = 0.1,
+        batch_size: int = 64,
+        learning_rate: float = 1e-2,
+        random_state: Any = None,
+    ) -> None:
+        self.lambda_0 = lambda_0
+        self.C = C
+        self.covariance = covariance
+        self.bound = bound
+        self.standardize = standardize
+        self.unlabelled = unlabelled
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cv = cv
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.hidden = hidden
+        self.consistency = consistency
+        self.epochs = epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ISDAClassifier:
+        """Train on rows X (n_samples, n_features) with labels y (n_samples,).
+
+        ``sample_weight`` (n_samples,) says how often each row counts, in the loss and, of the convex problem, in the
+        covariances.
+        """
+        data = self._checked(X, y, sample_weight)
+        before = getattr(self, "classes_", None)
+        known = data.labelled & (data.counts > 0)
+        self.classes_, encoded = np.unique(data.labels[known], return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_.tolist()}")
+        self._warm = self.warm_start and before is not None and np.array_equal(before, self.classes_)
+        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=data.labels[known])
+        others = ~data.labelled if self.consistency else np.zeros_like(known)
+        self.scaler_ = Scaler.of(data.rows[known | others], data.counts[known | others], on=self.standardize)
+        fitted = Fitted(self.scaler_.scaled(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_))
+        unlabelled = self.scaler_.scaled(data.rows[others])
+        if self.hidden or len(unlabelled):
+            fit_stochastic(self, fitted, unlabelled)
+        else:
+            fit_convex(self, fitted, known, data)
+        return self
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> ISDAClassifier:
+        """One pass of the stochastic trainer over these rows; ``classes`` are all labels, in the first call.
+
+        After a fit it goes on from there. Otherwise features are scaled as those of the first call. "auto" is what the
+        fit has chosen, lambda_0=0.5 and C=1 without one.
+        """
+        first = not hasattr(self, "classes_")
+        data = self._checked(X, y, sample_weight, reset=first)
+        if first:
+            if classes is None:
+                raise ValueError("classes must be given in the first call of partial_fit, got None")
+            self.classes_ = np.unique(np.asarray(classes))
+            self.scaler_ = Scaler.of(data.rows, data.counts, on=self.standardize)
+        labels = data.labels[data.labelled]
+        strange = np.setdiff1d(labels, self.classes_)
+        if len(strange):
+            raise ValueError(f"y must hold labels of the classes {self.classes_.tolist()}, got {strange.tolist()}")
+        encoded = np.searchsorted(self.classes_, labels)
+        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        rows = self.scaler_.scaled(data.rows)
+        fitted = Fitted(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
+        fit_partially(self, fitted, rows[~data.labelled])
+        return self
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True) -> Data:
+        check_settings(self)
+        rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
+        check_classification_targets(labels)
+        counts = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        labelled = np.ones(len(labels), dtype=bool)
+        if self.unlabelled is not None:
+            different = np.asarray(labels != self.unlabelled)
+            # Where it and one other value are all the labels there are, it is a class.
+            if different.shape == labelled.shape and (not reset or len(np.unique(labels[different])) > 1):
+                labelled = different
+        return Data(rows, labels, counts, labelled)
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """Logits (n_samples, n_classes); with two classes their difference (n_samples,), as scikit-learn has it."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        if hasattr(self, "coef_"):
+            scores = rows @ self.coef_.T + self.intercept_
+        else:
+            scores = network_scores(self.network_, self.scaler_.scaled(rows))
+        if len(self.classes_) == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0])
+        return np.asarray(scores)
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """Class probabilities (n_samples, n_classes)."""
+        return np.asarray(softmax(self._both(self.decision_function(X)), axis=1))
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """Logarithms of the class probabilities, exact where those round to 0."""
+        return np.asarray(log_softmax(self._both(self.decision_function(X)), axis=1))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels (n_samples,)."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to a safetensors file, which can be read without running code."""
+        check_is_fitted(self)
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ISDAClassifier:
+        """Read what ``save`` wrote.
+
+        Example:
+            >>> import tempfile
+            >>> from sklearn.datasets import load_iris
+            >>> X, y = load_iris(return_X_y=True)
+            >>> model, path = ISDAClassifier(1.0, C=1.0).fit(X, y), tempfile.mkdtemp() + "/iris.safetensors"
+            >>> model.save(path)
+            >>> bool((ISDAClassifier.load(path).predict(X) == model.predict(X)).all())
+            True
+        """
+        return load(cls, Path(path))
+
+    @staticmethod
+    def _both(scores: NDArray[Any]) -> NDArray[Any]:
+        return scores if scores.ndim == 2 else np.stack([np.zeros_like(scores), scores], 1)

@@ -1,0 +1,171 @@
+"""A linear classifier on fixed rows: statistics, a choice of lambda_0 and C where none is given, and one optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isda.estimator.objective import Objective
+from isda.estimator.reduction import row_space
+from isda.estimator.rows import Rows
+from isda.estimator.selection import Fold, select
+from isda.estimator.solver import minimise
+from isda.estimator.statistics import KEEPS_AXES, row_covariances
+
+__all__ = ["ConvexFit", "ConvexProblem"]
+
+_LARGE = 10**8
+"""Multiplications of a product of all rows with all weights from which float32 rows stay float32."""
+_POLISHED = 10**7
+"""Up to here Newton steps to the accuracy of float64 cost nothing that anybody would notice."""
+_TOL_OF_FOLDS, _LARGE_FOLDS = 1e-4, 10**6
+"""How far folds are solved, and from how many multiplications on in float32, which is enough for that."""
+
+
+class ConvexFit(NamedTuple):
+    """The optimum, for the rows as they were given."""
+
+    weight: NDArray[Any]
+    """(K, A), K = 1 for two classes."""
+    intercept: NDArray[Any]
+    """(K,)."""
+    strength: float
+    C: float
+    n_iter: int
+    gradient_norm: float
+    cv_results: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvexProblem:
+    """How to fit; see ISDAClassifier for what the settings mean."""
+
+    strength: float | None
+    """lambda_0, or None to choose it."""
+    C: float | None
+    """Inverse penalty, or None to choose it."""
+    covariance: str
+    bound: str
+    tol: float
+    max_iter: int
+    report: Callable[[str], None] | None = None
+
+    def fit(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[Any],
+        num_classes: int,
+        *,
+        counts: NDArray[Any],
+        class_weights: NDArray[Any],
+        folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        start: NDArray[Any] | None = None,
+        reduce: bool = True,
+    ) -> ConvexFit:
+        """Fit rows (N, A) with labels 0..C-1.
+
+        Args:
+            inputs: (N, A).
+            labels: (N,).
+            num_classes: C.
+            counts: (N,) sample weights, all above 0: a weight of 2 is the row twice.
+            class_weights: (C,) factors of the losses of each class, which the statistics do not see.
+            folds: training and held-out rows of each fold, for the choice of lambda_0 and C.
+            start: (K, A + 1) weights and intercepts to start from.
+            reduce: whether to solve in the space of the rows where there are fewer of them than features.
+        """
+        wide = inputs.dtype == np.float32 and inputs.size * num_classes >= _LARGE
+        rows = torch.from_numpy(inputs if wide else inputs.astype(np.float64))
+        basis = row_space(rows) if reduce and self.covariance not in KEEPS_AXES else None
+        rows = rows if basis is None else rows @ basis.t()
+        everything = _Weighted(
+            rows,
+            torch.from_numpy(labels),
+            torch.from_numpy(counts).to(rows.dtype),
+            torch.from_numpy(counts * class_weights[labels]).to(rows.dtype),
+            num_classes,
+        )
+        strength, inverse, results = self.strength, self.C, None
+        if (strength is None or inverse is None) and folds:
+            quick = everything.single() if rows.numel() * num_classes >= _LARGE_FOLDS else everything
+            chosen = select(
+                [self._fold(quick, *fold) for fold in folds],
+                strength=strength,
+                C=inverse,
+                bound=self.bound,
+                tol=max(self.tol, _TOL_OF_FOLDS),
+                max_iter=self.max_iter,
+                report=self.report,
+            )
+            strength, inverse, results = chosen
+        # Nothing to choose by: every class has one row, and no spread that could be augmented.
+        strength, inverse = (1.0 if strength is None else strength), (1.0 if inverse is None else inverse)
+        whole = everything.rows()
+        objective = Objective(
+            whole,
+            row_covariances(self.covariance, whole),
+            strength=strength,
+            penalty=1 / (inverse * everything.total),
+            bound=self.bound,
+        )
+        found = minimise(
+            objective,
+            None if start is None else _onto(torch.from_numpy(start).to(rows.dtype), basis),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            polish=rows.dtype == torch.float64 and rows.numel() * num_classes < _POLISHED,
+        )
+        weight = found.parameters[:, :-1] if basis is None else found.parameters[:, :-1] @ basis
+        intercept = found.parameters[:, -1]
+        if num_classes > 2:
+            intercept = intercept - intercept.mean()
+        return ConvexFit(
+            weight.numpy(), intercept.numpy(), strength, inverse, found.n_iter, found.gradient_norm, results
+        )
+
+    def _fold(self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any]) -> Fold:
+        mine, theirs = everything.pick(train), everything.pick(held_out)
+        rows = mine.rows()
+        return Fold(
+            rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, theirs.loss_weights, mine.total
+        )
+
+
+class _Weighted(NamedTuple):
+    inputs: Tensor
+    labels: Tensor
+    counts: Tensor
+    loss_weights: Tensor
+    num_classes: int
+
+    @property
+    def total(self) -> float:
+        return float(self.loss_weights.sum())
+
+    def single(self) -> _Weighted:
+        """In float32."""
+        return self._replace(
+            inputs=self.inputs.float(), counts=self.counts.float(), loss_weights=self.loss_weights.float()
+        )
+
+    def pick(self, index: NDArray[Any]) -> _Weighted:
+        chosen = torch.from_numpy(index)
+        return self._replace(
+            inputs=self.inputs[chosen],
+            labels=self.labels[chosen],
+            counts=self.counts[chosen],
+            loss_weights=self.loss_weights[chosen],
+        )
+
+    def rows(self) -> Rows:
+        return Rows.of(self.inputs, self.labels, self.num_classes, weights=self.loss_weights, counts=self.counts)
+
+
+def _onto(start: Tensor, basis: Tensor | None) -> Tensor:
+    return start if basis is None else torch.cat([start[:, :-1] @ basis.t(), start[:, -1:]], 1)

@@ -1,0 +1,225 @@
+"""How ISDAClassifier is fitted: to the optimum of the convex problem, or step by step where there is no such thing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_random_state
+from torch import nn
+
+from isda.estimator.convex import ConvexFit, ConvexProblem
+from isda.estimator.data import Data, Fitted
+from isda.estimator.folds import splits
+from isda.estimator.stochastic import Labelled, StochasticTrainer, Trained, make_network
+
+if TYPE_CHECKING:
+    from isda.estimator.classifier import ISDAClassifier
+
+__all__ = ["fit_convex", "fit_partially", "fit_stochastic", "network_scores"]
+
+STRENGTHS = (0.0, 0.5, 2.0)
+"""What "auto" tries with hidden layers, each by a training of its own."""
+_STRENGTH, _C = 0.5, 1.0
+"""Where there are no held-out rows to choose by."""
+
+
+def fit_convex(model: ISDAClassifier, fitted: Fitted, known: NDArray[np.bool_], data: Data) -> None:
+    """Set coef_, intercept_ and how they were found."""
+    folds: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    if "auto" in (model.lambda_0, model.C):
+        if isinstance(model.cv, int):
+            folds = splits(model.cv, fitted.inputs, fitted.targets, _seed(model))
+        else:  # splits of all rows: those that count have another place here
+            place = np.cumsum(known) - 1
+            pairs = splits(model.cv, data.rows, data.labels, _seed(model))
+            folds = [(place[a[known[a]]], place[b[known[b]]]) for a, b in pairs]
+    start = None
+    if model._warm and hasattr(model, "coef_"):
+        start = model.scaler_.rescaled(model.coef_, model.intercept_)
+    fit = _solve(model, fitted, folds, start)
+    _forget_network(model)
+    model.coef_, model.intercept_ = model.scaler_.unscaled(fit.weight, fit.intercept)
+    model.lambda_0_, model.C_, model.cv_results_ = fit.strength, fit.C, fit.cv_results
+    model.n_iter_, model.gradient_norm_ = np.array([fit.n_iter]), fit.gradient_norm
+
+
+def _solve(
+    model: ISDAClassifier,
+    fitted: Fitted,
+    folds: list[tuple[NDArray[Any], NDArray[Any]]],
+    start: NDArray[Any] | None = None,
+) -> ConvexFit:
+    problem = ConvexProblem(
+        strength=None if model.lambda_0 == "auto" else float(model.lambda_0),
+        C=None if model.C == "auto" else float(model.C),
+        covariance=model.covariance,
+        bound=model.bound,
+        tol=model.tol,
+        max_iter=model.max_iter,
+        report=_say if model.verbose else None,
+    )
+    inputs, targets, counts, class_weights, num_classes = fitted
+    return problem.fit(
+        inputs, targets, num_classes, counts=counts, class_weights=class_weights, folds=folds, start=start
+    )
+
+
+def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any]) -> None:
+    """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
+    seed = _seed(model)
+    rows, held_out, train = _hold_out(model, fitted, seed)
+    others = torch.from_numpy(unlabelled.astype(np.float32))
+    chosen: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
+    penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
+    if not model.hidden:
+        part = Fitted(fitted.inputs[train], fitted.targets[train], fitted.counts[train], *fitted[3:])
+        fit = _solve(
+            model, part, splits(5, part.inputs, part.targets, seed) if "auto" in (model.lambda_0, model.C) else []
+        )
+        chosen, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
+        weights = fit.weight, fit.intercept
+    elif model.lambda_0 == "auto" and held_out is None:
+        chosen = (_STRENGTH,)
+    found: list[tuple[float, Trained]] = []
+    for strength in chosen:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = make_network(fitted.inputs.shape[1], tuple(model.hidden), fitted.num_classes)
+            if model._warm and hasattr(model, "network_"):
+                network.load_state_dict(model.network_.state_dict())
+            elif weights is not None:
+                _set_classifier(network, *weights)
+            trainer = _trainer(model, strength, penalty)
+            found.append((strength, trainer.fit(network, rows, others, held_out, seed)))
+    best = max(found, key=lambda one: one[1].validation_curve[one[1].best_epoch] if held_out else 0)
+    if model.hidden and len(chosen) > 1:
+        scores = [trained.validation_curve[trained.best_epoch] for _, trained in found]
+        cv_results = {
+            "param_lambda_0": np.array(chosen),
+            "param_C": np.full(len(chosen), penalty),
+            "params": [{"lambda_0": strength, "C": penalty} for strength in chosen],
+            "mean_test_score": np.array(scores),
+            "best_index": chosen.index(best[0]),
+        }
+    model.lambda_0_, model.C_, model.cv_results_ = best[0], penalty, cv_results
+    _keep_network(model, best[1].network)
+    model.loss_curve_, model.validation_curve_ = best[1].loss_curve, best[1].validation_curve
+    model.n_iter_, model.gradient_norm_ = np.array([len(best[1].loss_curve)]), None
+
+
+def fit_partially(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any]) -> None:
+    """One pass over these rows; the network, its statistics and AdamW's go on from the last call."""
+    strength = getattr(model, "lambda_0_", _STRENGTH) if model.lambda_0 == "auto" else float(model.lambda_0)
+    penalty = getattr(model, "C_", _C) if model.C == "auto" else float(model.C)
+    trainer, seed = _trainer(model, strength, penalty), _seed(model)
+    if not hasattr(model, "_stream"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = make_network(fitted.inputs.shape[1], tuple(model.hidden), fitted.num_classes)
+        if hasattr(model, "network_"):
+            network.load_state_dict(model.network_.state_dict())
+        elif hasattr(model, "coef_"):
+            parameters = model.scaler_.rescaled(model.coef_, model.intercept_)
+            _set_classifier(network, parameters[:, :-1], parameters[:, -1])
+        model._stream = (network, trainer.criterion(network, None), trainer.optimiser(network), [0])
+        model.loss_curve_, model.n_iter_ = [], np.array([0])
+    network, criterion, optimiser, calls = model._stream
+    order = torch.Generator().manual_seed(seed + calls[0])
+    calls[0] += 1
+    if len(fitted.inputs):
+        others = torch.from_numpy(unlabelled.astype(np.float32))
+        loss = trainer.one_epoch(network, criterion, optimiser, _labelled(fitted), others, order)
+        model.loss_curve_.append(loss)
+    model.n_iter_ = model.n_iter_ + 1
+    model.lambda_0_, model.C_, model.cv_results_, model.gradient_norm_ = strength, penalty, None, None
+    _keep_network(model, network, stream=True)
+
+
+@torch.no_grad()
+def network_scores(network: nn.Sequential, rows: NDArray[Any]) -> NDArray[Any]:
+    """(N, C) logits."""
+    return np.asarray(network(torch.from_numpy(rows.astype(np.float32))))
+
+
+def _hold_out(model: ISDAClassifier, fitted: Fitted, seed: int) -> tuple[Labelled, Labelled | None, NDArray[Any]]:
+    """Rows to train on, rows to stop by, and the indices of the former."""
+    rows, everything = _labelled(fitted), np.arange(len(fitted.targets))
+    if not model.validation_fraction:
+        return rows, None, everything
+    pairs = splits(max(2, round(1 / model.validation_fraction)), fitted.inputs, fitted.targets, seed)
+    if not pairs:
+        return rows, None, everything
+    train, held_out = pairs[0]
+    return Labelled(*(t[train] for t in rows)), Labelled(*(t[held_out] for t in rows)), train
+
+
+def _labelled(fitted: Fitted) -> Labelled:
+    weights = fitted.counts * fitted.class_weights[fitted.targets]
+    return Labelled(
+        torch.from_numpy(fitted.inputs.astype(np.float32)),
+        torch.from_numpy(fitted.targets.astype(np.int64)),
+        torch.from_numpy(weights.astype(np.float32)),
+    )
+
+
+def _trainer(model: ISDAClassifier, strength: float, penalty: float) -> StochasticTrainer:
+    return StochasticTrainer(
+        strength=strength,
+        C=penalty,
+        covariance=model.covariance,
+        bound=model.bound,
+        consistency=model.consistency,
+        epochs=model.epochs,
+        patience=model.patience,
+        batch_size=model.batch_size,
+        learning_rate=model.learning_rate,
+        report=_say if model.verbose else None,
+    )
+
+
+@torch.no_grad()
+def _set_classifier(network: nn.Sequential, weight: NDArray[Any], intercept: NDArray[Any]) -> None:
+    """Start from the convex optimum; with two classes its one row is the difference of two."""
+    if len(weight) == 1:
+        weight, intercept = np.concatenate([-weight, weight]) / 2, np.concatenate([-intercept, intercept]) / 2
+    head = network[-1]
+    assert isinstance(head, nn.Linear)
+    head.weight.copy_(torch.from_numpy(weight))
+    head.bias.copy_(torch.from_numpy(intercept))
+
+
+def _keep_network(model: ISDAClassifier, network: nn.Sequential, *, stream: bool = False) -> None:
+    """Set network_, and for a linear one coef_ and intercept_ as of any linear model."""
+    if not stream:
+        _forget_network(model)
+    model.network_ = network
+    if model.hidden:
+        for name in ("coef_", "intercept_"):
+            model.__dict__.pop(name, None)
+        return
+    head = network[-1]
+    assert isinstance(head, nn.Linear)
+    weight, intercept = head.weight.detach().double().numpy(), head.bias.detach().double().numpy()
+    if len(weight) == 2:
+        weight, intercept = weight[1:] - weight[:1], intercept[1:] - intercept[:1]
+    model.coef_, model.intercept_ = model.scaler_.unscaled(weight, intercept)
+
+
+def _forget_network(model: ISDAClassifier) -> None:
+    for name in ("network_", "loss_curve_", "validation_curve_", "_stream"):
+        model.__dict__.pop(name, None)
+
+
+def _seed(model: ISDAClassifier) -> int:
+    """Of folds, weights and orders; the same in every fit unless a random_state says otherwise."""
+    if model.random_state is None:
+        return 0
+    return int(check_random_state(model.random_state).randint(2**31 - 1))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

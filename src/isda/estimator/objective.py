@@ -1,0 +1,185 @@
+"""The convex objective of a linear classifier on fixed rows: a bound of the expected loss, and L2.
+
+    f(W, b) = sum_i u_i L_i(W, b) + penalty / 2 |W|^2,    sum_i u_i = 1,
+
+where L_i is the published bound ("jensen"), logsumexp_j(z_ij + lambda/2 R[y_i, j]) - z_iy, or the converged tilted one,
+min_t F_i(t) - z_iy. Each z_ij is linear and each R a convex quadratic form in W: f is convex, and with a penalty it has
+one minimum. With C classes there are C rows of weights; with two, scikit-learn's single row w = w_1 - w_0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from isda.estimator.covariances import Pull, RowCovariances
+from isda.estimator.rows import Rows, sum_by_class
+from isda.functional.converged_tilt import ConvergedTilt, converged_tilt, tilt_system
+
+__all__ = ["Objective"]
+
+
+class Objective:
+    """Value, gradient and Hessian products of f at parameters (K, A + 1), whose last column is b.
+
+    Args:
+        rows: the rows.
+        covariances: of their classes.
+        strength: lambda.
+        penalty: of |W|^2 / 2; 1 / (C N) is scikit-learn's C.
+        bound: "jensen" or "tilted".
+    """
+
+    def __init__(self, rows: Rows, covariances: RowCovariances, *, strength: float, penalty: float, bound: str) -> None:
+        self.rows, self.covariances = rows, covariances
+        self.strength, self.penalty, self.tilted = strength, penalty, bound == "tilted"
+        self._tilts: dict[int, Tensor] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, A + 1) of the parameters."""
+        classes = self.rows.num_classes
+        return 1 if classes == 2 else classes, self.rows.inputs.shape[1] + 1
+
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor]:
+        """F and its gradient (K, A + 1)."""
+        weight, logits = self._linear(parameters)
+        share = self.rows.loss_weights.unsqueeze(1)
+        aimed = logits.gather(1, self.rows.labels.unsqueeze(1))
+        if self.strength == 0:
+            normaliser, pull = torch.logsumexp(logits, 1, keepdim=True), None
+            by_logits = torch.exp(logits - normaliser).mul_(share)
+        elif self.tilted:
+            normaliser, softmax, pull = self._tilted_bound(weight, logits)
+            by_logits = softmax * share
+        else:
+            augmented = self._augmented(weight, logits)
+            normaliser = torch.logsumexp(augmented, 1, keepdim=True)
+            by_logits = torch.exp(augmented - normaliser).mul_(share)
+            table = sum_by_class(by_logits, self.rows).mul_(self.strength)
+            pull = self.covariances.pull_margins(weight, logits, table)
+        loss = (share * (normaliser - aimed)).sum()
+        by_logits.scatter_add_(1, self.rows.labels.unsqueeze(1), -share)
+        free = parameters[:, :-1]
+        value = float(loss) + self.penalty / 2 * float(free.square().sum())
+        return value, self._gradient(by_logits, pull).add_(self._padded(self.penalty * free))
+
+    def hessian_product(self, parameters: Tensor) -> Callable[[Tensor], Tensor]:
+        """The map of directions (K, A + 1) to the Hessian at ``parameters`` times them."""
+        weight, logits = self._linear(parameters)
+        product = self._tilted_hessian if self.tilted and self.strength else self._jensen_hessian
+        curvature = product(weight, logits)
+
+        def apply(direction: Tensor) -> Tensor:
+            return curvature(direction).add_(self._padded(self.penalty * direction[:, :-1]))
+
+        return apply
+
+    # -- the published bound -----------------------------------------------------------------------------------------
+
+    def _augmented(self, weight: Tensor, logits: Tensor) -> Tensor:
+        table = self.covariances.margins(weight, logits)
+        return torch.add(logits, table.index_select(0, self.rows.labels), alpha=self.strength / 2)
+
+    def _jensen_hessian(self, weight: Tensor, logits: Tensor) -> Callable[[Tensor], Tensor]:
+        softmax = torch.softmax(self._augmented(weight, logits) if self.strength else logits, 1)
+        softmax = softmax * self.rows.loss_weights.unsqueeze(1)
+        total = self.rows.loss_weights.unsqueeze(1).clamp_min(torch.finfo(logits.dtype).tiny)
+
+        def apply(direction: Tensor) -> Tensor:
+            turn, change = self._linear(direction)
+            if not self.strength:
+                change = softmax * (change - (softmax * change).sum(1, keepdim=True) / total)
+                return self._gradient(change, None)
+            margins, pull = self.covariances.margins, self.covariances.pull_margins
+            # R is a quadratic form: its derivative along a direction follows from its values.
+            rise = (margins(weight + turn, logits + change) - margins(weight - turn, logits - change)) / 2
+            moved = torch.add(change, rise.index_select(0, self.rows.labels), alpha=self.strength / 2)
+            moved = softmax * (moved - (softmax * moved).sum(1, keepdim=True) / total)
+            first = pull(weight, logits, sum_by_class(moved, self.rows).mul_(self.strength))
+            second = pull(turn, change, sum_by_class(softmax, self.rows).mul_(self.strength))
+            return self._gradient(moved, first, second)
+
+        return apply
+
+    # -- the tilted bound --------------------------------------------------------------------------------------------
+
+    def _tilted_bound(self, weight: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Pull]:
+        gram = self.covariances.gram(weight, logits)
+        give, ask = self.covariances.pull_gram(weight, logits)
+        normaliser, softmax = logits.new_empty(len(logits), 1), torch.empty_like(logits)
+        for index, part in self.covariances.blocks():
+            found = self._find(index, part, logits, gram(index, part))
+            normaliser[part], softmax[part] = found.value.unsqueeze(1), found.softmax
+            give(index, part, self.strength * self._spread_of(part, found))
+        return normaliser, softmax, ask()
+
+    def _find(self, index: int, part: slice, logits: Tensor, gram: Tensor) -> ConvergedTilt:
+        start = self._tilts.get(index)
+        if start is None:
+            start = torch.softmax(logits[part], 1)
+        found = converged_tilt(logits[part], self.strength * gram, start)
+        self._tilts[index] = found.tilt
+        return found
+
+    def _spread_of(self, part: slice, found: ConvergedTilt) -> Tensor:
+        """(C, C) sum_i u_i sum_j s_ij (e_j - t_i)(e_j - t_i)'."""
+        share = self.rows.loss_weights[part].unsqueeze(1)
+        cross = (share * found.softmax).t() @ found.tilt
+        return torch.diag((share * found.softmax).sum(0)) - cross - cross.t() + (share * found.tilt).t() @ found.tilt
+
+    def _tilted_hessian(self, weight: Tensor, logits: Tensor) -> Callable[[Tensor], Tensor]:
+        gram = self.covariances.gram(weight, logits)
+        blocks = self.covariances.blocks()
+        tables = {index: gram(index, part) for index, part in blocks}
+        found = {index: self._find(index, part, logits, tables[index]) for index, part in blocks}
+
+        def apply(direction: Tensor) -> Tensor:
+            turn, change = self._linear(direction)
+            above = self.covariances.gram(weight + turn, logits + change)
+            below = self.covariances.gram(weight - turn, logits - change)
+            give_first, ask_first = self.covariances.pull_gram(weight, logits)
+            give_second, ask_second = self.covariances.pull_gram(turn, change)
+            moved = torch.empty_like(logits)
+            for index, part in blocks:
+                tilt, softmax, _ = found[index]
+                rise = self.strength * (above(index, part) - below(index, part)) / 2
+                # t = softmax(c - K t) moves by dt = S (dc - dK t - K dt).
+                push = change[part] + rise.diagonal() / 2 - tilt @ rise
+                push = softmax * (push - (softmax * push).sum(1, keepdim=True))
+                step, _ = tilt_system(softmax, push, self.strength * tables[index])
+                share = self.rows.loss_weights[part].unsqueeze(1)
+                moved[part] = share * step
+                cross = (share * step).t() @ tilt
+                give_first(index, part, self.strength * (torch.diag((share * step).sum(0)) - cross - cross.t()))
+                give_second(index, part, self.strength * self._spread_of(part, found[index]))
+            return self._gradient(moved, ask_first(), ask_second())
+
+        return apply
+
+    # -- parameters --------------------------------------------------------------------------------------------------
+
+    def _linear(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (C, A) of all classes and logits (N, C)."""
+        if len(parameters) == 1:
+            parameters = torch.cat([torch.zeros_like(parameters), parameters])
+        weight = parameters[:, :-1]
+        return weight, torch.addmm(parameters[:, -1], self.rows.inputs, weight.t())
+
+    def _gradient(self, by_logits: Tensor, *pulls: Pull | None) -> Tensor:
+        """(K, A + 1) from the gradients with respect to logits and weights."""
+        for pull in pulls:
+            if pull is not None and pull.logits is not None:
+                by_logits = by_logits + pull.logits
+        by_weight = by_logits.t() @ self.rows.inputs
+        for pull in pulls:
+            if pull is not None and pull.weight is not None:
+                by_weight += pull.weight
+        gradient = torch.cat([by_weight, by_logits.sum(0).unsqueeze(1)], 1)
+        return gradient[1:] if self.rows.num_classes == 2 else gradient
+
+    @staticmethod
+    def _padded(by_weight: Tensor) -> Tensor:
+        return torch.nn.functional.pad(by_weight, (0, 1))

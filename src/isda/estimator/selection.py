@@ -1,0 +1,198 @@
+"""The strength lambda_0 and the inverse penalty C, chosen together by cross-validated log-likelihood.
+
+The search walks a lattice of powers of ten: first along C without augmentation, then over both, in steps of a decade
+and at last of half a decade, to a point that is better than its neighbours on every side. So the choice lies inside
+of what was tried, or at the limits below. Each fold starts a point from its solution at the nearest one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isda.estimator.covariances import RowCovariances
+from isda.estimator.objective import Objective
+from isda.estimator.rows import Rows
+from isda.estimator.solver import minimise
+
+__all__ = ["Fold", "Selection", "select"]
+
+LIMITS_OF_C = (-6.0, 4.0)
+LIMITS_OF_STRENGTH = (-2.0, 4.0)
+"""Powers of ten between which the search stays: a weaker augmentation is none, a weaker penalty too."""
+_STEPS_OF_FOLDS, _FIRST_C = 200, -1.0
+_OFF = -float("inf")
+"""The exponent of lambda = 0."""
+
+Point = tuple[float, float]
+"""Exponents of lambda and C."""
+
+
+class Fold(NamedTuple):
+    """One fold: what is trained on, and what is held out."""
+
+    rows: Rows
+    covariances: RowCovariances
+    inputs: Tensor
+    """(M, A) held-out rows."""
+    labels: Tensor
+    """(M,)."""
+    loss_weights: Tensor
+    """(M,)."""
+    total: float
+    """Sum of the weights of the training rows: C is relative to it."""
+
+
+class Selection(NamedTuple):
+    """What was chosen, and everything that was tried."""
+
+    strength: float
+    C: float
+    results: dict[str, Any]
+
+
+def select(
+    folds: Sequence[Fold],
+    *,
+    strength: float | None,
+    C: float | None,
+    bound: str,
+    tol: float,
+    max_iter: int,
+    report: Callable[[str], None] | None = None,
+) -> Selection:
+    """Choose lambda and C, those of them that are None, by the mean log-likelihood of held-out rows.
+
+    Args:
+        folds: the folds.
+        strength: lambda, or None to choose it.
+        C: inverse penalty, or None to choose it.
+        bound: "jensen" or "tilted".
+        tol: largest entry of the gradient of a fold's fit.
+        max_iter: steps of a fold's fit at most.
+        report: called with a line for every point, or None.
+    """
+    trials = _Trials(folds, bound, tol, max_iter, report)
+    along_strength = strength is None
+    at_strength = _OFF if strength is None or strength == 0 else float(np.log10(strength))
+    point = (at_strength, _FIRST_C if C is None else float(np.log10(C)))
+    if C is None:
+        point = _descend(trials, point, [(0.0, 1.0)], 1.0)
+    if along_strength:
+        start = (0.0, point[1])
+        moves = [(1.0, 0.0)] if C is not None else [(1.0, 0.0), (0.0, 1.0)]
+        augmented = _descend(trials, start, moves, 1.0)
+        augmented = _descend(trials, augmented, moves, 0.5)
+        if C is None:
+            point = _descend(trials, point, [(0.0, 1.0)], 0.5)
+        point = max(point, augmented, key=trials.score)
+    elif C is None:
+        point = _descend(trials, point, [(0.0, 1.0)], 0.5)
+    trials.score(point)
+    chosen_strength = strength if strength is not None else _power(point[0])
+    return Selection(chosen_strength, C if C is not None else _power(point[1]), trials.results(point))
+
+
+def _descend(trials: _Trials, point: Point, moves: list[Point], size: float) -> Point:
+    """Walk along one axis after the other until no neighbour at this distance is better."""
+    settled = False
+    while not settled:
+        settled = True
+        for move in moves:
+            for sign in (size, -size):
+                while True:
+                    there = (point[0] + sign * move[0], point[1] + sign * move[1])
+                    if not _within_limits(there) or trials.score(there) <= trials.score(point):
+                        break
+                    point, settled = there, False
+    return point
+
+
+def _within_limits(point: Point) -> bool:
+    strength, inverse = point
+    inside = strength == _OFF or LIMITS_OF_STRENGTH[0] <= strength <= LIMITS_OF_STRENGTH[1]
+    return inside and LIMITS_OF_C[0] <= inverse <= LIMITS_OF_C[1]
+
+
+def _power(exponent: float) -> float:
+    # As many digits as a logarithm gives back: 0.3 is 0.3 again.
+    return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
+
+
+class _Trials:
+    """Points that were tried, and the solutions of all folds at each."""
+
+    def __init__(
+        self, folds: Sequence[Fold], bound: str, tol: float, max_iter: int, report: Callable[[str], None] | None
+    ) -> None:
+        self._folds, self._bound, self._tol, self._max_iter, self._report = folds, bound, tol, max_iter, report
+        self._scores: dict[Point, list[float]] = {}
+        self._solutions: dict[Point, list[Tensor]] = {}
+
+    def score(self, point: Point) -> float:
+        """Mean log-likelihood of the held-out rows."""
+        if point not in self._scores:
+            self._try(point)
+        sizes = [float(fold.loss_weights.sum()) for fold in self._folds]
+        return float(np.average(self._scores[point], weights=sizes))
+
+    def _try(self, point: Point) -> None:
+        strength, inverse = _power(point[0]), _power(point[1])
+        starts = self._solutions[self._nearest(point)] if self._solutions else [None] * len(self._folds)
+        scores, solutions = [], []
+        for fold, start in zip(self._folds, starts, strict=True):
+            objective = Objective(
+                fold.rows,
+                fold.covariances,
+                strength=strength,
+                penalty=1 / (inverse * fold.total),
+                bound=self._bound,
+            )
+            # In coordinates of its own: those of another fold know the labels that are held out here, and a search that
+            # stops early shows it.
+            found = minimise(
+                objective, start, tol=self._tol, max_iter=min(self._max_iter, _STEPS_OF_FOLDS), warn=False
+            ).parameters
+            scores.append(_log_likelihood(found, fold))
+            solutions.append(found)
+        self._scores[point], self._solutions[point] = scores, solutions
+        if self._report is not None:
+            self._report(f"lambda_0={strength:g} C={inverse:g}: held-out log-likelihood {self.score(point):.4f}")
+
+    def _nearest(self, point: Point) -> Point:
+        def distance(other: Point) -> float:
+            lowest = LIMITS_OF_STRENGTH[0] - 1
+            return abs(max(other[0], lowest) - max(point[0], lowest)) + abs(other[1] - point[1])
+
+        return min(self._solutions, key=distance)
+
+    def results(self, chosen: Point) -> dict[str, Any]:
+        """Columns like those of scikit-learn's cv_results_."""
+        points = list(self._scores)
+        table = np.array([self._scores[point] for point in points])
+        means = np.array([self.score(point) for point in points])
+        columns: dict[str, Any] = {
+            "param_lambda_0": np.array([_power(point[0]) for point in points]),
+            "param_C": np.array([_power(point[1]) for point in points]),
+            "params": [{"lambda_0": _power(point[0]), "C": _power(point[1])} for point in points],
+            "mean_test_score": means,
+            "std_test_score": table.std(1),
+            "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
+        }
+        for number in range(table.shape[1]):
+            columns[f"split{number}_test_score"] = table[:, number]
+        columns["best_index"] = points.index(chosen)
+        return columns
+
+
+def _log_likelihood(parameters: Tensor, fold: Fold) -> float:
+    """Weighted mean of log p(y | x) over the held-out rows."""
+    logits = torch.addmm(parameters[:, -1], fold.inputs, parameters[:, :-1].t())
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    picked = torch.log_softmax(logits, 1).gather(1, fold.labels.unsqueeze(1)).squeeze(1)
+    return float((picked * fold.loss_weights).sum() / fold.loss_weights.sum())

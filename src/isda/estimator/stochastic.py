@@ -1,0 +1,167 @@
+"""The trainer for what is not convex: hidden layers, and unlabelled rows by the consistency bound (Prop. 2).
+
+AdamW on mini-batches. The strength rises over the first quarter of the epochs and then stays, so that stopping early
+does not stop at a weaker one; what is kept are the weights with the best log-likelihood on held-out rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda.losses import ISDALoss
+
+__all__ = ["Labelled", "StochasticTrainer", "Trained", "make_network"]
+
+
+class Trained(NamedTuple):
+    """What training left."""
+
+    network: nn.Sequential
+    """Hidden layers, and the classifier as the last one."""
+    loss_curve: list[float]
+    """Mean training loss of every epoch."""
+    validation_curve: list[float]
+    """Log-likelihood of the held-out rows before the first epoch and after every one; empty without such rows."""
+    best_epoch: int
+    """After how many epochs the weights were kept."""
+
+
+class Labelled(NamedTuple):
+    """Rows with labels."""
+
+    inputs: Tensor
+    """(N, A)."""
+    targets: Tensor
+    """(N,)."""
+    weights: Tensor
+    """(N,) of the losses."""
+
+
+def make_network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
+    """Linear layers of these widths with ReLU between them.
+
+    Example:
+        >>> [type(layer).__name__ for layer in make_network(4, (8,), 3)]
+        ['Linear', 'ReLU', 'Linear']
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticTrainer:
+    """How to train; see ISDAClassifier for what the settings mean."""
+
+    strength: float
+    C: float
+    covariance: str
+    bound: str
+    consistency: float
+    epochs: int
+    patience: int
+    batch_size: int
+    learning_rate: float
+    report: Callable[[str], None] | None = None
+
+    def fit(
+        self, network: nn.Sequential, rows: Labelled, unlabelled: Tensor, held_out: Labelled | None, seed: int
+    ) -> Trained:
+        """Train ``network`` in place on labelled rows, with unlabelled ones (M, A); stop when ``held_out`` says so."""
+        steps = self.epochs * -(-len(rows.inputs) // self.batch_size)
+        criterion = self.criterion(network, -(-steps // 4))
+        optimiser = self.optimiser(network)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        order = torch.Generator().manual_seed(seed)
+        losses: list[float] = []
+        scores = [] if held_out is None else [_log_likelihood(network, held_out)]
+        best, best_epoch = copy.deepcopy(network.state_dict()), 0
+        for epoch in range(1, self.epochs + 1):
+            losses.append(self.one_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
+            if held_out is None:
+                best_epoch = epoch
+            else:
+                scores.append(_log_likelihood(network, held_out))
+                if scores[-1] > scores[best_epoch]:
+                    best, best_epoch = copy.deepcopy(network.state_dict()), epoch
+            if self.report is not None:
+                told = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
+                self.report(f"epoch {epoch}: loss {losses[-1]:.4f}{told}")
+            if epoch - best_epoch >= self.patience:
+                break
+        if held_out is not None:
+            network.load_state_dict(best)
+        network.eval()
+        return Trained(network, losses, scores, best_epoch)
+
+    def criterion(self, network: nn.Sequential, total_steps: int | None) -> ISDALoss:
+        """The criterion of the network's classifier."""
+        head = network[-1]
+        assert isinstance(head, nn.Linear)
+        criterion = ISDALoss(
+            head.out_features,
+            head.in_features,
+            self.strength,
+            total_steps,
+            covariance=self.covariance,
+            bound=self.bound,
+            reduction="none",
+        )
+        criterion.covariance.sync = False
+        return criterion
+
+    def optimiser(self, network: nn.Sequential) -> torch.optim.Optimizer:
+        """AdamW without its own decay: the penalty 1/(2 C n) |W|^2 is a part of the loss, as in the convex problem."""
+        return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=0.0)
+
+    def one_epoch(
+        self,
+        network: nn.Sequential,
+        criterion: ISDALoss,
+        optimiser: torch.optim.Optimizer,
+        rows: Labelled,
+        unlabelled: Tensor,
+        order: torch.Generator,
+        schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
+    ) -> float:
+        """One pass over the labelled rows; the mean loss."""
+        head, total = network[-1], float(rows.weights.sum())
+        assert isinstance(head, nn.Linear)
+        network.train()
+        losses = []
+        for batch in torch.randperm(len(rows.inputs), generator=order).split(self.batch_size):
+            features = network[:-1](rows.inputs[batch])
+            each = criterion(head(features), rows.targets[batch], features=features, weight=head.weight)
+            weights = rows.weights[batch]
+            loss = (each * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+            if len(unlabelled) and self.consistency:
+                chosen = torch.randint(len(unlabelled), (self.batch_size,), generator=order)
+                logits = head(network[:-1](unlabelled[chosen]))
+                ramp = 1.0 if self.strength == 0 else criterion.strength / self.strength
+                loss = loss + self.consistency * ramp * criterion.consistency(logits, weight=head.weight).mean()
+            squares = sum(layer.weight.square().sum() for layer in network if isinstance(layer, nn.Linear))
+            loss = loss + squares / (2 * self.C * total)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if schedule is not None:
+                schedule.step()
+            losses.append(float(loss.detach()))
+        network.eval()
+        return sum(losses) / len(losses)
+
+
+@torch.no_grad()
+def _log_likelihood(network: nn.Sequential, rows: Labelled) -> float:
+    network.eval()
+    each = -F.cross_entropy(network(rows.inputs), rows.targets, reduction="none")
+    return float((each * rows.weights).sum() / rows.weights.sum())

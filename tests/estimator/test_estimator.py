@@ -1,0 +1,163 @@
+"""ISDAClassifier behaves like any scikit-learn classifier."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import isda.estimator
+from isda import ISDAClassifier
+
+
+@parametrize_with_checks([ISDAClassifier(1.0, C=1.0)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [ISDAClassifier(), ISDAClassifier(0.5, C=1.0, bound="tilted", covariance="shrunk")],
+    expected_failed_checks=lambda estimator: (
+        {"check_sample_weight_equivalence_on_dense_data": "separable rows, nearly no penalty: equal to 1e-7 only"}
+        if estimator.C == "auto"
+        else {}
+    ),
+)
+def test_scikit_learn_contract_of_what_takes_longer(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [ISDAClassifier(0.5, hidden=(16,), epochs=60, random_state=0)],
+    expected_failed_checks=lambda estimator: {
+        "check_sample_weight_equivalence_on_dense_data": "mini-batches do not see a row of weight 2 as two rows"
+    },
+)
+def test_scikit_learn_contract_of_networks(estimator, check):
+    check(estimator)
+
+
+def test_it_is_found_where_it_always_was():
+    assert isda.estimator.ISDAClassifier is ISDAClassifier
+
+
+def test_works_in_pipelines_and_searches():
+    X, y = load_iris(return_X_y=True)
+    model = make_pipeline(StandardScaler(), ISDAClassifier(1.0, C=1.0))
+    assert cross_val_score(clone(model), X, y, cv=3).mean() > 0.93
+    search = GridSearchCV(ISDAClassifier(C=1.0), {"lambda_0": [0.0, 1.0], "covariance": ["within", "full"]}, cv=3)
+    assert search.fit(X, y).best_score_ > 0.93
+
+
+def test_probabilities_and_their_logarithms_agree():
+    X, y = make_blobs(60, centers=3, random_state=0)
+    model = ISDAClassifier(1.0, C=1.0).fit(X, y)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), atol=1e-12)
+    far = model.predict_log_proba(1e4 * X)
+    assert np.isfinite(far).all()
+    assert (model.predict_proba(1e4 * X) == 0).any()
+
+
+def test_feature_names_are_kept():
+    pandas = pytest.importorskip("pandas")
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    model = ISDAClassifier(1.0, C=1.0).fit(X, y)
+    assert model.feature_names_in_.tolist() == X.columns.tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pandas.DataFrame(X.to_numpy(), columns=list("abcd")))
+
+
+@pytest.mark.parametrize("hidden", [(), (8,)])
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [3, 5, 9]])
+def test_saved_and_pickled_models_predict_the_same(hidden, labels, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    y = np.array(labels)[y]
+    model = ISDAClassifier(1.0, C=1.0, hidden=hidden, epochs=3, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.safetensors")
+    for twin in (ISDAClassifier.load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(model))):
+        assert twin.get_params() == model.get_params()
+        assert twin.classes_.tolist() == labels
+        np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
+        with pytest.raises(ValueError, match="features"):
+            twin.predict(X[:, :2])
+
+
+def test_another_file_is_refused_by_name(tmp_path):
+    (tmp_path / "text").write_text("not a model")
+    with pytest.raises(ValueError, match=r"text must be a classifier saved by ISDAClassifier\.save"):
+        ISDAClassifier.load(tmp_path / "text")
+
+
+def test_constant_features_take_no_part():
+    X, y = load_iris(return_X_y=True)
+    padded = np.concatenate([X, np.full((150, 1), 1e6 + 0.1), np.zeros((150, 1))], 1)
+    model, plain = ISDAClassifier(1.0, C=1.0).fit(padded, y), ISDAClassifier(1.0, C=1.0).fit(X, y)
+    np.testing.assert_allclose(model.coef_[:, :4], plain.coef_, atol=1e-4)
+    assert np.isfinite(model.predict_proba(padded)).all()
+
+
+@pytest.mark.parametrize("name", ["within", "shrunk", "full", "diagonal", "shared", "identity"])
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_every_covariance_and_bound_learns(name, bound):
+    X, y = load_iris(return_X_y=True)
+    assert ISDAClassifier(0.3, C=1.0, covariance=name, bound=bound).fit(X, y).score(X, y) > 0.9
+
+
+def test_float32_rows_are_enough():
+    X, y = load_iris(return_X_y=True)
+    exact, single = (ISDAClassifier(1.0, C=1.0).fit(X.astype(kind), y) for kind in (np.float64, np.float32))
+    np.testing.assert_allclose(single.coef_, exact.coef_, atol=1e-4)
+
+
+def test_plus_minus_one_labels_are_classes():
+    X, y = make_blobs(60, centers=2, cluster_std=0.3, random_state=0)
+    model = ISDAClassifier(0.5, C=1.0).fit(X, 2 * y - 1)
+    assert model.classes_.tolist() == [-1, 1]
+    assert model.score(X, 2 * y - 1) > 0.95
+    three = ISDAClassifier(0.5, C=1.0, unlabelled=None).fit(np.eye(3), [-1, 0, 1])
+    assert three.classes_.tolist() == [-1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lambda_0": -1}, "lambda_0 must be a finite number >= 0, got -1"),
+        ({"lambda_0": "automatic"}, "lambda_0 must be a number or 'auto', got 'automatic'"),
+        ({"C": 0}, "C must be a finite number > 0, got 0"),
+        ({"C": float("nan")}, "C must be a finite number > 0, got nan"),
+        ({"covariance": "ful"}, "covariance must be one of .* did you mean 'full'"),
+        ({"bound": "tilt"}, "bound must be one of jensen, tilted"),
+        ({"tol": 0}, "tol must be a finite number > 0"),
+        ({"max_iter": 0}, "max_iter must be a positive integer, got 0"),
+        ({"validation_fraction": 1}, "validation_fraction must be a finite number >= 0 and < 1"),
+        ({"hidden": 3}, "hidden must be a tuple of widths, got 3"),
+        ({"cv": 1}, "cv must be at least 2 folds, got 1"),
+        ({"cv": 0.5}, "cv must be a number of folds, a splitter or a list of splits"),
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence(settings, message):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=message):
+        ISDAClassifier(**settings).fit(X, y)
+
+
+def test_bad_rows_are_refused_in_a_sentence():
+    sparse = pytest.importorskip("scipy.sparse")
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="at least two classes"):
+        ISDAClassifier().fit(X, np.zeros(150))
+    with pytest.raises(ValueError, match="NaN"):
+        ISDAClassifier().fit(np.where(X > 7, np.nan, X), y)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        ISDAClassifier().fit(sparse.csr_matrix(X), y)
+    with pytest.raises(ValueError, match="sample_weight"):
+        ISDAClassifier().fit(X, y, sample_weight=-np.ones(150))
