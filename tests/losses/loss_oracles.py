@@ -10,8 +10,9 @@ import math
 import torch
 
 from isda.functional.bounds import find_tilt, quadratic_tables
+from oracles import pooled_within, shrunk_covariance
 
-COVARIANCES = ("full", "diagonal", "low_rank", "shared", "identity", "learned")
+COVARIANCES = ("full", "diagonal", "low_rank", "shared", "within", "shrunk", "identity", "learned")
 
 
 def normal(*shape, seed, dtype=torch.float64):
@@ -39,6 +40,9 @@ def class_covariances(kind, features, labels, num_classes, factor=None):
         covariance_of([row for row, label in zip(features, labels, strict=True) if label == c])
         for c in range(num_classes)
     ]
+    if kind in ("within", "shrunk"):
+        counts = [sum(int(label) == c for label in labels) for c in range(num_classes)]
+        return list((pooled_within if kind == "within" else shrunk_covariance)(torch.stack(matrices), counts))
     return [torch.diag(torch.diag(matrix)) for matrix in matrices] if kind == "diagonal" else matrices
 
 

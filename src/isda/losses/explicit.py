@@ -8,6 +8,7 @@ from torch import Tensor
 
 from isda import checks
 from isda.functional.grouping import Groups
+from isda.functional.patches import Patches
 from isda.functional.sampling import explicit_consistency, explicit_logits
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch
@@ -79,7 +80,7 @@ class ExplicitLoss(SemanticLoss):
 
         return self._over_unlabelled(logits, weight, strength, loss_of)
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor, weight: Tensor) -> Batch:
+    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> Batch:
         _refuse_pixels(logits)
         return super()._checked(logits, targets, features, weight)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -11,24 +11,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda.attach import find_classifier
+from isda.attach import find_classifiers
+from isda.attach.wrappers import unwrap
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
-from isda.covariance import CovarianceModel, create
+from isda.covariance import ConfusionCovariance, CovarianceModel, OnlineCovariance, create
+from isda.covariance.auto import AUTO
 from isda.devices import on_host
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.patches import Patches, dense
 from isda.losses.arguments import check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
+from isda.losses.long_tail.providers import MeanShift, Offset
+from isda.losses.long_tail.terms import check_providers, margin_terms
+from isda.losses.outputs import classes_second, has_classes_last, logits_of
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import SharesMonitor, is_soft
 from isda.losses.warning import warn_of_eval_mode
-from isda.recording import Recorder, in_backward, record_inputs, weight_of
+from isda.recording import Recorder, in_backward, record_inputs, sizes_of
 
 __all__ = ["SemanticLoss"]
 
 _REDUCTIONS = ("mean", "sum", "none")
+_ABLE = (CovarianceModel.update, OnlineCovariance.update)
+"""Updates that take patches as they are."""
 
 _Criterion = TypeVar("_Criterion", bound="SemanticLoss")
 
@@ -55,6 +63,8 @@ class SemanticLoss(nn.Module, ABC):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         class_weight: Tensor | None = None,
+        offset: Offset | None = None,
+        shift: MeanShift | None = None,
         align_corners: bool = False,
         validate: bool = True,
         device: torch.device | str | None = None,
@@ -71,8 +81,11 @@ class SemanticLoss(nn.Module, ABC):
             covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
         else:
             check_model(covariance, num_classes, feature_dim, covariance_settings)
+        check_providers(offset, shift, covariance)
         self.covariance = covariance
         self.covariance.validate = validate
+        self.offset = None if offset is None else offset.to(device, covariance.dtype)
+        self.shift = None if shift is None else shift.to(device)
         self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
         self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
         self.align_corners, self.validate = align_corners, validate
@@ -91,7 +104,7 @@ class SemanticLoss(nn.Module, ABC):
     def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
         """The consistency loss of unlabelled samples, section 5; needs no labels and changes no state."""
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor, weight: Tensor) -> Batch:
+    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> Batch:
         """The input of a call in one form, or a ValueError."""
         return check_batch(self, logits, targets, features, weight)
 
@@ -104,7 +117,7 @@ class SemanticLoss(nn.Module, ABC):
         lambda_0: float = 0.5,
         total_steps: int | None = None,
         *,
-        classifier: nn.Module | str | None = None,
+        classifier: nn.Module | str | Sequence[nn.Module | str] | None = None,
         **settings: Any,
     ) -> _Criterion:
         """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
@@ -114,18 +127,20 @@ class SemanticLoss(nn.Module, ABC):
         to the same classifier before is replaced; ``detach`` leaves the model as it was.
 
         Args:
-            model: any network that ends in an nn.Linear or a 1x1 nn.Conv2d, also wrapped or compiled.
+            model: any network that ends in an nn.Linear or an nn.Conv2d, or in several that it averages or adds up,
+                also wrapped or compiled.
             lambda_0: see ISDALoss.
             total_steps: see ISDALoss.
-            classifier: the last layer or its name, where it cannot be found by convention.
-            **settings: see ISDALoss.
+            classifier: the last layer or its name, where it cannot be found by convention; a list of those whose
+                outputs are added up.
+            **settings: see ISDALoss; the covariance is "auto" unless it is given.
         """
-        head = find_classifier(model, classifier)
-        trained = next(head.parameters())
-        settings = {"device": trained.device, "dtype": trained.dtype, **settings}
-        num_classes, feature_dim = weight_of(head).shape[:2]
-        criterion = cls(num_classes, feature_dim, lambda_0, total_steps, **settings)
-        criterion._recorder = record_inputs(head)
+        heads = find_classifiers(model, classifier)
+        trained = next(parameter for part in (*heads, unwrap(model)) for parameter in part.parameters())
+        settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}
+        sizes = [sizes_of(head) for head in heads]
+        criterion = cls(sizes[0][0], sum(size for _, size in sizes), lambda_0, total_steps, **settings)
+        criterion._recorder = record_inputs(*heads)
         return criterion
 
     def detach(self) -> None:
@@ -207,7 +222,7 @@ class SemanticLoss(nn.Module, ABC):
     @outside_graphs
     def forward(
         self,
-        logits: Tensor,
+        logits: Any,
         targets: Tensor,
         *,
         features: Tensor | None = None,
@@ -221,13 +236,15 @@ class SemanticLoss(nn.Module, ABC):
         classifier did not make (those of an averaged copy of the model) get plain cross-entropy.
 
         Args:
-            logits: outputs of the classifier.
+            logits: outputs of the classifier, or an output of the model that has them as ``logits`` or ``out``.
             targets: class indices, or distributions of the shape of the logits.
             features: inputs of the classifier; recorded by themselves after ``attach``.
             weight: weights of the classifier; likewise.
             strength: lambda for this call instead of the schedule's, which then does not move.
         """
+        logits = logits_of(logits)
         if not self.training:
+            logits, targets = self._as_torch_has_it(logits, targets)
             self._forget_recorded()
             return self._cross_entropy(logits, targets)
         recomputing = in_backward() or self._held
@@ -235,16 +252,19 @@ class SemanticLoss(nn.Module, ABC):
         if recomputing and strength is None:
             strength = self._last_strength
         strength = self.schedule.chosen(strength)
-        if features is None and weight is None and self._recorder is None and strength == self.schedule.lambda_0 == 0:
-            return self._cross_entropy(logits, targets)
+        alone = features is None and weight is None and self._recorder is None and self.shift is None
+        if alone and strength == self.schedule.lambda_0 == 0:
+            return self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
         again = False
         try:
-            features, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
-            if features is None or weight is None:
-                return self._evaluate(logits, targets)
+            rows, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
+            if rows is None or weight is None:
+                return self._evaluate(*self._as_torch_has_it(logits, targets))
+            if record is not None and record.has_classes_last(logits):
+                logits, targets = classes_second(logits, targets)
             if record is not None and record.strength is not None:
                 again, strength = True, record.strength if moves else strength
-            batch = self._checked(logits, targets, features, weight)
+            batch = self._checked(logits, targets, rows, weight)
         except ValueError:
             if not (recomputing or again):
                 self.covariance.withdraw()
@@ -258,8 +278,12 @@ class SemanticLoss(nn.Module, ABC):
             if record is not None and record.joining:
                 self.covariance.refuse_join()
             known = groups if batch.counts is None or not on_host(batch.classes) else None
-            self.covariance.update(batch.features, batch.classes, mask=batch.counts, groups=known)
-        loss = self._loss(batch, groups, strength)
+            absorbed = batch.features if type(self.covariance).update in _ABLE else dense(batch.features)
+            self.covariance.update(absorbed, batch.classes, mask=batch.counts, groups=known)
+            if isinstance(self.covariance, ConfusionCovariance):
+                shown = as_rows(resize_logits(batch.logits, batch.grid, self.align_corners))
+                self.covariance.observe(shown, batch.classes, batch.counts)
+        loss = self._loss(self._with_terms(batch, groups, strength), groups, strength)
         if counts:
             self._last_strength = strength
             if record is not None:
@@ -276,6 +300,27 @@ class SemanticLoss(nn.Module, ABC):
         if not on_host(classes):
             classes = classes.clamp(0, self.num_classes - 1)
         return group_rows(classes, self.num_classes)
+
+    def _with_terms(self, batch: Batch, groups: Groups, strength: float) -> Batch:
+        """The batch with what shifts and offsets add to its logits (isda.functional.long_tail); itself without them."""
+        share = strength / self.schedule.lambda_0 if self.schedule.lambda_0 else 1.0
+        with outside_autocast(batch.logits.device):
+            terms = margin_terms(self.offset, self.shift, share, batch.weight, self.covariance, groups)
+            if terms is None:
+                return batch
+            logits = self._wide(batch.logits)
+            if batch.counts is not None:
+                terms = terms * batch.counts.unsqueeze(1)  # an ignored pixel is mixed with its neighbours
+            if logits.ndim > 2:
+                coarse = resize_logits(logits, batch.grid, self.align_corners)
+                terms = resize_logits(as_maps(terms, coarse), logits.shape[2:], self.align_corners)
+            return batch._replace(logits=logits + terms.to(logits.dtype))
+
+    def _offset_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy with offsets alone, which needs neither features nor weights."""
+        nothing = logits.new_zeros(1, 1).expand(self.num_classes, self.feature_dim)
+        batch = check_batch(self, logits, targets, None, nothing)
+        return self._cross_entropy(self._with_terms(batch, self._groups(batch), 0.0).logits, targets)
 
     def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
         if strength == 0:
@@ -299,6 +344,7 @@ class SemanticLoss(nn.Module, ABC):
         loss_of: Callable[[Tensor, Tensor, float], Tensor],
     ) -> Tensor:
         """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
+        logits = logits_of(logits)
         if weight is None:
             weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
         strength = self.schedule.chosen(strength)
@@ -321,6 +367,14 @@ class SemanticLoss(nn.Module, ABC):
         if logits.requires_grad:
             warn_of_eval_mode()
         return self._cross_entropy(logits, targets)
+
+    def _as_torch_has_it(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (N, C, ...) and their targets; tokens of an attached classifier have their classes last."""
+        if self._recorder is not None:
+            last = has_classes_last(logits, targets, self.num_classes)
+            if last or (last is None and self._recorder.made_last(logits)):
+                return classes_second(logits, targets)
+        return logits, targets
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         soft = is_soft(targets)

@@ -19,7 +19,7 @@ Head = nn.Linear | nn.Conv2d
 
 _SCHEDULES = ("linear", "constant")
 
-_ESTIMATED = ("full", "diagonal", "low_rank", "shared")
+_ESTIMATED = ("full", "diagonal", "low_rank", "shared", "within", "shrunk")
 # Options that are not the criterion's but its covariance's: which of the models have them.
 _OF_COVARIANCES = {
     "decay": _ESTIMATED,
@@ -37,7 +37,7 @@ class SemanticOptions:
     lambda_0: float = 0.5
     """Strength at the end of training."""
     covariance: str = "full"
-    """full, diagonal, low_rank, shared, identity, learned, or package.module.Class of your own."""
+    """full, diagonal, low_rank, shared, within, shrunk, identity, learned, or package.module.Class of your own."""
     decay: float | None = None
     """Forget old features: what is known of a class is multiplied by this when it occurs."""
     rank: int | None = None

@@ -1,0 +1,295 @@
+"""Long tails on embeddings: CIFAR-10, imbalance 100, a linear classifier with each provider; head, middle, tail error.
+
+    python benchmarks/longtail.py --embeddings cifar10.npz [--record longtail-runs.csv]
+
+The file holds x_train, y_train, x_test, y_test: embeddings and labels. Each method has four strengths to choose from on
+balanced samples that are held out, then five paired draws. Finished runs are kept in the record; when all are there,
+benchmarks/results/longtail.md is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda import ISDALoss
+from isda.classification.class_sizes import class_parts
+from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovariance
+from isda.data import hold_out, long_tailed
+from isda.functional import class_balanced_weights
+from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner
+from isda.report.method_summary import level_of_each
+from isda.report.statistics import mean_std, paired_difference
+from isda.report.wording import plus_minus
+from isda.seeds import generator, mix
+
+RESULTS = Path(__file__).parent / "results"
+IMBALANCE, SEEDS, TRIALS, CHOOSING_SEED, HELD_OUT = 100.0, 5, 4, 100, 1000
+COMPONENTS, EPOCHS, BATCH, RATE, DECAY, DEFERRED = 128, 30, 64, 0.05, 5e-4, 0.8
+FIGURES = ("error", "head", "middle", "tail", "nll")
+STRENGTHS = (0.25, 1.0, 4.0, 16.0)
+
+
+class Problem(NamedTuple):
+    """One draw: training and test samples, and training samples of each class."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A provider with strengths to choose from."""
+
+    searched: str
+    strengths: tuple[float, ...]
+    criterion: Callable[[nn.Module, list[int], float, int], ISDALoss]
+    deferred: bool = False
+    """Whether class-balanced weights come in for the last fifth of a run."""
+    meta: bool = False
+
+
+def _isda(model: nn.Module, counts: list[int], strength: float, steps: int, **given: Any) -> ISDALoss:
+    return ISDALoss.attach(model, strength, steps, reduction="none", class_weight=torch.ones(len(counts)), **given)
+
+
+def _offset(model: nn.Module, counts: list[int], offset: LogitAdjustment | LDAMMargins | None) -> ISDALoss:
+    return _isda(model, counts, 0.0, 1, covariance="identity", offset=offset)
+
+
+def _estimated(counts: list[int]) -> FullCovariance:
+    return FullCovariance(len(counts), COMPONENTS)
+
+
+METHODS = {
+    "cross-entropy": Method("", (0.0,), lambda m, n, s, t: _offset(m, n, None)),
+    "ISDA": Method("λ0", STRENGTHS, _isda),
+    "logit adjustment": Method("τ", (0.5, 1.0, 1.5, 2.0), lambda m, n, s, t: _offset(m, n, LogitAdjustment(n, s))),
+    "logit adjustment (τ = 1) + ISDA": Method(
+        "λ0", STRENGTHS, lambda m, n, s, t: _isda(m, n, s, t, offset=LogitAdjustment(n))
+    ),
+    "LDAM": Method("s", (1.0, 4.0, 16.0, 64.0), lambda m, n, s, t: _offset(m, n, LDAMMargins(n, scale=s))),
+    "LDAM, deferred weights": Method(
+        "s", (1.0, 4.0, 16.0, 64.0), lambda m, n, s, t: _offset(m, n, LDAMMargins(n, scale=s)), deferred=True
+    ),
+    "class-balanced weights": Method("β", (0.9, 0.99, 0.999, 0.9999), lambda m, n, s, t: _offset(m, n, None)),
+    "RISDA, deferred weights": Method(
+        "λ0",
+        STRENGTHS,
+        lambda m, n, s, t: _isda(m, n, s, t, covariance=ConfusionCovariance(_estimated(n)), shift=ConfusionShift(0.5)),
+        deferred=True,
+    ),
+    "MetaSAug, deferred weights": Method(
+        "λ0",
+        STRENGTHS,
+        lambda m, n, s, t: _isda(m, n, s, t, covariance=ScaledCovariance(_estimated(n))),
+        deferred=True,
+        meta=True,
+    ),
+    "ISDA, deferred weights": Method("λ0", STRENGTHS, _isda, deferred=True),
+}
+"""In the order of the table; the last tells what of RISDA and MetaSAug is due to the weights."""
+
+
+def draw(data: dict[str, Tensor], seed: int, choosing: bool) -> Problem:
+    """A long tail of the training samples, on principal components of unit mean variance."""
+    x, y, x_test, y_test = (data[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+    if choosing:
+        split = hold_out(y, HELD_OUT, seed=0)
+        x_test, y_test = x[split.held_out], y[split.held_out]
+        x, y = x[split.training], y[split.training]
+    chosen = long_tailed(y, IMBALANCE, seed=seed)
+    x, y = x[chosen], y[chosen]
+    mean, std = x.mean(0), x.std(0) + 1e-6
+    _, values, directions = torch.linalg.svd((x - mean) / std, full_matrices=False)
+    unit = values[:COMPONENTS].square().mean().sqrt() / math.sqrt(len(x))
+    project = directions[:COMPONENTS].t() / unit
+    x, x_test = (((part - mean) / std) @ project for part in (x, x_test))
+    return Problem(x, y, x_test, y_test, y.bincount().tolist())
+
+
+def per_sample(counts: list[int], beta: float) -> Tensor:
+    """Class-balanced weights with mean 1 over the training samples."""
+    sizes, weights = torch.tensor(counts, dtype=torch.float64), class_balanced_weights(counts, beta)
+    return (weights * sizes.sum() / (weights * sizes).sum()).float()
+
+
+def train(name: str, strength: float, problem: Problem, seed: int) -> dict[str, float]:
+    """One run: a linear classifier by stochastic gradient descent; its figures."""
+    started, method, counts = time.perf_counter(), METHODS[name], problem.counts
+    torch.manual_seed(mix(seed, 1))
+    model = nn.Sequential(nn.Linear(COMPONENTS, len(counts)))
+    per_epoch = len(problem.y) // BATCH
+    total = EPOCHS * per_epoch
+    criterion = method.criterion(model, counts, strength, total)
+    learner = MetaLearner(criterion) if method.meta else None
+    members = [(problem.y == c).nonzero().flatten() for c in range(len(counts))]
+    optimiser = torch.optim.SGD(model.parameters(), RATE, momentum=0.9, weight_decay=DECAY, nesterov=True)
+    weights = criterion.class_weight
+    assert weights is not None
+    if name == "class-balanced weights":
+        weights.copy_(per_sample(counts, strength))
+    for step in range(total):
+        if step % per_epoch == 0:
+            order = torch.randperm(len(problem.y), generator=generator(seed, 2, step))
+        if method.deferred and step == round(DEFERRED * total):
+            weights.copy_(per_sample(counts, 0.9999))
+        rate = RATE * (1 + math.cos(math.pi * step / total)) / 2
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        rows = order[step % per_epoch * BATCH :][:BATCH]
+        x, y = problem.x[rows], problem.y[rows]
+        if learner is not None:
+            drawing = generator(seed, 3, step)
+            places = [own[torch.randint(len(own), (-(-BATCH // len(counts)),), generator=drawing)] for own in members]
+            balanced = torch.cat(places)
+            learner.step(model, (x, y), (problem.x[balanced], problem.y[balanced]), rate)
+        loss = criterion(model(x), y).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return measure(model, problem) | {"seconds": time.perf_counter() - started}
+
+
+@torch.no_grad()
+def measure(model: nn.Module, problem: Problem) -> dict[str, float]:
+    """Error overall and of each part in percent, and mean negative log-likelihood."""
+    logits = model.eval()(problem.x_test)
+    wrong = (logits.argmax(1) != problem.y_test).double()
+    found = {"error": 100 * float(wrong.mean())}
+    for part, classes in class_parts(problem.counts).items():
+        found[part] = 100 * float(wrong[torch.isin(problem.y_test, torch.tensor(classes))].mean())
+    return found | {"nll": float(F.cross_entropy(logits, problem.y_test))}
+
+
+class Record:
+    """Runs that are done, in a file: name, strength and seed to figures."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.done = path, dict[tuple[str, float, int], dict[str, float]]()
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    key = row.pop("method"), float(row.pop("strength")), int(row.pop("seed"))
+                    self.done[key] = {name: float(value) for name, value in row.items()}
+
+    def add(self, key: tuple[str, float, int], figures: dict[str, float]) -> None:
+        """Keep a run at once."""
+        columns, new = ("method", "strength", "seed", *FIGURES, "seconds"), not self.path.exists()
+        self.done[key] = figures
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if new:
+                writer.writerow(columns)
+            writer.writerow([*key, *(repr(figures.get(name, math.nan)) for name in columns[3:])])
+
+
+def run_all(data: dict[str, Tensor], record: Record) -> dict[str, float]:
+    """What is missing, and the strength of each method: the lowest held-out error, the smaller one of equals."""
+    choosing = draw(data, CHOOSING_SEED, choosing=True)
+    chosen = {}
+    for name, method in METHODS.items():
+        if method.searched:
+            for strength in method.strengths:
+                once(record, (name, strength, CHOOSING_SEED), choosing)
+        errors = {s: record.done.get((name, s, CHOOSING_SEED), {"error": 0.0})["error"] for s in method.strengths}
+        chosen[name] = min(errors, key=lambda strength: (errors[strength], strength))
+    for seed in range(SEEDS):
+        problem = draw(data, seed, choosing=False)
+        for name, strength in chosen.items():
+            once(record, (name, strength, seed), problem)
+    return chosen
+
+
+def once(record: Record, key: tuple[str, float, int], problem: Problem) -> None:
+    """Make a run unless it is there."""
+    if key not in record.done:
+        record.add(key, train(key[0], key[1], problem, key[2]))
+        print(*key, f"{record.done[key]['error']:.2f}%", f"{record.done[key]['seconds']:.1f} s", flush=True)
+
+
+def table(record: Record, chosen: dict[str, float]) -> Iterator[str]:
+    """One line per method; all intervals hold together with 95%."""
+    level = level_of_each((len(METHODS) - 1) * len(FIGURES))
+    of = {
+        name: {f: [record.done[name, strength, seed][f] for seed in range(SEEDS)] for f in FIGURES}
+        for name, strength in chosen.items()
+    }
+    base = of["cross-entropy"]
+    for name, strength in chosen.items():
+        cells = [name, f"{METHODS[name].searched} = {strength:g}" if METHODS[name].searched else ""]
+        for figure in FIGURES:
+            cells.append(plus_minus(*mean_std(of[name][figure])))
+            cells.append(
+                "" if of[name] is base else plus_minus(*paired_difference(of[name][figure], base[figure], level))
+            )
+        seconds = [record.done[name, strength, seed]["seconds"] for seed in range(SEEDS)]
+        yield f"| {' | '.join(cells)} | {sum(seconds) / SEEDS:.1f} |"
+
+
+def tried(record: Record) -> Iterator[str]:
+    """Held-out error by strength."""
+    for name, method in METHODS.items():
+        if method.searched:
+            errors = [f"{s:g}: {record.done[name, s, CHOOSING_SEED]['error']:.1f}" for s in method.strengths]
+            yield f"| {name} | {method.searched} | {', '.join(errors)} |"
+
+
+def write(record: Record, chosen: dict[str, float], data: dict[str, Tensor]) -> None:
+    """The tables."""
+    counts = draw(data, 0, choosing=False).counts
+    parts = class_parts(counts)
+    told = "; ".join(f"{name} {', '.join(str(counts[index]) for index in part)}" for name, part in parts.items())
+    heads = " | ".join(f"{figure if figure == 'nll' else figure + ', %'} | difference" for figure in FIGURES)
+    comparisons = (len(METHODS) - 1) * len(FIGURES)
+    text = f"""# Long-tailed CIFAR-10 on embeddings, imbalance 100
+
+Generated by `python benchmarks/longtail.py`. Embeddings of efficientnet-lite0 (ImageNet) at 128 pixels,
+{len(data["y_train"]):,} training and {len(data["y_test"]):,} test images (balanced); each seed draws {sum(counts):,}
+training images, by class: {told}.
+A linear classifier on {COMPONENTS} principal components of the drawn images, {EPOCHS} epochs. Each method chose its
+strength among {TRIALS} by the error on {HELD_OUT:,} balanced training images held out (one run, seed {CHOOSING_SEED}).
+Mean ± standard deviation over {SEEDS} draws; differences to cross-entropy on the same draw (points, nll in nats) ± half
+of Student's interval, all {comparisons} intervals together 95% (Bonferroni); negative is better. Deferred weights are
+class-balanced ones (β = 0.9999) in the last fifth of a run.
+
+| method | strength | {heads} | seconds |
+|---|---|{"---|---|" * len(FIGURES)}---|
+"""
+    text += "\n".join(table(record, chosen))
+    text += "\n\nHeld-out error, %, by strength:\n\n| method | strength | tried |\n|---|---|---|\n"
+    text += "\n".join(tried(record)) + "\n"
+    (RESULTS / "longtail.md").write_text(text, encoding="utf-8")
+    (RESULTS / "longtail.csv").write_text(record.path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def main() -> None:
+    """Make what is missing, then write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--embeddings", type=Path, required=True)
+    parser.add_argument("--record", type=Path, default=Path("longtail-runs.csv"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    names = ("x_train", "y_train", "x_test", "y_test")
+    with np.load(arguments.embeddings) as file:
+        data = {name: torch.from_numpy(file[name]) for name in names}
+    record = Record(arguments.record)
+    write(record, run_all(data, record), data)
+
+
+if __name__ == "__main__":
+    main()
