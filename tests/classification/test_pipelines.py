@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from isda.classification.pipelines import AUGMENTATIONS, evaluation_pipeline, training_pipeline
+from isda.classification.pipelines import AUGMENTATIONS, RESIZING, Seen, evaluation_pipeline, training_pipeline
 from isda.data.augment import AutoAugment, Cutout, Draws, HorizontalFlip, RandAugment, RandomCrop, RandomTranslation
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -26,7 +26,7 @@ def normalised(pixels):
 def test_every_name_makes_normalised_images_of_a_size_the_network_takes(name):
     augmented = training_pipeline(name, MEAN, STD, "cifar10")(images(), draws())
     assert augmented.dtype == torch.float32
-    assert augmented.shape == (6, 3, *((224, 224) if name == "imagenet" else (32, 32)))
+    assert augmented.shape == (6, 3, *((224, 224) if name in RESIZING else (32, 32)))
 
 
 @pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
@@ -82,7 +82,7 @@ def test_evaluation_needs_no_draws_and_repeats_itself(name):
     pipeline, pixels = evaluation_pipeline(name, MEAN, STD), images(3, 40)
     shown = pipeline(pixels)
     assert torch.equal(shown, pipeline(pixels))
-    if name != "imagenet":
+    if name not in RESIZING:
         torch.testing.assert_close(shown, normalised(pixels))
 
 
@@ -90,3 +90,14 @@ def test_imagenet_is_evaluated_at_the_central_crop():
     pipeline = evaluation_pipeline("imagenet", MEAN, STD)
     pixels = images(2, 256)
     torch.testing.assert_close(pipeline(pixels), normalised(pixels[:, :, 16:240, 16:240]))
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_a_pretrained_network_sees_every_image_at_its_own_size_and_in_colour(name):
+    seen = Seen(channels=3, size=48, resize=56)
+    decoded = [torch.randint(256, (3, 30 + i, 40), dtype=torch.uint8) for i in range(6)]
+    for pixels in (images(6, 20), images(6, 20)[:, :1], decoded):
+        assert training_pipeline(name, MEAN, STD, "cifar10", seen)(pixels, draws()).shape == (6, 3, 48, 48)
+        assert evaluation_pipeline(name, MEAN, STD, seen)(pixels).shape == (6, 3, 48, 48)
+    exact = images(2, 56)
+    torch.testing.assert_close(evaluation_pipeline(name, MEAN, STD, seen)(exact), normalised(exact[:, :, 4:52, 4:52]))

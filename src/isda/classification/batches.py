@@ -5,7 +5,7 @@ The order of an epoch and the augmentation of a sample are functions of (seed, e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from isda.data.image_files import ImageFiles
 from isda.data.order import batch_order
 from isda.devices import send
 
-__all__ = ["Batch", "Batches", "evaluation_batches", "ready", "take"]
+__all__ = ["Batch", "Batches", "evaluation_batches", "parts_as_batches", "ready", "take"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,10 @@ class Batches:
         else:
             yield from ahead(partial(self._prepare, epoch=epoch), parts[start:], self.workers)
 
+    def samples(self, indices: Tensor, epoch: int) -> Batch:
+        """Any training images (N,) by their positions in the data set, augmented as in an epoch."""
+        return self._prepare(indices, epoch)
+
     def _prepare(self, indices: Tensor, epoch: int) -> Batch:
         return self._augmented(take(self.images, indices), self._labels_at(indices), indices, epoch)
 
@@ -128,14 +132,26 @@ def evaluation_batches(
     workers: int = WORKERS,
 ) -> Iterator[Batch]:
     """The given samples in order, without randomness."""
+    # Decoded images are large, and many: fewer at a time.
+    parts = indices.split(min(size, 100) if isinstance(images, ImageFiles) else size)
+    return parts_as_batches(images, labels, parts, pipeline, device, workers=workers)
+
+
+def parts_as_batches(
+    images: Images,
+    labels: Tensor,
+    parts: Sequence[Tensor],
+    pipeline: Compose,
+    device: torch.device,
+    *,
+    workers: int = WORKERS,
+) -> Iterator[Batch]:
+    """A batch of the samples of each part, without randomness; several at once where images are decoded."""
 
     def prepare(part: Tensor) -> Batch:
         return Batch(pipeline(take(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
 
-    if isinstance(images, ImageFiles):
-        # Decoded images are large, and many: fewer at a time, and several batches at once.
-        return ahead(prepare, indices.split(min(size, 100)), workers)
-    return map(prepare, indices.split(size))
+    return ahead(prepare, parts, workers) if isinstance(images, ImageFiles) else map(prepare, parts)
 
 
 def take(images: Images, indices: Tensor) -> Tensor | list[Tensor]:

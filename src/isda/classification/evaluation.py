@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,8 @@ class Tally:
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         # Per bin of confidence: samples, sum of confidences, sum of hits.
         self.bins = torch.zeros(3, BINS, dtype=torch.float64, device=device)
+        # Per class: samples, hits.
+        self.of_class = torch.zeros(2, classes, dtype=torch.float64, device=device)
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Count a batch of logits (N, C) and class indices (N,)."""
@@ -42,6 +44,7 @@ class Tally:
         confidence = log_probabilities.amax(1).exp().double()
         bin_of = (confidence * BINS).long().clamp(0, BINS - 1)
         self.bins.index_add_(1, bin_of, torch.stack([torch.ones_like(best), confidence, best]))
+        self.of_class.index_add_(1, targets, torch.stack([torch.ones_like(best), best]))
 
     def measures(self) -> dict[str, float]:
         """Top-1 and top-5 error and expected calibration error in percent, mean negative log-likelihood.
@@ -58,10 +61,20 @@ class Tally:
         result["calibration"] = 100 * float((hits - confidence).abs().sum()) / count
         return result
 
+    def errors(self, parts: Mapping[str, Sequence[int]]) -> dict[str, float]:
+        """Error in percent over the samples of some classes, for each part that has any, as ``error_PART``."""
+        sums = {name: self.of_class[:, list(classes)].sum(1).tolist() for name, classes in parts.items()}
+        return {f"error_{name}": 100 * (1 - hits / count) for name, (count, hits) in sums.items() if count}
+
 
 @torch.no_grad()
 def evaluate(
-    network: nn.Module, batches: Iterable[Batch], classes: int, processes: Processes, channels_last: bool = False
+    network: nn.Module,
+    batches: Iterable[Batch],
+    classes: int,
+    processes: Processes,
+    channels_last: bool = False,
+    parts: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, float]:
     """Measures of a network over the batches of all processes together; the network's mode is as before afterwards.
 
@@ -71,6 +84,7 @@ def evaluate(
         classes: C.
         processes: who else evaluates.
         channels_last: memory format of the images.
+        parts: classes by name whose errors are measured beside the overall one.
     """
     was_training = network.training
     network.eval()
@@ -81,4 +95,5 @@ def evaluate(
     network.train(was_training)
     processes.add_up(tally.sums)
     processes.add_up(tally.bins)
-    return tally.measures()
+    processes.add_up(tally.of_class)
+    return tally.measures() | tally.errors(parts or {})

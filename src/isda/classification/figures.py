@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from isda.engine.folder.figures import Curve, Figure
 
 __all__ = ["BASELINES", "CURVES", "figures_for"]
@@ -16,12 +18,13 @@ CURVES = (
 """What pages show beside the error."""
 
 
-def figures_for(evaluated_on: str, num_classes: int) -> tuple[Figure, ...]:
+def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) -> tuple[Figure, ...]:
     """The figures of a run, the error first.
 
     Args:
         evaluated_on: "test" or "held-out".
         num_classes: the top-5 error is measured for more than 5.
+        parts: of the classes, see `isda.classification.class_sizes`: the error of each is a figure.
     """
 
     def measured(name: str, title: str, unit: str = "", digits: int = 2) -> Figure:
@@ -31,6 +34,7 @@ def figures_for(evaluated_on: str, num_classes: int) -> tuple[Figure, ...]:
     top = [measured("error_top5", "top-5 error", "%")] if num_classes > 5 else []
     return (
         measured("error", "error", "%"),
+        *(measured(f"error_{part}", f"error, {part}", "%") for part in parts),
         *top,
         measured("nll", "negative log-likelihood", digits=3),
         measured("calibration", "calibration error", "%"),

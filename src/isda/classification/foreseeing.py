@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,17 +37,40 @@ def foresee(config: Config, make_method: Callable[[Network], nn.Module], image: 
     if config.network.startswith(TIMM_PREFIX):
         # Not every model of timm can be made without memory.
         return
-    network_text = f"network {config.network} with {said(options)}"
     method_text = f"method {config.method} with {said(config.method_options)}"
-    network: Network = made(lambda: create_network(config), network_text)
-    check_memory(network_text, network, config.dtype)
-    _check_batch(config, network, torch.empty(batch_size, *image.shape, device="meta"))
+    trial = _Trial(config.network, repr(options), len(config.classes), config.dtype, (batch_size, *image.shape))
+    if trial not in _TRIED:
+        _TRIED[trial] = _tried(trial, config)
+    network = deepcopy(_TRIED[trial])  # a method may change the network that it is for
     check_memory(method_text, made(lambda: make_method(network), method_text), config.dtype)
 
 
 def create_network(config: Config) -> Network:
     """The network that a configuration names, with random weights."""
     return networks.create(config.network, num_classes=len(config.classes), **config.network_options)
+
+
+class _Trial(NamedTuple):
+    """All that decides whether a network can be trained: many runs of a plan have it in common."""
+
+    network: str
+    options: str
+    classes: int
+    dtype: torch.dtype
+    images: tuple[int, ...]
+
+
+_TRIED: dict[_Trial, Network] = {}
+"""Networks without memory that have taken a batch. A plan of hundreds of runs has some dozens."""
+
+
+def _tried(trial: _Trial, config: Config) -> Network:
+    """A network that fits in memory and takes a batch."""
+    what = f"network {config.network} with {said(config.network_options)}"
+    network: Network = made(lambda: create_network(config), what)
+    check_memory(what, network, config.dtype)
+    _check_batch(config, network, torch.empty(trial.images, device="meta"))
+    return network
 
 
 def said(options: dict[str, Any]) -> str:

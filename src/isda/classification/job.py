@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from isda.classification.batches import Batch, Batches, evaluation_batches
+from isda.classification.batches import Batch, Batches, evaluation_batches, parts_as_batches
+from isda.classification.class_sizes import measured_parts
 from isda.classification.config import Config
 from isda.classification.evaluation import evaluate
+from isda.classification.first_pass import criteria_of, fill_statistics
 from isda.classification.generated import generated_images
 from isda.classification.methods import ClassificationMethod
 from isda.classification.pipelines import training_pipeline
@@ -20,6 +24,8 @@ from isda.engine.task import Place
 from isda.engine.trainer import Trainer
 from isda.losses.targets import is_soft
 from isda.networks import Network
+from isda.networks.export import TIMM_FILE, write_for_timm
+from isda.networks.layers import layer_rates
 
 __all__ = ["ClassificationJob", "ImageJob"]
 
@@ -45,6 +51,10 @@ class ImageJob(Trainer):
         super().__init__(config, network, method, place.processes)
         self.place, self.evaluation, self.pipeline = place, evaluation, pipeline
 
+    def rates(self) -> Mapping[nn.Parameter, float]:
+        """Layers below the classifier learn more slowly where the configuration says so."""
+        return {} if self.config.layer_decay == 1 else layer_rates(self.network, self.config.layer_decay)
+
     def samples(self, batch: Batch) -> int:
         """The labelled images of this process."""
         return len(batch.targets)
@@ -65,7 +75,8 @@ class ImageJob(Trainer):
         batches = evaluation_batches(
             images, labels, mine, self.pipeline, self.processes.device, workers=self.place.workers
         )
-        return evaluate(self.evaluated, batches, len(self.config.classes), self.processes, self.config.channels_last)
+        classes, parts = len(self.config.classes), measured_parts(self.config)
+        return evaluate(self.evaluated, batches, classes, self.processes, self.config.channels_last, parts)
 
 
 class ClassificationJob(ImageJob):
@@ -88,7 +99,7 @@ class ClassificationJob(ImageJob):
             labels=data.y_train.to(device),
             indices=training,
             batch_size=config.batch_size,
-            pipeline=training_pipeline(config.augment, config.mean, config.std, config.data),
+            pipeline=training_pipeline(config.augment, config.mean, config.std, config.data, config.seen),
             seed=config.seed,
             rank=place.processes.rank,
             world=place.processes.world,
@@ -96,6 +107,34 @@ class ClassificationJob(ImageJob):
             workers=place.workers,
             generated=generated_images(config, device),
         )
+        method.feed(self.source)
+
+    def before_first_step(self) -> None:
+        """Fill the statistics of criteria, if the recipe says so and there are any."""
+        criteria = criteria_of(self.method) if self.config.first_pass else []
+        if not criteria:
+            return
+        source, world, rank = self.source, self.processes.world, self.processes.rank
+        # As many parts in each process as in the others, none of them empty: statistics are exchanged after each.
+        whole = source.indices.tensor_split(-(-len(source.indices) // self.config.batch_size))
+        parts = [part.tensor_split(world)[rank] for part in whole]
+        batches = parts_as_batches(
+            source.images, source.labels, parts, self.pipeline, self.processes.device, workers=self.place.workers
+        )
+        with self._autocast():
+            fill_statistics(
+                criteria, self.network, (batch.to(self.config.dtype, self.config.channels_last) for batch in batches)
+            )
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """A pretrained model of timm is also written as timm loads it."""
+        config = self.config
+        if config.pretrained and self.processes.first:
+            network = self.evaluated
+            assert isinstance(network, Network)
+            told = {"classes": config.classes, "mean": config.mean, "std": config.std, "input_size": config.input_size}
+            write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, told)
+        return {}
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Augmented images with their labels."""

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from isda.data import DataSet
 from isda.data.augment import (
     AutoAugment,
     Compose,
     Cutout,
+    HorizontalFlip,
     Normalize,
     RandAugment,
     RandomCrop,
+    RandomResizedCrop,
     RandomTranslation,
+    ResizeCenterCrop,
     crop_flip,
     imagenet_evaluation,
     imagenet_training,
     translate_flip,
 )
+from isda.data.channels import Channels
 
-__all__ = ["AUGMENTATIONS", "default_augmentation", "evaluation_pipeline", "training_pipeline"]
+__all__ = ["AUGMENTATIONS", "RESIZING", "Seen", "default_augmentation", "evaluation_pipeline", "training_pipeline"]
 
 Statistics = Sequence[float]
+
+
+class Seen(NamedTuple):
+    """How images of any kind are brought to what a pretrained network takes."""
+
+    channels: int
+    size: int
+    """Side of the square that it sees."""
+    resize: int
+    """The shorter side before the central square is cut out."""
 
 
 def _crop_flip(mean: Statistics, std: Statistics, data: str) -> Compose:
@@ -39,8 +54,18 @@ AUGMENTATIONS: dict[str, Callable[[Statistics, Statistics, str], Compose]] = {
     "randaugment": lambda mean, std, data: crop_flip(mean, std, [RandAugment()], "reflect"),
     "autoaugment": lambda mean, std, data: crop_flip(mean, std, [AutoAugment(_policy(data)), Cutout(16)], "reflect"),
     "imagenet": lambda mean, std, data: imagenet_training(mean, std),
+    "resized-crop": lambda mean, std, data: _resized_crop(mean, std),
 }
 """Name -> the training pipeline for pixel statistics and the name of a data set."""
+
+RESIZING = ("imagenet", "resized-crop")
+"""Those that begin with a crop which brings images of any size to one."""
+LARGE_WINDOW = (0.5, 1.0)
+"""Ours: fine-tuning sees half to all of the image; ImageNet's training a twelfth to all."""
+
+
+def _resized_crop(mean: Statistics, std: Statistics) -> Compose:
+    return Compose(RandomResizedCrop(224, scale=LARGE_WINDOW), HorizontalFlip(), Normalize(mean, std))
 
 
 def _policy(data: str) -> str:
@@ -48,20 +73,31 @@ def _policy(data: str) -> str:
     return next((name for name in ("svhn", "imagenet") if data.startswith(name)), "cifar10")
 
 
-def training_pipeline(augment: str, mean: Statistics, std: Statistics, data: str) -> Compose:
-    """The pipeline of one of AUGMENTATIONS."""
-    return AUGMENTATIONS[augment](mean, std, data)
+def training_pipeline(augment: str, mean: Statistics, std: Statistics, data: str, seen: Seen | None = None) -> Compose:
+    """The pipeline of one of AUGMENTATIONS, on images as a pretrained network sees them where there is one."""
+    pipeline = AUGMENTATIONS[augment](mean, std, data)
+    if seen is None:
+        return pipeline
+    if augment not in RESIZING:
+        return Compose(Channels(seen.channels), ResizeCenterCrop(seen.resize, seen.size), *pipeline.transforms)
+    crop, *rest = pipeline.transforms
+    assert isinstance(crop, RandomResizedCrop)
+    return Compose(Channels(seen.channels), RandomResizedCrop(seen.size, crop.scale, crop.ratio), *rest)
 
 
-def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics) -> Compose:
-    """No randomness: the central crop for networks trained with "imagenet", the image as it is for all others."""
-    return imagenet_evaluation(mean, std) if augment == "imagenet" else Compose(Normalize(mean, std))
+def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics, seen: Seen | None = None) -> Compose:
+    """No randomness: the central crop for networks that see crops of resized images, else the image as it is."""
+    if seen is not None:
+        return Compose(Channels(seen.channels), ResizeCenterCrop(seen.resize, seen.size), Normalize(mean, std))
+    return imagenet_evaluation(mean, std) if augment in RESIZING else Compose(Normalize(mean, std))
 
 
-def default_augmentation(data: DataSet, large: bool) -> str:
+def default_augmentation(data: DataSet, large: bool, pretrained: bool = False) -> str:
     """What a data set is augmented with unless the user says: nothing that would change what a digit means."""
-    if large or data.image_size is None:
+    if large or (data.image_size is None and not pretrained):
         return "imagenet"
     if data.name.startswith("digits"):
         return "none"
-    return "crop" if data.name.startswith("svhn") else "crop-flip"
+    if data.name.startswith("svhn"):
+        return "crop"
+    return "resized-crop" if pretrained else "crop-flip"

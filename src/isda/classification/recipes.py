@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from isda.engine.recipe import Recipe
 from isda.networks.registry import IMAGENET, TIMM_PREFIX
 
-__all__ = ["CIFAR_RECIPES", "IMAGENET_RECIPE", "imagenet_strength", "recipe_for"]
+__all__ = ["CIFAR_RECIPES", "IMAGENET_RECIPE", "RATES", "imagenet_strength", "recipe_for"]
 
 CIFAR_RECIPES = {
     "resnet": Recipe(epochs=160, batch_size=128, weight_decay=1e-4, milestones=(80, 120)),
@@ -38,6 +39,12 @@ IMAGENET_RECIPE = Recipe(
     strengths=(1.0, 2.5, 5.0, 7.5, 10.0),
 )
 """All ImageNet networks; "the same L2 weight decay as CIFAR" is read as 1e-4, which most families have there."""
+
+RATES: dict[str, dict[str, Any]] = {
+    "sgd": {"lr": 0.1, "weight_decay": 5e-4},
+    "adamw": {"lr": 1e-3, "weight_decay": 0.05},
+}
+"""Ours: what an optimiser begins with where a recipe has been made for another one."""
 
 
 def imagenet_strength(network: str) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,23 @@ from torch import Tensor
 from isda import __version__, networks
 from isda.choices import check_choice
 from isda.classification.batches import take
+from isda.classification.class_sizes import class_parts
 from isda.classification.config import Config
 from isda.classification.figures import BASELINES, CURVES, figures_for
+from isda.classification.fine_tuning_recipes import fine_tuning_recipe
 from isda.classification.foreseeing import foresee
 from isda.classification.generated import count_per_batch, fitting_generator
 from isda.classification.methods import find_method
-from isda.classification.pipelines import AUGMENTATIONS, default_augmentation, training_pipeline
-from isda.classification.recipes import recipe_for
+from isda.classification.pipelines import AUGMENTATIONS, RESIZING, default_augmentation, training_pipeline
+from isda.classification.pretraining import check_pretrained, pretrained_fields
+from isda.classification.recipes import RATES, recipe_for
 from isda.classification.settings import Settings
-from isda.classification.split import split_data
-from isda.data import CATALOGUE, DataSet
+from isda.classification.split import available, split_data
+from isda.data import CATALOGUE, DataSet, long_tailed
 from isda.data.augment import Draws
 from isda.engine.grammar import split_method
-from isda.engine.recipe import Recipe
+from isda.engine.optimisers import OPTIMISERS
+from isda.engine.recipe import Recipe, warm_up_steps
 from isda.networks.registry import IMAGENET, TIMM_PREFIX
 
 __all__ = ["check_held_out", "choose_network", "image_fields", "resolve"]
@@ -40,18 +46,25 @@ def resolve(settings: Settings, data: DataSet) -> Config:
     network, recipe = choose_network(settings, data)
     name, words = split_method(settings.method or "isda")
     method = find_method(name)
-    augment = settings.augment or default_augmentation(data, large=network in IMAGENET)
+    pretrained = settings.pretrained is not None
+    augment = settings.augment or default_augmentation(data, network in IMAGENET and not pretrained, pretrained)
     shared = image_fields(settings, data, network, recipe)
     images, size = _training_images(settings, data), shared["batch_size"]
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    sizes = _class_counts(settings, data)
+    parts = class_parts(sizes) if settings.imbalance is not None else {}
+    shared["figures"] = figures_for(shared["evaluated_on"], data.num_classes, parts)
     config = Config(
         task="classification",
         method=name,
         method_options=method.resolve(words, recipe, settings.lambda_0),
         augment=check_choice("augment", augment, AUGMENTATIONS),
+        imbalance=settings.imbalance,
+        class_counts=sizes,
         train_images=images,
         steps_per_epoch=images // size,
+        warm_up_steps=warm_up_steps(settings.warm_up, recipe, images // size),
         **_generated_fields(settings, data, size),
         **shared,
     )
@@ -59,7 +72,9 @@ def resolve(settings: Settings, data: DataSet) -> Config:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
-    foresee(config, lambda made: method.create(made, config), _augmented(config, data), size)
+    image = _augmented(config, data)
+    foresee(config, lambda made: method.create(made, config), image, size)
+    check_pretrained(config, image)
     return config
 
 
@@ -68,7 +83,14 @@ def choose_network(settings: Settings, data: DataSet) -> tuple[str, Recipe]:
     network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
     if not network.startswith(TIMM_PREFIX):
         check_choice("network", network, networks.names())
-    return network, settings.shortened(recipe_for(network, data.name))
+    if settings.optimiser is not None:
+        check_choice("optimiser", settings.optimiser, OPTIMISERS)
+    if settings.pretrained is not None:
+        return network, settings.shortened(fine_tuning_recipe(settings.optimiser, settings.freeze))
+    recipe = recipe_for(network, data.name)
+    if settings.optimiser not in (None, recipe.optimiser):
+        recipe = replace(recipe, optimiser=settings.optimiser, **RATES[settings.optimiser])
+    return network, settings.shortened(recipe)
 
 
 def image_fields(
@@ -93,11 +115,25 @@ def image_fields(
         fields["asked"] |= {"data": data.source}
     if settings.generated is not None:
         fields["asked"] |= {"generated": str(Path(settings.generated).absolute())}
-    return fields | {
+    layer_decay = recipe.layer_decay if settings.layer_decay is None else settings.layer_decay
+    if not (math.isfinite(layer_decay) and 0 < layer_decay <= 1):
+        raise ValueError(f"layer_decay must be above 0 and at most 1, got {layer_decay}")
+    options = _network_options(settings, data)
+    # How the network sees images; to find the statistics of a folder means to decode all of it.
+    seeing = pretrained_fields(settings, network, options)
+    if seeing:
+        fields["asked"] |= {"pretrained": seeing["pretrained"]}
+    else:
+        size = {"channels": data.channels, "image_size": data.image_size}
+        seeing = {"mean": data.mean, "std": data.std, **size}
+    shared = {
         "data": data.name,
         "data_digest": data.digest,
         "network": network,
-        "network_options": _network_options(settings, data),
+        "network_options": options,
+        "optimiser": recipe.optimiser,
+        "layer_decay": layer_decay,
+        "first_pass": recipe.first_pass,
         "labels": settings.labels,
         "held_out": held_out,
         "evaluated_on": evaluated_on,
@@ -105,13 +141,10 @@ def image_fields(
         "curves": CURVES,
         "baselines": BASELINES,
         "classes": data.classes,
-        "mean": data.mean,
-        "std": data.std,
-        "channels": data.channels,
-        "image_size": data.image_size,
         "test_images": judging or len(data.y_test),
         "version": __version__,
     }
+    return fields | shared | seeing
 
 
 def _warn_of_classes(data: DataSet) -> None:
@@ -139,10 +172,25 @@ def check_held_out(held_out: int | None, total: int) -> int:
 def _training_images(settings: Settings, data: DataSet) -> int:
     left = check_held_out(settings.held_out, len(data.y_train))
     if settings.labels is None:
-        return left
+        return left if settings.imbalance is None else sum(_class_counts(settings, data))
     if not 0 < settings.labels <= left:
         raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
     return settings.labels
+
+
+def _class_counts(settings: Settings, data: DataSet) -> tuple[int, ...]:
+    """Training images of each class where the seed has no say in it; none where equally many of each are drawn."""
+    labels = data.y_train[available(data, settings.held_out or 0)[0]]
+    if settings.imbalance is not None:
+        if not 1 <= settings.imbalance < math.inf:
+            raise ValueError(f"imbalance must be a finite number >= 1, got {settings.imbalance}")
+        try:
+            labels = labels[long_tailed(labels, settings.imbalance, size=settings.labels)]
+        except ValueError as error:
+            raise ValueError(f"imbalance={settings.imbalance:g} does not fit {data.name}: {error}") from error
+    elif settings.labels is not None:
+        return ()
+    return tuple(labels.bincount(minlength=data.num_classes).tolist())
 
 
 def _generated_fields(settings: Settings, data: DataSet, batch_size: int) -> dict[str, Any]:
@@ -177,12 +225,12 @@ def _value(text: str) -> Any:
 def _augmented(config: Config, data: DataSet) -> Tensor:
     """(C, H, W) the first training image as the network sees it."""
     first = torch.zeros(1, dtype=torch.int64)
-    if data.image_size is None and config.augment != "imagenet":
+    if data.image_size is None and config.augment not in RESIZING and config.seen is None:
         raise ValueError(
-            f"augment must be imagenet for images that are decoded on access and may differ in size, as those of "
-            f"{data.name} do, got {config.augment!r}"
+            f"augment must be {' or '.join(RESIZING)} for images that are decoded on access and may differ in size, as "
+            f"those of {data.name} do, got {config.augment!r}"
         )
-    pipeline = training_pipeline(config.augment, config.mean, config.std, config.data)
+    pipeline = training_pipeline(config.augment, config.mean, config.std, config.data, config.seen)
     try:
         return pipeline(take(data.x_train, first), Draws.for_samples(first, seed=config.seed, epoch=0))[0]
     except (ValueError, RuntimeError) as error:

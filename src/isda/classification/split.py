@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isda.classification.config import Config
-from isda.data import DataSet, balanced_sample, hold_out
+from isda.data import DataSet, balanced_sample, hold_out, long_tailed
 from isda.data.dataset import Images
 
 __all__ = ["Evaluation", "available", "split_data"]
@@ -37,6 +37,9 @@ def available(data: DataSet, held_out: int) -> tuple[Tensor, Evaluation]:
 def split_data(config: Config, data: DataSet) -> tuple[Tensor, Evaluation]:
     """Hold out what the configuration says, then draw its labelled subset from the rest with its seed."""
     training, evaluation = available(data, config.held_out)
+    labels = data.y_train[training]
+    if config.imbalance is not None:
+        return training[long_tailed(labels, config.imbalance, seed=config.seed, size=config.labels)], evaluation
     if config.labels is None:
         return training, evaluation
-    return training[balanced_sample(data.y_train[training], config.labels, seed=config.seed)], evaluation
+    return training[balanced_sample(labels, config.labels, seed=config.seed)], evaluation

@@ -15,6 +15,7 @@ from isda.classification.foreseeing import create_network
 from isda.classification.job import ClassificationJob
 from isda.classification.methods import METHODS, find_method
 from isda.classification.pipelines import evaluation_pipeline
+from isda.classification.pretraining import begin
 from isda.classification.resolving import choose_network, resolve
 from isda.classification.settings import Settings
 from isda.classification.split import Evaluation, split_data
@@ -74,7 +75,7 @@ class Classification(Task):
     def network_for(self, config: Config, place: Place) -> Network:
         """The network of a configuration with its initial weights, on its device."""
         torch.manual_seed(config.seed)
-        network = self._network or create_network(config)
+        network = begin(self._network or create_network(config), config)
         network.to(device=place.processes.device, dtype=config.dtype)
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
@@ -90,7 +91,7 @@ class Classification(Task):
 
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """From the images that a run is judged by, or new ones, to what its network sees."""
-        return evaluation_pipeline(config.augment, config.mean, config.std)
+        return evaluation_pipeline(config.augment, config.mean, config.std, config.seen)
 
     def options(self, method: str) -> dict[str, type]:
         """What may follow its colon."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isda.classification.batches import evaluation_batches
+from isda.classification.class_sizes import measured_parts
 from isda.classification.config import Config
 from isda.classification.evaluation import evaluate
 from isda.classification.foreseeing import create_network
@@ -60,7 +61,8 @@ class Trained:
         images, labels, indices = self.task.evaluation(config, data) if own else test
         batches = evaluation_batches(images, label_of[labels].to(device), indices, self.pipeline, device)
         network = self.network.to(device)
-        return evaluate(network, batches, data.num_classes, Processes(0, 1, device), config.channels_last)
+        alone, parts = Processes(0, 1, device), measured_parts(config)
+        return evaluate(network, batches, data.num_classes, alone, config.channels_last, parts)
 
     @torch.no_grad()
     def probabilities(self, paths: Sequence[Path]) -> Tensor:

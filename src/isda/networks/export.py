@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +13,13 @@ from torch import Tensor
 from isda.choices import check_choice
 from isda.files import replacing
 from isda.networks.network import Network
-from isda.networks.registry import IMAGENET
+from isda.networks.registry import IMAGENET, TIMM_PREFIX
+from isda.networks.timm_models import timm_state
 
-__all__ = ["LIBRARIES", "export", "exported"]
+__all__ = ["LIBRARIES", "TIMM_FILE", "export", "exported", "write_for_timm"]
+
+TIMM_FILE = "timm.safetensors"
+"""What a run of a pretrained model leaves for timm."""
 
 _HEADS = {"resnet": "fc", "resnext": "fc", "densenet": "classifier"}
 """What torchvision and timm call the classifier of a family."""
@@ -39,13 +45,14 @@ LIBRARIES: dict[str, Callable[[Network, str], dict[str, Tensor]]] = {
 }
 
 
-def exported(network: Network, name: str, library: str) -> dict[str, Tensor]:
+def exported(network: Network, name: str, library: str, options: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
     """The tensors of a network under a library's names.
 
     Args:
         network: a trained one.
-        name: what it was created by; one of the ImageNet networks, which the libraries have too.
-        library: torchvision, timm or mmdetection.
+        name: what it was created by; one of the ImageNet networks, which the libraries have too, or timm:NAME.
+        library: torchvision, timm or mmdetection; timm for timm:NAME.
+        options: of the network, where it is timm's.
 
     Raises:
         ValueError: the library has no such network.
@@ -57,22 +64,52 @@ def exported(network: Network, name: str, library: str) -> dict[str, Tensor]:
         torch.Size([3, 2048])
     """
     layout = LIBRARIES[check_choice("library", library, LIBRARIES)]
-    if name not in IMAGENET:
+    if name.startswith(TIMM_PREFIX) and library == "timm":
+        tensors = timm_state(network, name.removeprefix(TIMM_PREFIX), options or {})
+    elif name in IMAGENET:
+        tensors = layout(network, name.partition("-")[0])
+    else:
         raise ValueError(f"{library} has no network {name}; there are {', '.join(IMAGENET)}")
-    tensors = layout(network, name.partition("-")[0])
     return {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
 
 
-def export(network: Network, name: str, library: str, path: Path) -> None:
+def export(network: Network, name: str, library: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
     """Write what `exported` gives to a file: safetensors by that suffix, else as torch.save does.
 
     MMDetection takes it as ``init_cfg=dict(type="Pretrained", checkpoint=FILE)`` of its backbone.
     """
     from safetensors.torch import save_file
 
-    tensors = exported(network, name, library)
+    tensors = exported(network, name, library, options)
     with replacing(path) as unfinished:
         if path.suffix == ".safetensors":
             save_file(tensors, unfinished)
         else:
             torch.save(tensors, unfinished)
+
+
+def write_for_timm(
+    network: Network, name: str, options: Mapping[str, Any], path: Path, told: Mapping[str, Any]
+) -> bool:
+    """Write a network for timm, with what a user has to know beside it as JSON in the file's metadata.
+
+    Args:
+        network: a trained one.
+        name: what it was created by.
+        options: of the network.
+        path: the file, of safetensors.
+        told: JSON values, such as the names of the classes.
+
+    Returns:
+        Whether timm has such a network; nothing is written if not.
+    """
+    from safetensors.torch import save_file
+
+    try:
+        tensors = exported(network, name, "timm", options)
+    except ValueError:
+        return False
+    with replacing(path) as unfinished:
+        # One entry: several are written in an order that changes from file to file.
+        save_file(tensors, unfinished, {"isda": json.dumps({"network": name, **told})})
+    return True

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from isda.networks.arguments import positive_integer
 
@@ -42,6 +43,7 @@ class Network(nn.Module):
         self.body = body
         self.classifier = classifier
         self.make_classifier = make_classifier
+        self.frozen = False
 
     @property
     def feature_dim(self) -> int:
@@ -67,6 +69,27 @@ class Network(nn.Module):
             device=old.weight.device,
             dtype=old.weight.dtype,
         ).train(old.training)
+
+    def freeze_body(self) -> None:
+        """From now on only the classifier learns: the body has no gradients and stays in eval mode.
+
+        Example:
+            >>> from isda import networks
+            >>> network = networks.create("resnet-8", num_classes=10)
+            >>> network.freeze_body()
+            >>> network.train().body.training, network.classifier.training
+            (False, True)
+        """
+        self.frozen = True
+        self.body.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or eval mode; a frozen body, and with it its running figures of batch norm, stays in eval mode."""
+        super().train(mode)
+        if self.frozen:
+            self.body.eval()
+        return self
 
     def features(self, images: Tensor) -> Tensor:
         """The deep features (N, A) of images (N, channels, height, width)."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from isda.choices import did_you_mean
+from isda.extras import needed_by
 from isda.networks.arguments import positive_integer
 from isda.networks.cnn13 import cnn_13
 from isda.networks.densenet import densenet
@@ -15,12 +16,10 @@ from isda.networks.network import Network
 from isda.networks.resnet import resnet, squeeze_excitation_resnet
 from isda.networks.resnext import resnext
 from isda.networks.shake_shake import shake_shake
-from isda.networks.timm_models import timm_network
+from isda.networks.timm_models import TIMM_PREFIX, timm_network
 from isda.networks.wide_resnet import wide_resnet, wide_resnet_28_10
 
 __all__ = ["CIFAR", "IMAGENET", "TIMM_PREFIX", "create", "names"]
-
-TIMM_PREFIX = "timm:"
 
 CIFAR: dict[str, Callable[..., Network]] = {
     "resnet-8": partial(resnet, depth=8),
@@ -65,6 +64,7 @@ def names() -> list[str]:
     return [*CIFAR, *IMAGENET]
 
 
+@needed_by("networks.create")
 def create(name: str, num_classes: int, **options: Any) -> Network:
     """Build a network by name, with random weights (``timm:`` models can take ``pretrained=True``).
 

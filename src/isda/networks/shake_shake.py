@@ -115,7 +115,7 @@ def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int 
     layers["stem"] = nn.Sequential(nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
     current = 16
     for stage in range(3):
-        count = scaled_channels(base_width * 2**stage, width)
+        count = max(2, scaled_channels(base_width * 2**stage, width))  # a shortcut has two halves
         blocks = nn.Sequential()
         for block in range((depth - 2) // 6):
             blocks.append(ShakeBlock(current, count, 2 if stage > 0 and block == 0 else 1))

@@ -1,13 +1,16 @@
-"""Any model of the timm library as a :class:`Network`; timm is imported when one is built."""
+"""Any model of the timm library as a :class:`Network`, and back again; timm is imported when one is built."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from isda.choices import did_you_mean
 from isda.networks.network import Network
 
-__all__ = ["timm_network"]
+__all__ = ["TIMM_PREFIX", "timm_network", "timm_state"]
+
+TIMM_PREFIX = "timm:"
 
 
 def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: Any) -> Network:
@@ -23,19 +26,49 @@ def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: A
         in_channels: channels of the images.
         options: handed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
     """
-    import timm
-
-    if not timm.is_model(name):
-        raise ValueError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
-    try:
-        body: Any = timm.create_model(name, num_classes=num_classes, in_chans=in_channels, **options)
-    except TypeError as error:
-        raise ValueError(f"timm:{name} does not take the options {sorted(options)}: {error}") from error
+    body = _model(name, num_classes, in_channels, options)
     classifier = _as_linear(body.get_classifier())
     body.reset_classifier(0)
     if classifier is None:
         classifier = nn.Linear(getattr(body, "head_hidden_size", body.num_features), num_classes)
     return Network(body, classifier)
+
+
+def timm_state(network: Network, name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of what `timm_network` built under the names that timm's own model has for them.
+
+    Args:
+        network: a trained one.
+        name: what it was built by.
+        options: likewise.
+
+    Raises:
+        ValueError: timm's model has no place for the classifier.
+    """
+    further = {key: value for key, value in options.items() if key not in ("in_channels", "pretrained")}
+    model = _model(name, network.classifier.out_features, options.get("in_channels", 3), further)
+    heads = [key for key, module in model.named_modules() if module is model.get_classifier()]
+    wanted = model.state_dict()
+    tensors = network.body.state_dict() | {
+        f"{head}.{part}": tensor.view_as(wanted[f"{head}.{part}"])
+        for head in heads
+        for part, tensor in network.classifier.state_dict().items()
+        if f"{head}.{part}" in wanted
+    }
+    if {key: value.shape for key, value in tensors.items()} != {key: value.shape for key, value in wanted.items()}:
+        raise ValueError(f"timm:{name} must end in one linear layer to be written under timm's names, it does not")
+    return tensors
+
+
+def _model(name: str, num_classes: int, in_channels: int, options: Mapping[str, Any]) -> Any:
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
+    try:
+        return timm.create_model(name, num_classes=num_classes, in_chans=in_channels, **options)
+    except TypeError as error:
+        raise ValueError(f"timm:{name} does not take the options {sorted(options)}: {error}") from error
 
 
 def _as_linear(classifier: object) -> nn.Linear | None:
