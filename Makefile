@@ -8,11 +8,12 @@ OLDEST := .venv-oldest
 # (--dist loadfile), so that what they share, such as runs in several processes, is made once.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
+DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/test_estimator.py tests/test_public_interface.py
+  tests/estimator tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators evidence semi-evidence rivals sensitivity mutants clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail longtail-images problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,6 +59,18 @@ types: $(READY)
 doctest: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' src README.md docs
 
+docs: $(READY)  ## the documentation site, in build/site: open build/site/index.html, or serve it with `make docs-serve`
+	$(DOCS_ENV) $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(READY)  ## the site at localhost:8000, built again whenever a page changes
+	$(DOCS_ENV) $(BIN)/mkdocs serve --strict
+
+docs-check: $(READY) browser  ## builds the site and tests its links, and the code blocks of every page
+	$(TEST_ENV) $(DOCS_ENV) $(BIN)/python -m pytest website
+
+docs-tables: $(READY)  ## writes the table of memory in docs/choosing.md
+	$(BIN)/python website/memory_table.py
+
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
 
@@ -79,6 +92,12 @@ bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted 
 bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
 	$(BIN)/python benchmarks/generators.py
 
+bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which models attach works with; 10 minutes
+	$(TEST_ENV) $(BIN)/python benchmarks/attach.py --again
+
+bench-estimator: $(READY)  ## writes benchmarks/results/estimator.md: fit time of ISDAClassifier beside LogisticRegression
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/estimator.py
+
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
 
@@ -88,11 +107,22 @@ semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)
 
+longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
+
+longtail-images: $(READY)  ## writes benchmarks/results/longtail_images.{csv,md}; half an hour; DATA holds cifar10 or cifar10.npz
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail_images.py --data-root $(DATA) --jobs 1
+
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
+
+problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/problems.md says what DATA holds
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems
 
 mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
 	nice -n 10 $(BIN)/python tests/mutants
 
 clean:
-	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

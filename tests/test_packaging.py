@@ -1,0 +1,215 @@
+"""What a user installs: the wheel holds all that runs, and is used here where only torch and numpy are beside it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import distribution
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LAB = "pip install 'isda-torch[lab]'"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, Path]:
+    """The sdist of this tree, and the wheel that is built from it, as an index would offer them."""
+    folder = tmp_path_factory.mktemp("dist")
+    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def bare(built, tmp_path_factory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Python where the wheel is installed beside torch, numpy and what they need themselves, and nothing else."""
+    site = tmp_path_factory.mktemp("bare")
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(site), str(built[1])]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, capture_output=True, timeout=300)
+    for name in needs("torch") | needs("numpy"):
+        for top in {path.parts[0] for path in distribution(name).files or () if path.parts[0] != ".."}:
+            if not (site / top).exists():
+                (site / top).symlink_to(distribution(name).locate_file(top))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "PYTHONPATH": str(site)
+    }
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        program = [str(site / "bin" / "isda"), *words[1:]] if words[0] == "isda" else ["-c", *words]
+        # -S: this environment's own libraries stay out.
+        everything = [sys.executable, "-S", *program]
+        return subprocess.run(everything, capture_output=True, text=True, timeout=300, env=environment, cwd=site)
+
+    return run
+
+
+def needs(name: str, found: set[str] | None = None) -> set[str]:
+    """A distribution and all that it asks for, extras aside."""
+    found = set() if found is None else found
+    if name not in found:
+        found.add(name)
+        for line in distribution(name).requires or ():
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+                needs(wanted.name, found)
+    return found
+
+
+def wheel_metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(opened.read(name).decode())
+
+
+def tracked() -> set[str]:
+    """The files that version control has or would take."""
+    words = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a clone: what belongs to the source is not known")
+    return set(done.stdout.splitlines())
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
+    with zipfile.ZipFile(built[1]) as opened:
+        held = {name for name in opened.namelist() if ".dist-info/" not in name}
+    files = {
+        p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert held == files
+    assert "isda/paper/tables/table-2.csv" in held
+    assert "isda/py.typed" in held
+
+
+def test_the_sdist_holds_the_source_and_no_junk(built):
+    with tarfile.open(built[0]) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    known = tracked()
+    assert held - known == {"PKG-INFO"}
+    left_out = {name.split("/")[0] for name in known - held}
+    assert left_out == {".ci", "Makefile", "constraints.txt", "constraints-oldest.txt"}
+
+
+def test_the_index_learns_what_it_is_called_and_what_it_needs(built):
+    assert built[1].name == f"isda_torch-{PROJECT['version']}-py3-none-any.whl"
+    about = wheel_metadata(built[1])
+    assert about["Name"] == "isda-torch"
+    needed = [Requirement(line) for line in about.get_all("Requires-Dist")]
+    assert {wanted.name for wanted in needed if not wanted.marker} == {"torch", "numpy"}
+    assert set(about.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+
+
+def test_the_index_shows_a_readme_whose_links_lead_somewhere(built):
+    about = wheel_metadata(built[1])
+    assert about["Description-Content-Type"] == "text/markdown"
+    shown = about.get_payload()
+    assert "# isda" in shown
+    assert "criterion = ISDALoss.attach(model" in shown
+    # Code such as model[2](features) is no link.
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?s)```.*?```", "", shown))
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_with_an_address_the_links_of_the_readme_are_absolute():
+    found = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    hook = module_from_spec(found)
+    found.loader.exec_module(hook)
+    rest = "[below](#citing), [paper](https://doi.org/1)\n```python\nmodel[2](features)\n```\n"
+    text = f"[how](docs/guide.md#choosing), ![seen](docs/report.png), {rest}"
+    base = "https://example.org"
+    assert (
+        hook.for_index(text, base) == f"[how]({base}/docs/guide.md#choosing), ![seen]({base}/docs/report.png), {rest}"
+    )
+    assert hook.for_index(text, None) == f"how, , {rest}"
+
+
+TRAIN = """
+import json, sys, torch, numpy; torch.manual_seed(0)
+before = set(sys.modules)
+import isda
+from isda import ISDALoss
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+criterion = ISDALoss.attach(model, lambda_0=0.5, total_steps=10)
+optimiser = torch.optim.SGD(model.parameters(), 0.1)
+start = model[2].weight.detach().clone()
+for _ in range(2):
+    loss = criterion(model(torch.randn(16, 3)), torch.arange(16) % 4)
+    optimiser.zero_grad(); loss.backward(); optimiser.step()
+moved = bool((model[2].weight != start).any(1).all())
+print(json.dumps([isda.__file__, criterion.step, moved, sorted(loaded - set(sys.stdlib_module_names))]))
+"""
+
+
+def test_the_criterion_trains_and_its_import_loads_nothing_but_isda_on_top_of_torch(bare):
+    done = bare(TRAIN)
+    assert done.returncode == 0, done.stderr
+    place, step, moved, loaded = json.loads(done.stdout)
+    assert not Path(place).is_relative_to(SOURCE)
+    assert (step, moved) == (2, True)
+    # This is why importing isda takes next to nothing on top of torch.
+    assert loaded == ["isda"]
+
+
+NEEDS = {
+    "from isda import *": "ISDAClassifier needs SciPy",
+    "from isda import ISDAClassifier": "ISDAClassifier needs SciPy",
+    "from isda.estimator import ISDAClassifier": "ISDAClassifier needs SciPy",
+    "import isda; isda.train": "isda.train needs safetensors",
+    "import isda; isda.networks.create('timm:resnet18', 10)": "networks.create needs timm",
+    "import isda; isda.data.load('digits')": "data.load needs scikit-learn",
+}
+REPORT = """
+import json, sys
+said = {}
+for statement in json.loads(sys.argv[1]):
+    try:
+        exec(statement, {})
+    except ImportError as error:
+        said[statement] = f"{type(error).__name__}: {error}"
+print(json.dumps(said))
+"""
+
+
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(bare):
+    done = bare(REPORT, json.dumps(list(NEEDS)))
+    assert done.returncode == 0, done.stderr
+    sentences = {code: f"MissingExtra: {needs}, which is not installed: {LAB}" for code, needs in NEEDS.items()}
+    assert json.loads(done.stdout) == sentences
+
+
+def test_commands_name_the_extra_and_end_without_a_traceback(bare):
+    assert bare("isda", "--version").stdout == f"isda {PROJECT['version']}\n"
+    helped = bare("isda", "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert LAB in helped.stdout.splitlines()[-1]
+    for named, options in (("train", ["--help"]), ("segment train", []), ("report", ["runs"])):
+        done = bare("isda", *named.split(), *options)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"isda: isda {named} needs tyro, which is not installed: {LAB}\n"
+
+
+def test_every_library_of_an_extra_is_known_by_its_module_name():
+    """Each extra that users install: what it brings, as it is imported, is in the table of isda.extras."""
+    from isda.extras import missing
+
+    modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "umap"}
+    for extra in ("lab", "ray", "umap", "integrations"):
+        for line in PROJECT["optional-dependencies"][extra]:
+            name = Requirement(line).name
+            assert missing(modules.get(name, name.replace("-", "_"))).endswith(f"pip install 'isda-torch[{extra}]'")
