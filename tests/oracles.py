@@ -41,24 +41,74 @@ def shared_covariance(features: Tensor, targets: Tensor, num_classes: int) -> Te
     return together.expand(num_classes, -1, -1).clone()
 
 
+def within_covariance(features: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """(C, A, A) the mean over all features of their outer products around the mean of their class, once per class."""
+    return pooled_within(
+        batch_covariance(features, targets, num_classes), torch.bincount(targets, minlength=num_classes).tolist()
+    )
+
+
+def pooled_within(matrices: Tensor, counts: list[float]) -> Tensor:
+    """(C, A, A) sum_c n_c S_c / sum_c n_c, once per class."""
+    total = sum(n * matrix for n, matrix in zip(counts, matrices, strict=True)) / max(sum(counts), 1)
+    return total.expand_as(matrices).clone()
+
+
+def shrunk_covariance(matrices: Tensor, counts: list[float]) -> Tensor:
+    """(C, A, A) covariances S_c of n_c features, shrunk towards their pooled matrix P and its diagonal.
+
+    q = sum_{i != j} (p_ii p_jj + p_ij^2) / (m sum_{i != j} p_ij^2) with m = sum_c (n_c - 1) over the classes that
+    occur, T = (1 - q) P + q diag(P), r_c = (|S_c|^2 + tr(S_c)^2) / ((n_c - 1) |S_c - T|^2), both at most 1, and 1 where
+    there is nothing to know: Sigma_c = (1 - r_c) S_c + r_c T.
+    """
+    pooled, dim = pooled_within(matrices, counts)[0], matrices.shape[1]
+    noise = signal = 0.0
+    for i in range(dim):
+        for j in range(dim):
+            if i != j:
+                noise += float(pooled[i, i] * pooled[j, j] + pooled[i, j] ** 2)
+                signal += float(pooled[i, j] ** 2)
+    freedom = sum(n - 1 for n in counts if n > 0)
+    q = min(1.0, noise / (freedom * signal)) if freedom > 0 and signal > 0 else 1.0
+    target = torch.stack(
+        [torch.stack([p if i == j else (1 - q) * p for j, p in enumerate(row)]) for i, row in enumerate(pooled)]
+    )
+    shrunk = []
+    for n, matrix in zip(counts, matrices, strict=True):
+        error = float(sum(s**2 for s in matrix.flatten()) + sum(matrix[i, i] for i in range(dim)) ** 2)
+        distance = float(sum(d**2 for d in (matrix - target).flatten()))
+        r = min(1.0, error / ((n - 1) * distance)) if n > 1 and distance > 0 else 1.0
+        shrunk.append((1 - r) * matrix + r * target)
+    return torch.stack(shrunk)
+
+
 def decayed_covariance(batches: list[tuple[Tensor, Tensor]], num_classes: int, decay: float) -> tuple[Tensor, Tensor]:
     """(C, A) means and (C, A, A) covariances in which a feature weighs decay^(later batches that hold its class)."""
+    means, matrices, _ = decayed_statistics(batches, num_classes, decay)
+    return means, matrices
+
+
+def decayed_statistics(
+    batches: list[tuple[Tensor, Tensor]], num_classes: int, decay: float, *, together: bool = False
+) -> tuple[Tensor, Tensor, list[float]]:
+    """The same, and the sum of the weights of each class; ``together`` every later batch counts, whatever it holds."""
     dim = batches[0][0].shape[1]
     means = torch.zeros(num_classes, dim, dtype=torch.float64)
     matrices = torch.zeros(num_classes, dim, dim, dtype=torch.float64)
+    totals = [0.0] * num_classes
     for c in range(num_classes):
         rows, weights = [], []
         for features, targets in batches:
             mine = features[targets == c].double()
-            if len(mine):
+            if len(mine) or together:
                 weights = [w * decay for w in weights] + [1.0] * len(mine)
                 rows += list(mine)
         if rows:
-            total = sum(weights)
+            totals[c] = total = sum(weights)
             means[c] = sum(w * row for w, row in zip(weights, rows, strict=True)) / total
             for w, row in zip(weights, rows, strict=True):
                 matrices[c] += w / total * torch.outer(row - means[c], row - means[c])
-    return means, matrices
+    return means, matrices, totals
 
 
 # -- quadratic forms ---------------------------------------------------------------------------------------------------

@@ -68,6 +68,10 @@ _METHODS = (
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "everything": ("classification", SUPERVISED | FULL_STATE | {"method": "isda-tilted:lambda_0=2,decay=0.9"}),
     **{method: ("classification", SUPERVISED | {"method": method}) for method in _METHODS},
+    **{
+        method: ("classification", SUPERVISED | {"method": method, "imbalance": 10})
+        for method in ("ldam+isda:lambda_0=2,drw=true", "risda:lambda_0=2,drw_start=0.5", "metasaug:lambda_0=2")
+    },
     # Pseudo labels of networks that have hardly begun to learn do not reach FixMatch's threshold.
     **{
         name: ("semi-supervised", SEMI | {"method": f"{name}:threshold=0.15" if "fixmatch" in name else name})

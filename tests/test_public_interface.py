@@ -47,8 +47,18 @@ PUBLIC = {
         "prediction_entropy",
         "sampled_cross_entropy",
     ],
+    "isda.losses.long_tail": [
+        "ConfusionShift",
+        "LDAMMargins",
+        "LogitAdjustment",
+        "MeanShift",
+        "MetaLearner",
+        "Offset",
+        "meta_gradient",
+    ],
     "isda.covariance": [
         "MODELS",
+        "ConfusionCovariance",
         "CovarianceModel",
         "CovarianceTooLarge",
         "DiagonalCovariance",
@@ -57,7 +67,10 @@ PUBLIC = {
         "LearnedCovariance",
         "LowRankCovariance",
         "OnlineCovariance",
+        "ScaledCovariance",
         "SharedCovariance",
+        "ShrunkCovariance",
+        "WithinCovariance",
         "create",
     ],
     "isda.functional": [
@@ -65,6 +78,7 @@ PUBLIC = {
         "augmented_logits",
         "binary_expectation",
         "binary_jensen_bound",
+        "class_balanced_weights",
         "diagonal_gaussian_entropy",
         "expected_softplus",
         "explicit_consistency",
@@ -74,8 +88,11 @@ PUBLIC = {
         "gaussian_entropy",
         "jensen_bound",
         "jensen_consistency",
+        "label_margins",
         "margin_variance",
+        "mean_shift",
         "monte_carlo",
+        "prior_offsets",
         "tilted_bound",
         "tilted_consistency",
         "tilted_variance",
@@ -211,7 +228,7 @@ def test_no_public_member_vanishes(class_name):
 def test_the_covariance_names_of_the_interface_exist():
     import isda
 
-    names = {"full", "diagonal", "low_rank", "shared", "identity", "learned"}
+    names = {"full", "diagonal", "low_rank", "shared", "within", "shrunk", "identity", "learned"}
     assert names <= set(isda.covariance.MODELS)
     for name in names:
         model = isda.covariance.create(name, 3, 4)

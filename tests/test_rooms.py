@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "isda"
 
 STOREYS = (
-    ("", "choices", "files", "plain_text", "seeds", "devices", "autocast", "checks", "distributed"),
+    ("", "choices", "extras", "files", "plain_text", "seeds", "devices", "autocast", "checks", "distributed"),
     ("functional",),
     ("covariance",),
     ("recording", "attach"),
@@ -23,10 +23,11 @@ STOREYS = (
     ("classification",),
     ("semi_supervised", "segmentation", "detection", "generative"),
     ("transfer",),
+    ("embeddings",),
     ("report", "paper"),
     ("analysis",),
     ("reproduce",),
-    ("train", "estimator", "compat", "cli", "__main__"),
+    ("train", "estimator", "compat", "integrations", "cli", "__main__"),
 )
 """From the ground up. A room may use those below it, and itself. "" is the package itself, which only shows rooms."""
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}

@@ -30,10 +30,11 @@ _NAMES = {"ISDAClassifier": "isda.estimator", "ISDABCELoss": "isda.losses", "ISD
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
     if name in __all__:
-        return import_module(f"isda.{name}")
+        from isda.extras import needed_by
+
+        with needed_by(f"isda.{name}"):
+            return getattr(import_module(_NAMES[name]), name) if name in _NAMES else import_module(f"isda.{name}")
     raise AttributeError(f"module 'isda' has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["add_up", "broadcast_from", "exchange_counts", "gather_rows", "world_size"]
+__all__ = ["add_up", "broadcast_from", "exchange_counts", "gather_rows", "rank", "world_size"]
 
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
@@ -47,3 +47,10 @@ def broadcast_from(tensor: Tensor, rank: int, group: dist.ProcessGroup | None) -
     """Overwrite the tensor on every process by that of process ``rank`` (within the group)."""
     source = rank if group is None else dist.get_global_rank(group, rank)
     dist.broadcast(tensor, src=source, group=group)
+
+
+def rank(group: dist.ProcessGroup | None = None) -> int:
+    """The number of this process; 0 when torch.distributed is not running."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0
+    return dist.get_rank(group)

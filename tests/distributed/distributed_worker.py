@@ -43,7 +43,7 @@ class Settings(NamedTuple):
 STATISTICS = [
     Settings(*choice)
     for choice in itertools.product(
-        ("full", "diagonal", "shared", "low_rank"),
+        ("full", "diagonal", "shared", "within", "shrunk", "low_rank"),
         ("features", "statistics"),
         (torch.float32, torch.float64),
         (None, 0.9),
@@ -55,7 +55,7 @@ def rows_of_step(settings: Settings, step: int) -> int:
     """Few rows are exchanged as features, many as statistics; one shared matrix is smaller than most batches."""
     if settings.route == "statistics":
         return 120
-    return 6 if settings.covariance == "shared" else 12
+    return 6 if settings.covariance in ("shared", "within") else 12
 
 
 def batch_of_step(settings: Settings, step: int) -> tuple[Tensor, Tensor]:
@@ -216,7 +216,8 @@ def train(wrapper: str, rank: int, world: int) -> dict[str, Any]:
         del model.unused
     if wrapper == "weight_norm":
         nn.utils.parametrizations.weight_norm(model.fc)
-    wrapped, parameters = wrap(model, wrapper) if dist.is_initialized() else model, list(model.parameters())
+    wrapped = wrap(model, wrapper) if dist.is_initialized() else model
+    parameters = list((wrapped if wrapper.startswith("fsdp") else model).parameters())
     learned = {"covariance": "learned"} if wrapper == "learned" else {}
     criterion = loss_of = ISDALoss.attach(wrapped, lambda_0=1.0, total_steps=4, **learned)
     if learned and dist.is_initialized():
@@ -233,6 +234,8 @@ def train(wrapper: str, rank: int, world: int) -> dict[str, Any]:
         optimiser.step()
         losses.append(loss.detach())
     full = {name: p.full_tensor() if hasattr(p, "full_tensor") else p for name, p in model.named_parameters()}
+    if wrapper.startswith("fsdp") and dist.is_initialized():
+        full = wrapped.state_dict()  # whole tensors, gathered
     return {
         "parameters": {name: p.detach().clone() for name, p in full.items()},
         "criterion": criterion.state_dict(),
@@ -296,6 +299,12 @@ def wrap(model: nn.Module, wrapper: str) -> nn.Module:
         mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
         fully_shard(model.fc, mesh=mesh)
         return fully_shard(model, mesh=mesh)
+    if wrapper.startswith("fsdp"):
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        settings = {"use_orig_params": "original" in wrapper, "device_id": torch.device("cpu")}
+        model.fc = FullyShardedDataParallel(model.fc, **settings)
+        return FullyShardedDataParallel(model, **settings)
     unused = wrapper == "find_unused_parameters"
     parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=unused)
     return torch.compile(parallel, backend="aot_eager") if wrapper == "compile" else parallel
@@ -303,7 +312,7 @@ def wrap(model: nn.Module, wrapper: str) -> nn.Module:
 
 WRAPPERS = ("ddp", "find_unused_parameters", "weight_norm", "learned", "compile")
 if torch.__version__ >= "2.6":  # before, it works with CUDA alone
-    WRAPPERS += ("fully_shard",)
+    WRAPPERS += ("fully_shard", "fsdp", "fsdp-original")
 
 
 def cases(world: int) -> dict[str, Callable[[int, int], Any]]:

@@ -28,7 +28,7 @@ from distributed_worker import (
 from filelock import FileLock
 from torch import Tensor
 
-from oracles import batch_covariance, decayed_covariance
+from oracles import batch_covariance, decayed_covariance, decayed_statistics, pooled_within, shrunk_covariance
 
 WORLDS = (1, 2, 3)
 WORKER = Path(__file__).with_name("distributed_worker.py")
@@ -103,6 +103,12 @@ def stream(settings: Settings) -> list[tuple[Tensor, Tensor]]:
 
 def oracle_covariance(settings: Settings) -> Tensor:
     batches = stream(settings)
+    if settings.covariance in ("within", "shrunk"):
+        mixed = pooled_within if settings.covariance == "within" else shrunk_covariance
+        _, matrices, weights = decayed_statistics(
+            batches, CLASSES, settings.decay or 1.0, together=settings.covariance == "within"
+        )
+        return mixed(matrices, weights)
     if settings.covariance == "shared":
         batches = [(features, torch.zeros_like(targets)) for features, targets in batches]
     if settings.decay is not None:

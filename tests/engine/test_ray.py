@@ -252,7 +252,6 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
 def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks what cannot be imported
     monkeypatch.chdir(tmp_path)
-    assert (
-        isda(*COMPARE, "--on", "ray")[2] == "isda: Ray is not installed; pip install 'isda[ray]', or leave out --on ray"
-    )
+    expected = "isda: --on ray needs Ray, which is not installed: pip install 'isda-torch[ray]'"
+    assert isda(*COMPARE, "--on", "ray")[2] == expected
     assert not list(tmp_path.iterdir())

@@ -159,6 +159,9 @@ def options_case(top: Path, chance: random.Random, expected: dict[str, Any]) -> 
     for name, subject in (("run", "supervised"), ("interrupted", "supervised-interrupted")):
         shutil.copytree(top / subject, name)
     shutil.copyfile(top / "data" / "image.png", "image.png")
+    Path("table.csv").write_text(
+        "a,b,label\n" + "".join(f"{n % 3},{n % 5},{'xy'[n % 2]}\n" for n in range(12)) + "1,2,\n"
+    )
     status, out, err = run(words)
     problem = common_problem(status, out, err)
     config = Path("new") / "config.json"

@@ -64,6 +64,7 @@ AUGMENT = (
     "randaugment",
     "autoaugment",
     "imagenet",
+    "resized-crop",
 )
 SETTINGS: dict[str, Sequence[str]] = {
     "--data": DATA,
@@ -83,6 +84,12 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--augment": (*AUGMENT, "nothing", ""),
     "--width": ("0.05", "0.1", *NUMBERS),
     "--dropout": ("0.1", "1", *NUMBERS),
+    "--pretrained": ("", "nowhere", "image.png", "run", "hub", "a b", "x" * 300),
+    "--freeze": ("", "yes"),
+    "--input-size": ("32", *NUMBERS),
+    "--optimiser": ("sgd", "adamw", "adam"),
+    "--warm-up": ("1", "0.5", "3steps", "steps", "1e3", "", *NUMBERS),
+    "--layer-decay": ("0.5", "1", *NUMBERS),
     "--network-options": ("width 0.1", "num_classes 5", "depth", "in_channels 3", "a b", "width", "x [1e999]"),
     "--generated": ("run", "nowhere", "image.png", ""),
     "--generated-share": ("0.1667", *NUMBERS),
@@ -191,6 +198,34 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--json": ("-", *PATHS),
     },
     "run": {"--own": ("nowhere:Task", "os.path", "x", ""), "--problem": ("-", *PATHS)},
+    "embed": {
+        "--data": DATA,
+        "--network": (*NETWORKS, "run", "interrupted", "."),
+        "--pretrained": ("timm", "run/model.safetensors", "run/config.json", *PATHS),
+        "--image-size": ("8", "16", *NUMBERS),
+        "--mean": NUMBERS,
+        "--std": NUMBERS,
+        "--train": ("10", *NUMBERS),
+        "--test": ("10", *NUMBERS),
+        "--batch-size": NUMBERS,
+        "--data-root": PATHS,
+        "--device": MACHINE["--device"],
+        "--out": ("new.npz", "run", "nowhere/new.npz", "a\x00b.npz", ""),
+        "--json": ("-", *PATHS),
+    },
+    "classify": {
+        "--test": ("table.csv", *PATHS),
+        "--split": NUMBERS,
+        "--label": ("b", *WORDS),
+        "--ignore": ("a", *WORDS),
+        "--lambda-0": ("auto", *NUMBERS),
+        "--C": ("auto", *NUMBERS),
+        "--covariance": ("within", "shrunk", "full", "diagonal", "nothing", ""),
+        "--bound": ("jensen", "tilted", "nothing"),
+        "--seed": NUMBERS,
+        "--predictions": ("answers.csv", *PATHS),
+        "--json": ("-", *PATHS),
+    },
     "networks": {},
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
@@ -214,6 +249,9 @@ def random_words(chance: random.Random) -> list[str]:
     if command in ("compare", "tune"):
         # With a method that is not there: it checks all it can, and starts no processes.
         words += ["--methods", *chance.choices(METHODS, k=chance.choice([0, 1, 2])), "nothing"]
+    if command == "embed":
+        small = {"--data": "digits", "--network": "fast-cnn", "--train": "10", "--test": "10", "--out": "new.npz"}
+        given = {**small, **given}
     if command in ("train", "compare", "tune"):
         given = {**TINY, **given}
         words += ["--out", chance.choice(["new"] * 8 + ["run", "image.png"])]
@@ -234,6 +272,8 @@ def _positional(command: str, chance: random.Random) -> list[str]:
         return [run, *(images if command == "predict" else [])]
     if command == "data":
         return chance.choice([[], [chance.choice(DATA)], [chance.choice(DATA)]])
+    if command == "classify":
+        return [chance.choice(["table.csv"] * 6 + ["run/metrics.jsonl", "image.png", "nowhere.npz", "run", "."])]
     if command == "networks":
         return [chance.choice([*WORDS[1:], "--json", "--help", "--nothing"])]  # the table itself takes a while
     if command == "run":

@@ -103,4 +103,4 @@ def test_elements_are_what_the_layers_put_out():
 
 def test_networks_are_narrowed_until_they_fit_and_no_further():
     assert fitting_width("wide-resnet-28-10", 0.4e9, side=32) == 0.25
-    assert fitting_width("resnet-110", 1e3, side=32) == 0.0625
+    assert fitting_width("resnet-110", 1e3, side=32) == 0.03125

@@ -11,12 +11,13 @@ from safetensors.torch import load_file
 from isda.classification.trained import load_trained
 from isda.cli import main
 from isda.data import DataSet
+from isda.data.channels import with_channels
 from isda.engine.loop import train
 from isda.engine.processes import Processes
 from isda.engine.task import Place
 from isda.transfer.fine_tuning import FineTuning, FineTuningSettings
 from isda.transfer.probing import LinearProbing, ProbeSettings
-from isda.transfer.seeing import adapted, features, with_channels
+from isda.transfer.seeing import adapted, features
 from isda.transfer.source import load_source
 from small_runs import digits, small_config
 

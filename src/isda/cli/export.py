@@ -19,8 +19,8 @@ def export(
     ``isda export runs/mine --for mmdetection --out resnet50-isda.pth``
 
     Args:
-        run: a run folder of `isda train` with one of the ImageNet networks.
-        library: whose names.
+        run: a run folder of `isda train` with one of the ImageNet networks, or with timm:NAME.
+        library: whose names; timm's for timm:NAME.
         out: the file; .safetensors, or else as torch.save writes it.
     """
     from isda.networks.export import export as write
@@ -28,5 +28,5 @@ def export(
     from isda.train import load_trained
 
     trained = load_trained(run)
-    write(trained.network, trained.config.network, library, out)
+    write(trained.network, trained.config.network, library, out, trained.config.network_options)
     print(harmless(f"{trained.config.network} of {run} under the names of {library}: {out}"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
 from isda.choices import did_you_mean
 from isda.cli.surroundings import SAID, prepared
+from isda.extras import MissingExtra, install, needed_by
 from isda.plain_text import harmless
 
 __all__ = ["COMMANDS", "GROUPS", "command", "main"]
@@ -22,6 +24,8 @@ COMMANDS = {
     "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
     "predict": "Say what a trained network sees in image files.",
+    "embed": "Write the features that a network makes of the images of a data set to a file, for `isda classify`.",
+    "classify": "Learn to classify rows of features, say how well it works, and predict the rows without a label.",
     "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",
     "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
     "directions": "Show the directions in which the features of each class vary, by training images, in one HTML page.",
@@ -91,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("isda: interrupted", file=sys.stderr)
             sys.exit(130)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MissingExtra) as error:
             sys.exit(f"isda: {harmless(str(error))}")
 
 
@@ -111,12 +115,13 @@ def _run_one_of(commands: Mapping[str, str], program: str, words: list[str], fol
     """Run the command that the first word names, or say which there are."""
     first = words[0] if words else "--help"
     if first in commands:
-        import tyro
+        with needed_by(f"{program} {first}"):
+            import tyro
 
-        from isda.cli.options import REGISTRY
+            from isda.cli.options import REGISTRY
 
-        made = command(folder + first, words[1:])
-        tyro.cli(made, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
+            made = command(folder + first, words[1:])
+            tyro.cli(made, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
     elif first in ("-h", "--help", "help"):
         print(_help(commands, program, about))
     else:
@@ -129,4 +134,6 @@ def _help(commands: Mapping[str, str], program: str, about: str) -> str:
     lines = [f"  {name:{width}}  {summary}" for name, summary in commands.items()]
     told = f"`{program} COMMAND --help` explains a command"
     told += ", `isda --version` prints the version." if program == "isda" else "."
+    if find_spec("tyro") is None:
+        told += f"\nNone of them can run yet: they need libraries that are not installed. {install('lab')} brings them."
     return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", told])

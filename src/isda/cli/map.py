@@ -29,7 +29,7 @@ def map(  # the command has this name
 
     Args:
         runs: folders of finished runs of classifiers on one data set.
-        by: tsne, or umap (pip install 'isda[umap]').
+        by: tsne, or umap (pip install 'isda-torch[umap]').
         images: that are looked at, of those that the runs were judged by; the same for all runs.
         perplexity: of t-SNE, about the number of neighbours that count; for UMAP that number.
         neighbours: k of the accuracy of the nearest neighbours.

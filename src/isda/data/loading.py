@@ -11,10 +11,12 @@ from isda.data.catalogue import CATALOGUE, NamedSet
 from isda.data.dataset import Arrays, DataSet
 from isda.data.readers.folder import read_folder
 from isda.data.readers.npz import read_npz
+from isda.extras import needed_by
 
 __all__ = ["load", "named_path"]
 
 
+@needed_by("data.load")
 def load(
     name: str | os.PathLike[str] = "digits",
     root: str | os.PathLike[str] | None = None,

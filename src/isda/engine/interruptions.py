@@ -126,8 +126,16 @@ class FiniteLoss:
 
     def check(self) -> None:
         """Raise NonFiniteLoss if any process has seen one. All processes must call it together."""
-        step = int(self.first_bad)
-        (bad,) = self.processes.any(step >= 0)
+        own = self.own()
+        (bad,) = self.processes.any(own is not None)
         if bad:
-            where = f"in step {step}" if step >= 0 else "in another process"
-            raise NonFiniteLoss(f"the loss became infinite or not a number {where}; try a smaller lr or lambda_0")
+            raise own or _non_finite("in another process")
+
+    def own(self) -> NonFiniteLoss | None:
+        """The error if this process has seen a loss that was not finite, or None. Reads the device."""
+        step = int(self.first_bad)
+        return _non_finite(f"in step {step}") if step >= 0 else None
+
+
+def _non_finite(where: str) -> NonFiniteLoss:
+    return NonFiniteLoss(f"the loss became infinite or not a number {where}; try a smaller lr or lambda_0")

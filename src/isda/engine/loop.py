@@ -102,6 +102,8 @@ def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dic
             hook.start(config, run.path, step)
         with stop_on_signals() as stop:
             started = time.monotonic()
+            if step == 0:
+                job.before_first_step()
             while step < config.total_steps:
                 for batch in job.batches(step // config.steps_per_epoch, step % config.steps_per_epoch):
                     job.step(batch, step)

@@ -75,6 +75,9 @@ class Job(ABC):
         """
         return {}
 
+    def before_first_step(self) -> None:  # noqa: B027, most have nothing to do
+        """What a run that is not resumed does before its first step; in all processes."""
+
     def keep(self, folder: Path) -> None:  # noqa: B027, most have nothing to keep
         """Write what the finished network needs beside its weights into the run folder, before the first step."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from isda.engine.folder.checkpoint import State
 from isda.engine.folder.config import RunConfig
 from isda.engine.interruptions import FiniteLoss, NonFiniteLoss
 from isda.engine.method import Method, Outcome
+from isda.engine.optimisers import RATE, make_optimiser
 from isda.engine.processes import Processes
 from isda.engine.recipe import learning_rate
 from isda.engine.task import Job
@@ -29,7 +30,7 @@ AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(RunConfig):
-    """Stochastic gradient descent with Nesterov momentum; see `isda.engine.Recipe` and `isda.engine.RunSettings`."""
+    """How a network is trained; see `isda.engine.Recipe` and `isda.engine.RunSettings`."""
 
     batch_size: int
     lr: float
@@ -38,6 +39,9 @@ class TrainingConfig(RunConfig):
     lr_factor: float
     momentum: float
     weight_decay: float
+    optimiser: str = "sgd"
+    warm_up_steps: int = 0
+    layer_decay: float = 1.0
     precision: str = "float32"
     ema: float | None = None
     channels_last: bool = False
@@ -71,8 +75,8 @@ class Trainer(Job):
         self.network, self.method = network.train(), method.train()
         self.average = None if config.ema is None else AveragedNetwork(network, config.ema)
         self.forward = processes.wrap(torch.compile(network) if config.compile else network)  # type: ignore[arg-type]
-        # A mean teacher is part of the method, and is not trained.
-        parameters = [*network.parameters(), *(p for p in method.parameters() if p.requires_grad)]
+        # A mean teacher is part of the method, and is not trained; nor is a backbone that is frozen.
+        parameters = [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad]
         self.optimiser = self.make_optimiser(parameters)
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
         self.finite = FiniteLoss(processes)
@@ -97,11 +101,12 @@ class Trainer(Job):
         """What is measured on the images that the run is judged by; called in all processes."""
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Stochastic gradient descent with Nesterov momentum, unless a task says otherwise."""
-        config = self.config
-        return torch.optim.SGD(
-            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
-        )
+        """The one that the configuration names, unless a task says otherwise."""
+        return make_optimiser(self.config, parameters, self.rates())
+
+    def rates(self) -> Mapping[nn.Parameter, float]:
+        """The share of the learning rate that a parameter has, where that is not the whole."""
+        return {}
 
     def learning_rate(self, step: int) -> float:
         """That of a step, by the recipe's schedule, unless a task says otherwise."""
@@ -119,7 +124,7 @@ class Trainer(Job):
         config = self.config
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate(step)
+            group["lr"] = self.learning_rate(step) * group.get(RATE, 1.0)
         batch = self.method.prepare(batch)
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         loss, (terms, outputs) = self.method.differentiate(lambda: self._pass(batch, step), self.network, parameters)
@@ -141,7 +146,8 @@ class Trainer(Job):
             try:
                 outcome = self.method(self.forward, batch)
             except NonFiniteFeatures as error:
-                raise NonFiniteLoss(f"step {step + 1} failed: {error}") from error
+                # Features follow a loss that nobody has looked at yet.
+                raise self.finite.own() or NonFiniteLoss(f"step {step + 1} failed: {error}") from error
             loss = torch.stack([*outcome.terms.values()]).sum()
         self.finite.look(loss, step + 1)
         # Processes average their gradients; their parts of a batch may differ by one sample.

@@ -13,7 +13,7 @@ from isda.networks.registry import IMAGENET, TIMM_PREFIX, create
 
 __all__ = ["Size", "count_size", "fitting_width", "network_size"]
 
-WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
+WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """Factors on channel counts that are tried, the widest first."""
 CLASSES = 10
 

@@ -12,7 +12,7 @@ from isda.attach import find_classifier
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel
 from isda.losses import ISDALoss
-from isda.recording import weight_of
+from isda.recording import sizes_of
 from isda.semi.defaults import defaults_for
 from isda.semi.fixmatch import FixMatch
 from isda.semi.mean_teacher import MeanTeacher
@@ -94,7 +94,7 @@ def create(
     own = {**defaults.options, **own}
     ramp_up_steps = defaults.ramp_up_steps(total_steps) if ramp_up_steps is None else ramp_up_steps
     head = find_classifier(network)
-    num_classes, feature_dim = weight_of(head).shape[:2]
+    num_classes, feature_dim = sizes_of(head)
     trained = next(head.parameters())
     device, dtype = trained.device, torch.promote_types(trained.dtype, torch.float32)
     criterion: nn.Module = nn.CrossEntropyLoss()

@@ -9,6 +9,7 @@ from isda.classification.pipelines import default_augmentation
 from isda.classification.resolving import check_held_out, choose_network, image_fields
 from isda.data import DataSet
 from isda.engine.grammar import split_method
+from isda.engine.recipe import warm_up_steps
 from isda.semi import defaults_for, inputs_for
 from isda.semi.methods import ISDA_SUFFIX, REGULARISERS
 from isda.semi_supervised.config import SemiConfig
@@ -41,6 +42,10 @@ def resolve(settings: Settings, data: DataSet) -> SemiConfig:
         )
     if settings.generated is not None or settings.generated_share is not None:
         raise ValueError(f"generated must be left out for method {name}, got it: it is for supervised methods")
+    if settings.pretrained is not None:
+        raise ValueError(f"pretrained must be left out for method {name}, got it: it is for supervised methods")
+    if settings.imbalance is not None:
+        raise ValueError(f"imbalance must be left out for method {name}, got it: it is for supervised methods")
     network, recipe = choose_network(settings, data)
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled
@@ -68,6 +73,7 @@ def resolve(settings: Settings, data: DataSet) -> SemiConfig:
         held_out_labels=settings.held_out_labels or 0.0,
         train_images=samples,
         steps_per_epoch=samples // size,
+        warm_up_steps=warm_up_steps(settings.warm_up, recipe, samples // size),
         **fields,
     )
     try:

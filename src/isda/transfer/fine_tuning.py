@@ -66,6 +66,8 @@ class FineTuning(Classification):
         source = load_source(Path(settings.source or ""))
         config = resolve(_with_backbone(settings, source), adapted(data, source.trained.config))
         own = {"task": self.name, "data_digest": data.digest, "asked": settings.asked()}
+        # A backbone that was itself fine-tuned sees images at a size of its own.
+        own |= {name: getattr(source.trained.config, name) for name in ("input_size", "input_resize")}
         return FineTuningConfig(**{f.name: getattr(config, f.name) for f in fields(config)} | source.fields | own)
 
     def start(self, config: Config, data: DataSet, place: Place) -> Job:
@@ -93,7 +95,7 @@ class FineTuning(Classification):
 
 def _with_backbone(settings: Settings, source: Source) -> Settings:
     """The settings with all that the backbone decides."""
-    for name in ("network", "method", "seed", "width", "dropout", "lambda_0"):
+    for name in ("network", "method", "seed", "width", "dropout", "lambda_0", "pretrained"):
         if getattr(settings, name) is not None:
             raise ValueError(f"{name} is the backbone's when it is fine-tuned, got {getattr(settings, name)!r}")
     config = source.trained.config

@@ -12,31 +12,12 @@ from isda.classification.batches import take
 from isda.classification.config import Config
 from isda.classification.trained import Trained, fit_size
 from isda.data import DataSet
+from isda.data.channels import with_channels
 from isda.data.dataset import Images
 
-__all__ = ["adapted", "features", "with_channels"]
+__all__ = ["adapted", "as_seen", "features"]
 
-LUMA = (0.299, 0.587, 0.114)
 BATCH = 500
-
-
-def with_channels(images: Tensor, channels: int) -> Tensor:
-    """Grey images (N, 1, H, W) as colour, or colour ones as grey by their luminance (ITU-R BT.601), still uint8.
-
-    Example:
-        >>> with_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
-        tensor([[[[100]]]], dtype=torch.uint8)
-    """
-    if images.shape[1] == channels:
-        return images
-    if images.shape[1] == 1:
-        return images.expand(-1, channels, -1, -1)
-    if images.shape[1] == 3 and channels == 1:
-        weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
-        return (images * weights).sum(1, keepdim=True).round().to(torch.uint8)
-    raise ValueError(
-        f"images must have 1, 3 or the {channels} channels that the backbone takes, got {images.shape[1]} channels"
-    )
 
 
 def adapted(data: DataSet, config: Config) -> DataSet:
@@ -67,16 +48,20 @@ def features(trained: Trained, images: Images, indices: Tensor, device: torch.de
     rows = []
     for part in indices.split(BATCH):
         taken = take(images, part)
-        seen = trained.pipeline(_as_seen(taken, config)).to(device=device, dtype=config.dtype)
-        rows.append(network.features(seen).double().cpu())
+        seen = as_seen(taken, config.channels, config.image_size)
+        pixels = trained.pipeline(seen).to(device=device, dtype=config.dtype)
+        rows.append(network.features(pixels).double().cpu())
     return torch.cat(rows)
 
 
-def _as_seen(taken: Tensor | Sequence[Tensor], config: Config) -> Tensor | list[Tensor]:
+def as_seen(
+    taken: Tensor | Sequence[Tensor], channels: int, image_size: tuple[int, int] | None
+) -> Tensor | list[Tensor]:
+    """Images with other channels, and of one size where one is given: then they are one tensor (N, C, H, W)."""
     if isinstance(taken, Tensor):
-        sized = with_channels(taken, config.channels)
-        return sized if config.image_size is None else fit_size(sized, config.image_size)
-    each = [with_channels(image.unsqueeze(0), config.channels) for image in taken]
-    if config.image_size is None:
+        sized = with_channels(taken, channels)
+        return sized if image_size is None else fit_size(sized, image_size)
+    each = [with_channels(image.unsqueeze(0), channels) for image in taken]
+    if image_size is None:
         return [image[0] for image in each]
-    return torch.cat([fit_size(image, config.image_size) for image in each])
+    return torch.cat([fit_size(image, image_size) for image in each])

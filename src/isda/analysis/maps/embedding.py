@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isda.choices import check_choice
+from isda.extras import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def _umap(features: Any, perplexity: float, seed: int) -> Any:
     try:
         from umap import UMAP
     except ImportError as error:
-        raise ValueError("UMAP is not installed; pip install 'isda[umap]', or use t-SNE") from error
+        raise ValueError(f"a map by umap needs {missing('umap')}; tsne needs nothing more") from error
     return UMAP(n_neighbors=max(2, round(perplexity)), random_state=seed, n_jobs=1).fit_transform(features)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from isda.data.dataset import Arrays, check_labels
 from isda.data.readers.npy_headers import Header, read_headers
 
-__all__ = ["Contents", "NotADataSet", "npz_contents", "read_npz"]
+__all__ = ["Contents", "NotADataSet", "npz_contents", "opened", "read_member", "read_npz"]
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_CHANNELS = 4
@@ -35,10 +35,10 @@ def read_npz(path: Path) -> Arrays:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
-    with _opened(path) as archive:
+    with opened(path) as archive:
         headers = read_headers(path, archive)
         _check_headers(path, headers)
-        arrays = {key: _array(archive, key) for key in (*KEYS, "classes") if key in headers}
+        arrays = {key: read_member(archive, key) for key in (*KEYS, "classes") if key in headers}
     images = {key: _images(arrays[key]) for key in ("x_train", "x_test")}
     classes = _class_names(path, arrays)
     y_train, y_test = (_labels(path, key, arrays[key], len(classes)) for key in ("y_train", "y_test"))
@@ -61,17 +61,17 @@ def npz_contents(path: Path) -> Contents:
     Raises:
         ValueError: the file is damaged or not a data set.
     """
-    with _opened(path) as archive:
+    with opened(path) as archive:
         headers = read_headers(path, archive)
         _check_headers(path, headers)
         known = ("classes",) if "classes" in headers else ("y_train",)
-        classes = _class_names(path, {key: _array(archive, key) for key in known})
+        classes = _class_names(path, {key: read_member(archive, key) for key in known})
     train = headers["x_train"].shape
     return Contents(train[0], headers["x_test"].shape[0], len(classes), (*train, 1)[3], (train[1], train[2]))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive; what reading it raises becomes one sentence."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -114,7 +114,8 @@ def _check_headers(path: Path, headers: dict[str, Header]) -> None:
             raise NotADataSet(f"classes of {path} must be names of shape (C,), got {dtype} of shape {shape}")
 
 
-def _array(archive: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
+def read_member(archive: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
+    """One array of an archive; nothing is unpickled."""
     with archive.open(f"{key}.npy") as stream:
         array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         return array

@@ -123,6 +123,7 @@ class RunConfig:
 _PLAIN: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str, NoneType),
+    "str | HubOrFile | None": (str, NoneType),
     "int": (int,),
     "bool": (bool,),
     "float": (float, int),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -26,9 +28,10 @@ import torch
 from isda.engine.folder.lock import FolderInUse, locked
 from isda.engine.interruptions import Stopped, raise_stopped
 from isda.engine.places.pool import WorkerDied, Workers
-from isda.engine.places.spread import Request
+from isda.engine.places.spread import PASSED_ON, Request
 from isda.engine.places.torchrun import run_in
 from isda.engine.planned import Planned, Problem, Watcher
+from isda.extras import missing
 from isda.plain_text import use_plain_warnings
 
 __all__ = ["TAKES", "open_pool"]
@@ -47,7 +50,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 def open_pool(request: Request) -> Iterator[Workers]:
     """A cluster for a request, which is joined or started when it is given runs, and left at the end."""
     if find_spec("ray") is None:
-        raise ValueError("Ray is not installed; pip install 'isda[ray]', or leave out --on ray")
+        raise ValueError(f"--on ray needs {missing('ray')}")
     pool = _Cluster(request)
     # The cluster is told in `leave`: a signal may come while this process is talking to it.
     with raise_stopped(lambda: None):
@@ -79,8 +82,9 @@ class _Cluster(Workers):
             self.ray.exceptions.OutOfMemoryError,
         )
         task = self.ray.remote(_work).options(num_cpus=self._cpus, num_gpus=self._gpus(one), max_retries=0)
-        surroundings = {"ISDA_DATA": os.environ["ISDA_DATA"]} if "ISDA_DATA" in os.environ else {}
-        made = task.remote(one, os.getcwd(), surroundings, self._threads, self.request.spread.processes_per_run)
+        surroundings = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        packed = self.ray.cloudpickle.dumps(one)  # unpacked when the worker knows where a task of the user's own is
+        made = task.remote(packed, os.getcwd(), surroundings, self._threads, self.request.spread.processes_per_run)
         ended: Future[Problem | None] = Future()
         self.running[ended] = made
 
@@ -183,7 +187,7 @@ def _check_answer(address: str) -> None:
 
 
 def _work(
-    one: Planned, directory: str, surroundings: Mapping[str, str], threads: int, processes: int
+    packed: bytes, directory: str, surroundings: Mapping[str, str], threads: int, processes: int
 ) -> Problem | None:
     """Make a run in a worker of the cluster."""
     try:
@@ -191,6 +195,9 @@ def _work(
     except OSError as error:
         return Problem(f"{socket.gethostname()} must see the folders of the machine that asks: {error}")
     os.environ.update(surroundings)
+    folders = [*surroundings.get("PYTHONPATH", "").split(os.pathsep), directory]
+    sys.path += [folder for folder in folders if folder and folder not in sys.path]
+    one: Planned = pickle.loads(packed)  # of the process that asks, as all that Ray hands over
     use_plain_warnings()
     torch.set_num_threads(threads)
     _wait_until_free(one.folder)

@@ -17,7 +17,7 @@ from pathlib import Path
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.places.plan import own_code, plan_text
 from isda.engine.places.pool import HandedOver, Pool
-from isda.engine.places.spread import Request
+from isda.engine.places.spread import PASSED_ON, Request
 from isda.engine.planned import Planned, Problem, Watcher
 from isda.files import write_text
 
@@ -112,7 +112,7 @@ class _Array(Pool):
         python = [sys.executable, "-m"]
         launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(spread.processes_per_run), "-m"]
         several = launcher if spread.processes_per_run > 1 else []
-        surroundings = {name: os.environ[name] for name in ("ISDA_DATA", "PYTHONPATH") if name in os.environ}
+        surroundings = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return _SCRIPT.format(
             count=len(left),
             total=len(planned),

@@ -11,10 +11,12 @@ from pathlib import Path
 from isda.choices import check_choice
 from isda.engine.places.pool import Pool
 
-__all__ = ["PLACES", "Request", "Spread", "open_pool"]
+__all__ = ["PASSED_ON", "PLACES", "Request", "Spread", "open_pool"]
 
 PLACES = ("local", "ray", "slurm")
 """Each is a file beside this one, with `open_pool(request)` and the options of `Spread` that it TAKES."""
+PASSED_ON = ("ISDA_DATA", "PYTHONPATH")
+"""Variables that runs find on another machine as here: where data is, and code of the user's own."""
 _OF_PLACES = {"cpus_per_run": None, "gpus_per_run": None, "sbatch": ()}
 """Options that not every place takes, and what they are where nobody gives them."""
 

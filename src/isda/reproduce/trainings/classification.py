@@ -23,6 +23,8 @@ SMALL_PHOTOGRAPHS = ("cifar10", "cifar100", "svhn")
 """Data sets that the digits can stand in for."""
 TOO_LARGE = {"cnn-13": "fast-cnn"}
 """Networks that do not take images of 8x8 pixels, and what stands in for them."""
+OWN_DROPOUT, NARROW_DROPOUT = ("wide-resnet-28-10",), 0.1
+"""Networks that have dropout unless told otherwise, and its rate where few of their channels are left."""
 IMAGENET, IMAGENET_SIDE = "imagenet", 224
 
 
@@ -65,6 +67,10 @@ def shrunk_classifier(settings: Settings, scale: Scale, root: Path | None) -> Sh
     width = fitting_width(network, scale.multiply_adds, side)
     if width < 1:
         told.append(f"network {network} has {width:g} of its channels")
+    dropout = settings.dropout
+    if width < 1 and network in OWN_DROPOUT and dropout is None:
+        dropout = NARROW_DROPOUT
+        told.append(f"dropout of {dropout:g} for the narrow network")
     if data == IMAGENET:
         told.append("all images of imagenet are used, each once per epoch")
     smaller = replace(
@@ -76,6 +82,7 @@ def shrunk_classifier(settings: Settings, scale: Scale, root: Path | None) -> Sh
         evaluate_every=settings.evaluate_every or scale.epochs,
         batch_size=min(scale.batch_size, recipe_for(network).batch_size),
         width=width if width < 1 else None,
+        dropout=dropout,
         augment=None if data == STAND_IN else settings.augment,
     )
     return Shrunk(smaller, tuple(told))
