@@ -23,14 +23,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [ISDAClassifier(), ISDAClassifier(0.5, C=1.0, bound="tilted", covariance="shrunk")],
-    expected_failed_checks=lambda estimator: (
-        {"check_sample_weight_equivalence_on_dense_data": "separable rows, nearly no penalty: equal to 1e-7 only"}
-        if estimator.C == "auto"
-        else {}
-    ),
-)
+@parametrize_with_checks([ISDAClassifier(), ISDAClassifier(0.5, C=1.0, bound="tilted", covariance="shrunk")])
 def test_scikit_learn_contract_of_what_takes_longer(estimator, check):
     check(estimator)
 

@@ -2,7 +2,9 @@
 
 The search walks a lattice of powers of ten: first along C without augmentation, then over both, in steps of a decade
 and at last of half a decade, to a point that is better than its neighbours on every side. So the choice lies inside
-of what was tried, or at the limits below. Each fold starts a point from its solution at the nearest one before.
+of what was tried, or at the limits below. What gains next to nothing is not better: where rows are easy, all of a wide
+plain is equally good, and a walk to its highest pebble would tell of rounding. Each fold starts a point from its
+solution at the nearest one before.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ LIMITS_OF_C = (-6.0, 4.0)
 LIMITS_OF_STRENGTH = (-2.0, 4.0)
 """Powers of ten between which the search stays: a weaker augmentation is none, a weaker penalty too."""
 _STEPS_OF_FOLDS, _FIRST_C = 200, -1.0
+_WORTH = 1e-4
+"""Nats per row that a step, or augmentation itself, must gain."""
 _OFF = -float("inf")
 """The exponent of lambda = 0."""
 
@@ -89,7 +93,8 @@ def select(
         augmented = _descend(trials, augmented, moves, 0.5)
         if C is None:
             point = _descend(trials, point, [(0.0, 1.0)], 0.5)
-        point = max(point, augmented, key=trials.score)
+        if trials.is_better(augmented, point):
+            point = augmented
     elif C is None:
         point = _descend(trials, point, [(0.0, 1.0)], 0.5)
     trials.score(point)
@@ -106,7 +111,7 @@ def _descend(trials: _Trials, point: Point, moves: list[Point], size: float) -> 
             for sign in (size, -size):
                 while True:
                     there = (point[0] + sign * move[0], point[1] + sign * move[1])
-                    if not _within_limits(there) or trials.score(there) <= trials.score(point):
+                    if not _within_limits(there) or not trials.is_better(there, point):
                         break
                     point, settled = there, False
     return point
@@ -139,6 +144,10 @@ class _Trials:
             self._try(point)
         sizes = [float(fold.loss_weights.sum()) for fold in self._folds]
         return float(np.average(self._scores[point], weights=sizes))
+
+    def is_better(self, one: Point, than: Point) -> bool:
+        """Whether it is worth going there."""
+        return self.score(one) > self.score(than) + _WORTH
 
     def _try(self, point: Point) -> None:
         strength, inverse = _power(point[0]), _power(point[1])
