@@ -120,6 +120,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
         (["--lambda-0", "-1"], "lambda_0 must be"),
         (["--C", "0"], "C must be"),
         (["--covariance", "withn"], "did you mean 'within'"),
+        (["--offset", "ldma"], "did you mean 'ldam'"),
         (["--label", "kind"], "label and ignore name columns of a table"),
         (["--split", "2"], "split must lie strictly between 0 and 1, got 2"),
         (["--test", "not-there.csv"], "not-there.csv is not a file"),

@@ -222,6 +222,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--C": ("auto", *NUMBERS),
         "--covariance": ("within", "shrunk", "full", "diagonal", "nothing", ""),
         "--bound": ("jensen", "tilted", "nothing"),
+        "--offset": ("logit-adjustment", "ldam", "nothing", ""),
         "--seed": NUMBERS,
         "--predictions": ("answers.csv", *PATHS),
         "--json": ("-", *PATHS),

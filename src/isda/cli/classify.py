@@ -21,6 +21,7 @@ def classify(
     C: str = "auto",
     covariance: str = "within",
     bound: Literal["jensen", "tilted"] = "jensen",
+    offset: str | None = None,
     seed: int = 0,
     predictions: Path | None = None,
     json: JsonFile = None,
@@ -44,6 +45,7 @@ def classify(
         covariance: in which directions rows are moved: one matrix "within" all classes; one for each class, "shrunk"
             towards that, "full" or "diagonal".
         bound: "jensen" (published) or "tilted" (never looser).
+        offset: for classes of very different sizes, where small ones matter as much: "logit-adjustment" or "ldam".
         seed: which rows are split off, and which are held out together while settings are chosen.
         predictions: write the predicted class of each row without a label, and its probability, to this file (.csv).
         json: also write the figures to this file as JSON; "-" writes JSON to the standard output and nothing else.
@@ -59,7 +61,7 @@ def classify(
     tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
     if predictions is not None and not any(map(len, tables.asked)):
         raise ValueError(f"predictions are of rows without a label, {file} has none")
-    model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, random_state=seed)
+    model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
     result = classified(tables, model)
     show(result.record(file), json, lambda: print(harmless(result.told(file))))
     if predictions is not None:

@@ -17,6 +17,7 @@ from isda.estimator.data import Data, Fitted, Scaler
 from isda.estimator.fitting import fit_convex, fit_partially, fit_stochastic, network_scores
 from isda.estimator.settings import check_settings
 from isda.estimator.storing import load, save
+from isda.losses.long_tail import Offset
 
 __all__ = ["ISDAClassifier"]
 
@@ -44,6 +45,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         unlabelled: the label of rows without one, None if there are none. Where it and one other value are all the
             labels there are, it is taken for a class. Such rows take part by the consistency bound (Prop. 2).
         class_weight: None, "balanced", or weights by label: factors of the losses, which the covariances do not see.
+        offset: for classes of very different sizes: "logit-adjustment", "ldam", or a provider of isda.losses.long_tail
+            with a strength of its own. Offsets o_yj are part of the logits in training alone. lambda_0 and C are then
+            chosen by the mean over classes of the held-out log-likelihood, in which every class counts the same.
         tol: largest entry of the gradient at the end.
         max_iter: steps at most; ConvergenceWarning if they were too few.
         cv: folds for "auto": their number, a splitter, or splits.
@@ -87,6 +91,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         standardize: bool = True,
         unlabelled: Any = -1,
         class_weight: Any = None,
+        offset: str | Offset | None = None,
         tol: float = 1e-5,
         max_iter: int = 1000,
         cv: Any = 5,
@@ -108,6 +113,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self.standardize = standardize
         self.unlabelled = unlabelled
         self.class_weight = class_weight
+        self.offset = offset
         self.tol = tol
         self.max_iter = max_iter
         self.cv = cv

@@ -65,6 +65,7 @@ class ConvexProblem:
         counts: NDArray[Any],
         class_weights: NDArray[Any],
         folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        offset: Tensor | None = None,
         start: NDArray[Any] | None = None,
         reduce: bool = True,
     ) -> ConvexFit:
@@ -77,6 +78,7 @@ class ConvexProblem:
             counts: (N,) sample weights, all above 0: a weight of 2 is the row twice.
             class_weights: (C,) factors of the losses of each class, which the statistics do not see.
             folds: training and held-out rows of each fold, for the choice of lambda_0 and C.
+            offset: (C, C) of the margins of each class, or None; folds are then judged with equal weights of classes.
             start: (K, A + 1) weights and intercepts to start from.
             reduce: whether to solve in the space of the rows where there are fewer of them than features.
         """
@@ -95,10 +97,11 @@ class ConvexProblem:
         if (strength is None or inverse is None) and folds:
             quick = everything.single() if rows.numel() * num_classes >= _LARGE_FOLDS else everything
             chosen = select(
-                [self._fold(quick, *fold) for fold in folds],
+                [self._fold(quick, *fold, balanced=offset is not None) for fold in folds],
                 strength=strength,
                 C=inverse,
                 bound=self.bound,
+                offset=offset,
                 tol=max(self.tol, _TOL_OF_FOLDS),
                 max_iter=self.max_iter,
                 report=self.report,
@@ -113,6 +116,7 @@ class ConvexProblem:
             strength=strength,
             penalty=1 / (inverse * everything.total),
             bound=self.bound,
+            offset=offset,
         )
         found = minimise(
             objective,
@@ -129,12 +133,12 @@ class ConvexProblem:
             weight.numpy(), intercept.numpy(), strength, inverse, found.n_iter, found.gradient_norm, results
         )
 
-    def _fold(self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any]) -> Fold:
+    def _fold(self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, balanced: bool) -> Fold:
         mine, theirs = everything.pick(train), everything.pick(held_out)
-        rows = mine.rows()
-        return Fold(
-            rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, theirs.loss_weights, mine.total
-        )
+        rows, weights = mine.rows(), theirs.loss_weights
+        if balanced:
+            weights = weights / everything.class_totals()[theirs.labels]
+        return Fold(rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total)
 
 
 class _Weighted(NamedTuple):
@@ -147,6 +151,10 @@ class _Weighted(NamedTuple):
     @property
     def total(self) -> float:
         return float(self.loss_weights.sum())
+
+    def class_totals(self) -> Tensor:
+        """(C,) sums of the weights."""
+        return self.loss_weights.new_zeros(self.num_classes).index_add_(0, self.labels, self.loss_weights)
 
     def single(self) -> _Weighted:
         """In float32."""

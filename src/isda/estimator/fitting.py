@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_random_state
-from torch import nn
+from torch import Tensor, nn
 
 from isda.estimator.convex import ConvexFit, ConvexProblem
 from isda.estimator.data import Data, Fitted
 from isda.estimator.folds import splits
+from isda.estimator.offsets import offset_table
 from isda.estimator.stochastic import Labelled, StochasticTrainer, Trained, make_network
+from isda.losses.long_tail.providers import OffsetTable
 
 if TYPE_CHECKING:
     from isda.estimator.classifier import ISDAClassifier
@@ -64,15 +66,26 @@ def _solve(
     )
     inputs, targets, counts, class_weights, num_classes = fitted
     return problem.fit(
-        inputs, targets, num_classes, counts=counts, class_weights=class_weights, folds=folds, start=start
+        inputs,
+        targets,
+        num_classes,
+        counts=counts,
+        class_weights=class_weights,
+        folds=folds,
+        offset=_offset(model, fitted),
+        start=start,
     )
+
+
+def _offset(model: ISDAClassifier, fitted: Fitted) -> Tensor | None:
+    return offset_table(model.offset, np.bincount(fitted.targets, fitted.counts, minlength=fitted.num_classes))
 
 
 def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any]) -> None:
     """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
     seed = _seed(model)
     rows, held_out, train = _hold_out(model, fitted, seed)
-    others = torch.from_numpy(unlabelled.astype(np.float32))
+    others, offset = torch.from_numpy(unlabelled.astype(np.float32)), _offset(model, fitted)
     chosen: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
     penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
     if not model.hidden:
@@ -93,7 +106,7 @@ def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[An
                 network.load_state_dict(model.network_.state_dict())
             elif weights is not None:
                 _set_classifier(network, *weights)
-            trainer = _trainer(model, strength, penalty)
+            trainer = _trainer(model, strength, penalty, offset)
             found.append((strength, trainer.fit(network, rows, others, held_out, seed)))
     best = max(found, key=lambda one: one[1].validation_curve[one[1].best_epoch] if held_out else 0)
     if model.hidden and len(chosen) > 1:
@@ -115,7 +128,12 @@ def fit_partially(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any
     """One pass over these rows; the network, its statistics and AdamW's go on from the last call."""
     strength = getattr(model, "lambda_0_", _STRENGTH) if model.lambda_0 == "auto" else float(model.lambda_0)
     penalty = getattr(model, "C_", _C) if model.C == "auto" else float(model.C)
-    trainer, seed = _trainer(model, strength, penalty), _seed(model)
+    if isinstance(model.offset, str):
+        raise ValueError(
+            "offset must be None or a provider that knows the sizes of the classes for partial_fit, "
+            f"got {model.offset!r}"
+        )
+    trainer, seed = _trainer(model, strength, penalty, _offset(model, fitted)), _seed(model)
     if not hasattr(model, "_stream"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -153,8 +171,12 @@ def _hold_out(model: ISDAClassifier, fitted: Fitted, seed: int) -> tuple[Labelle
     pairs = splits(max(2, round(1 / model.validation_fraction)), fitted.inputs, fitted.targets, seed)
     if not pairs:
         return rows, None, everything
-    train, held_out = pairs[0]
-    return Labelled(*(t[train] for t in rows)), Labelled(*(t[held_out] for t in rows)), train
+    train, index = pairs[0]
+    held_out = Labelled(*(t[index] for t in rows))
+    if model.offset is not None:
+        sizes = torch.zeros(fitted.num_classes).index_add_(0, rows.targets, rows.weights)
+        held_out = held_out._replace(weights=held_out.weights / sizes[held_out.targets])
+    return Labelled(*(t[train] for t in rows)), held_out, train
 
 
 def _labelled(fitted: Fitted) -> Labelled:
@@ -166,12 +188,13 @@ def _labelled(fitted: Fitted) -> Labelled:
     )
 
 
-def _trainer(model: ISDAClassifier, strength: float, penalty: float) -> StochasticTrainer:
+def _trainer(model: ISDAClassifier, strength: float, penalty: float, offset: Tensor | None) -> StochasticTrainer:
     return StochasticTrainer(
         strength=strength,
         C=penalty,
         covariance=model.covariance,
         bound=model.bound,
+        offset=None if offset is None else OffsetTable(offset),
         consistency=model.consistency,
         epochs=model.epochs,
         patience=model.patience,

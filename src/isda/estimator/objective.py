@@ -3,8 +3,9 @@
     f(W, b) = sum_i u_i L_i(W, b) + penalty / 2 |W|^2,    sum_i u_i = 1,
 
 where L_i is the published bound ("jensen"), logsumexp_j(z_ij + lambda/2 R[y_i, j]) - z_iy, or the converged tilted one,
-min_t F_i(t) - z_iy. Each z_ij is linear and each R a convex quadratic form in W: f is convex, and with a penalty it has
-one minimum. With C classes there are C rows of weights; with two, scikit-learn's single row w = w_1 - w_0.
+min_t F_i(t) - z_iy. Offsets o_yj of margins, where there are any, are added to z_ij. Each z_ij is linear and each R a
+convex quadratic form in W: f is convex, and with a penalty it has one minimum. With C classes there are C rows
+of weights; with two, scikit-learn's single row w = w_1 - w_0.
 """
 
 from __future__ import annotations
@@ -30,11 +31,22 @@ class Objective:
         strength: lambda.
         penalty: of |W|^2 / 2; 1 / (C N) is scikit-learn's C.
         bound: "jensen" or "tilted".
+        offset: (C, C) o_yj with o_yy = 0, which the bound has beside z_ij; None for zeros.
     """
 
-    def __init__(self, rows: Rows, covariances: RowCovariances, *, strength: float, penalty: float, bound: str) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        covariances: RowCovariances,
+        *,
+        strength: float,
+        penalty: float,
+        bound: str,
+        offset: Tensor | None = None,
+    ) -> None:
         self.rows, self.covariances = rows, covariances
         self.strength, self.penalty, self.tilted = strength, penalty, bound == "tilted"
+        self._offset = None if offset is None else offset.to(rows.inputs.dtype).index_select(0, rows.labels)
         self._tilts: dict[int, Tensor] = {}
 
     @property
@@ -49,8 +61,9 @@ class Objective:
         share = self.rows.loss_weights.unsqueeze(1)
         aimed = logits.gather(1, self.rows.labels.unsqueeze(1))
         if self.strength == 0:
-            normaliser, pull = torch.logsumexp(logits, 1, keepdim=True), None
-            by_logits = torch.exp(logits - normaliser).mul_(share)
+            shifted = self._shifted(logits)
+            normaliser, pull = torch.logsumexp(shifted, 1, keepdim=True), None
+            by_logits = torch.exp(shifted - normaliser).mul_(share)
         elif self.tilted:
             normaliser, softmax, pull = self._tilted_bound(weight, logits)
             by_logits = softmax * share
@@ -81,10 +94,10 @@ class Objective:
 
     def _augmented(self, weight: Tensor, logits: Tensor) -> Tensor:
         table = self.covariances.margins(weight, logits)
-        return torch.add(logits, table.index_select(0, self.rows.labels), alpha=self.strength / 2)
+        return torch.add(self._shifted(logits), table.index_select(0, self.rows.labels), alpha=self.strength / 2)
 
     def _jensen_hessian(self, weight: Tensor, logits: Tensor) -> Callable[[Tensor], Tensor]:
-        softmax = torch.softmax(self._augmented(weight, logits) if self.strength else logits, 1)
+        softmax = torch.softmax(self._augmented(weight, logits) if self.strength else self._shifted(logits), 1)
         softmax = softmax * self.rows.loss_weights.unsqueeze(1)
         total = self.rows.loss_weights.unsqueeze(1).clamp_min(torch.finfo(logits.dtype).tiny)
 
@@ -117,10 +130,10 @@ class Objective:
         return normaliser, softmax, ask()
 
     def _find(self, index: int, part: slice, logits: Tensor, gram: Tensor) -> ConvergedTilt:
-        start = self._tilts.get(index)
+        start, shifted = self._tilts.get(index), self._shifted(logits)[part]
         if start is None:
-            start = torch.softmax(logits[part], 1)
-        found = converged_tilt(logits[part], self.strength * gram, start)
+            start = torch.softmax(shifted, 1)
+        found = converged_tilt(shifted, self.strength * gram, start)
         self._tilts[index] = found.tilt
         return found
 
@@ -167,6 +180,10 @@ class Objective:
             parameters = torch.cat([torch.zeros_like(parameters), parameters])
         weight = parameters[:, :-1]
         return weight, torch.addmm(parameters[:, -1], self.rows.inputs, weight.t())
+
+    def _shifted(self, logits: Tensor) -> Tensor:
+        """(N, C) z_ij + o_yj."""
+        return logits if self._offset is None else logits + self._offset
 
     def _gradient(self, by_logits: Tensor, *pulls: Pull | None) -> Tensor:
         """(K, A + 1) from the gradients with respect to logits and weights."""

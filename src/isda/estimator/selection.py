@@ -45,8 +45,8 @@ class Fold(NamedTuple):
     """(M, A) held-out rows."""
     labels: Tensor
     """(M,)."""
-    loss_weights: Tensor
-    """(M,)."""
+    weights: Tensor
+    """(M,) of the held-out rows."""
     total: float
     """Sum of the weights of the training rows: C is relative to it."""
 
@@ -67,6 +67,7 @@ def select(
     bound: str,
     tol: float,
     max_iter: int,
+    offset: Tensor | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Selection:
     """Choose lambda and C, those of them that are None, by the mean log-likelihood of held-out rows.
@@ -78,9 +79,10 @@ def select(
         bound: "jensen" or "tilted".
         tol: largest entry of the gradient of a fold's fit.
         max_iter: steps of a fold's fit at most.
+        offset: (C, C) of margins, in training alone; None for zeros.
         report: called with a line for every point, or None.
     """
-    trials = _Trials(folds, bound, tol, max_iter, report)
+    trials = _Trials(folds, bound, offset, tol, max_iter, report)
     along_strength = strength is None
     at_strength = _OFF if strength is None or strength == 0 else float(np.log10(strength))
     point = (at_strength, _FIRST_C if C is None else float(np.log10(C)))
@@ -132,9 +134,16 @@ class _Trials:
     """Points that were tried, and the solutions of all folds at each."""
 
     def __init__(
-        self, folds: Sequence[Fold], bound: str, tol: float, max_iter: int, report: Callable[[str], None] | None
+        self,
+        folds: Sequence[Fold],
+        bound: str,
+        offset: Tensor | None,
+        tol: float,
+        max_iter: int,
+        report: Callable[[str], None] | None,
     ) -> None:
-        self._folds, self._bound, self._tol, self._max_iter, self._report = folds, bound, tol, max_iter, report
+        self._folds, self._bound, self._offset = folds, bound, offset
+        self._tol, self._max_iter, self._report = tol, max_iter, report
         self._scores: dict[Point, list[float]] = {}
         self._solutions: dict[Point, list[Tensor]] = {}
 
@@ -142,7 +151,7 @@ class _Trials:
         """Mean log-likelihood of the held-out rows."""
         if point not in self._scores:
             self._try(point)
-        sizes = [float(fold.loss_weights.sum()) for fold in self._folds]
+        sizes = [float(fold.weights.sum()) for fold in self._folds]
         return float(np.average(self._scores[point], weights=sizes))
 
     def is_better(self, one: Point, than: Point) -> bool:
@@ -160,6 +169,7 @@ class _Trials:
                 strength=strength,
                 penalty=1 / (inverse * fold.total),
                 bound=self._bound,
+                offset=self._offset,
             )
             # In coordinates of its own: those of another fold know the labels that are held out here, and a search that
             # stops early shows it.
@@ -204,4 +214,4 @@ def _log_likelihood(parameters: Tensor, fold: Fold) -> float:
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     picked = torch.log_softmax(logits, 1).gather(1, fold.labels.unsqueeze(1)).squeeze(1)
-    return float((picked * fold.loss_weights).sum() / fold.loss_weights.sum())
+    return float((picked * fold.weights).sum() / fold.weights.sum())

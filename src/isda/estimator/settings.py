@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from isda.choices import check_choice
+from isda.estimator.offsets import check_offset
 from isda.estimator.statistics import COVARIANCES
 
 __all__ = ["BOUNDS", "check_settings"]
@@ -20,6 +21,7 @@ def check_settings(model: Any) -> None:
     _number_or_auto("C", model.C, above=0)
     check_choice("covariance", model.covariance, COVARIANCES)
     check_choice("bound", model.bound, BOUNDS)
+    check_offset(model.offset)
     _number("tol", model.tol, above=0)
     _number("consistency", model.consistency, at_least=0)
     _number("learning_rate", model.learning_rate, above=0)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda.losses import ISDALoss
+from isda.losses.long_tail import Offset
 
 __all__ = ["Labelled", "StochasticTrainer", "Trained", "make_network"]
 
@@ -66,6 +67,7 @@ class StochasticTrainer:
     C: float
     covariance: str
     bound: str
+    offset: Offset | None
     consistency: float
     epochs: int
     patience: int
@@ -114,6 +116,7 @@ class StochasticTrainer:
             total_steps,
             covariance=self.covariance,
             bound=self.bound,
+            offset=self.offset,
             reduction="none",
         )
         criterion.covariance.sync = False
