@@ -13,7 +13,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/test_public_interface.py
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail longtail-images problems clean
+.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -109,9 +109,6 @@ rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA 
 
 longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
-
-longtail-images: $(READY)  ## writes benchmarks/results/longtail_images.{csv,md}; half an hour; DATA holds cifar10 or cifar10.npz
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail_images.py --data-root $(DATA) --jobs 1
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
