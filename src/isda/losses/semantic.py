@@ -20,7 +20,7 @@ from isda.covariance.auto import AUTO
 from isda.devices import on_host
 from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches, dense
-from isda.losses.arguments import check_known, check_model, check_settings
+from isda.losses.arguments import check_found, check_known, check_model, check_settings
 from isda.losses.compiling import outside_graphs
 from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
 from isda.losses.long_tail.providers import MeanShift, Offset
@@ -135,6 +135,7 @@ class SemanticLoss(nn.Module, ABC):
                 outputs are added up.
             **settings: see ISDALoss; the covariance is "auto" unless it is given.
         """
+        check_found(settings)
         heads = find_classifiers(model, classifier)
         trained = next(parameter for part in (*heads, unwrap(model)) for parameter in part.parameters())
         settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}
