@@ -78,15 +78,22 @@ def _estimated(counts: list[int]) -> FullCovariance:
 METHODS = {
     "cross-entropy": Method("", (0.0,), lambda m, n, s, t: _offset(m, n, None)),
     "ISDA": Method("λ0", STRENGTHS, _isda),
-    "logit adjustment": Method("τ", (0.5, 1.0, 1.5, 2.0, 2.5, 3.0), lambda m, n, s, t: _offset(m, n, LogitAdjustment(n, s))),
+    "logit adjustment": Method(
+        "τ", (0.5, 1.0, 1.5, 2.0, 2.5, 3.0), lambda m, n, s, t: _offset(m, n, LogitAdjustment(n, s))
+    ),
     "logit adjustment (τ = 1) + ISDA": Method(
         "λ0", STRENGTHS, lambda m, n, s, t: _isda(m, n, s, t, offset=LogitAdjustment(n))
     ),
     "LDAM": Method("s", (0.25, 1.0, 4.0, 16.0, 64.0, 256.0), lambda m, n, s, t: _offset(m, n, LDAMMargins(n, scale=s))),
     "LDAM, deferred weights": Method(
-        "s", (0.25, 1.0, 4.0, 16.0, 64.0, 256.0), lambda m, n, s, t: _offset(m, n, LDAMMargins(n, scale=s)), deferred=True
+        "s",
+        (0.25, 1.0, 4.0, 16.0, 64.0, 256.0),
+        lambda m, n, s, t: _offset(m, n, LDAMMargins(n, scale=s)),
+        deferred=True,
     ),
-    "class-balanced weights": Method("β", (0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999), lambda m, n, s, t: _offset(m, n, None)),
+    "class-balanced weights": Method(
+        "β", (0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999), lambda m, n, s, t: _offset(m, n, None)
+    ),
     "RISDA, deferred weights": Method(
         "λ0",
         STRENGTHS,
