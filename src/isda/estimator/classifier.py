@@ -37,6 +37,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         lambda_0: strength of the augmentation; 0 is plain cross-entropy, "auto" is chosen together with C by the
             log-likelihood of held-out rows (``cv_results_``).
         C: inverse of the L2 penalty, as in LogisticRegression; "auto" to choose it.
+        scale: factor on the logits of the optimum, and so on ``coef_`` and ``intercept_``. Strong augmentation finds good
+            directions and small logits; "auto" makes up for that by held-out rows where lambda_0 or C is chosen by
+            them, and is 1 elsewhere, and for what is trained by AdamW.
         covariance: "within" (pooled within classes), "shrunk" (each class's own, shrunk towards that and its diagonal),
             "full", "diagonal", "shared" or "identity".
         bound: "jensen" (the paper's) or "tilted".
@@ -67,7 +70,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         classes_: the labels, sorted.
         coef_: (n_classes, n_features) weights, (1, n_features) for two classes; not with hidden layers.
         intercept_: (n_classes,) or (1,).
-        lambda_0_, C_: what was used.
+        lambda_0_, C_, scale_: what was used.
         cv_results_: what was tried, as GridSearchCV has it, where something was "auto"; None otherwise.
         n_iter_: (1,) steps that were taken.
         gradient_norm_: largest entry of the gradient at the end.
@@ -86,6 +89,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         lambda_0: float | str = "auto",
         C: float | str = "auto",
         *,
+        scale: float | str = "auto",
         covariance: str = "within",
         bound: str = "jensen",
         standardize: bool = True,
@@ -108,6 +112,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.lambda_0 = lambda_0
         self.C = C
+        self.scale = scale
         self.covariance = covariance
         self.bound = bound
         self.standardize = standardize

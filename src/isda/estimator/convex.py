@@ -37,6 +37,8 @@ class ConvexFit(NamedTuple):
     """(K,)."""
     strength: float
     C: float
+    scale: float
+    """That weight and intercept have been multiplied by."""
     n_iter: int
     gradient_norm: float
     cv_results: dict[str, Any] | None
@@ -50,6 +52,8 @@ class ConvexProblem:
     """lambda_0, or None to choose it."""
     C: float | None
     """Inverse penalty, or None to choose it."""
+    scale: float | None
+    """Factor on the logits of the optimum, or None to choose it with the others."""
     covariance: str
     bound: str
     tol: float
@@ -93,22 +97,23 @@ class ConvexProblem:
             torch.from_numpy(counts * class_weights[labels]).to(rows.dtype),
             num_classes,
         )
-        strength, inverse, results = self.strength, self.C, None
+        strength, inverse, scale, results = self.strength, self.C, self.scale, None
         if (strength is None or inverse is None) and folds:
             quick = everything.single() if rows.numel() * num_classes >= _LARGE_FOLDS else everything
             chosen = select(
                 [self._fold(quick, *fold, balanced=offset is not None) for fold in folds],
                 strength=strength,
                 C=inverse,
+                scale=scale,
                 bound=self.bound,
                 offset=offset,
                 tol=max(self.tol, _TOL_OF_FOLDS),
                 max_iter=self.max_iter,
                 report=self.report,
             )
-            strength, inverse, results = chosen
+            strength, inverse, scale, results = chosen
         # Nothing to choose by: every class has one row, and no spread that could be augmented.
-        strength, inverse = (1.0 if strength is None else strength), (1.0 if inverse is None else inverse)
+        strength, inverse, scale = (1.0 if one is None else one for one in (strength, inverse, scale))
         whole = everything.rows()
         objective = Objective(
             whole,
@@ -130,7 +135,14 @@ class ConvexProblem:
         if num_classes > 2:
             intercept = intercept - intercept.mean()
         return ConvexFit(
-            weight.numpy(), intercept.numpy(), strength, inverse, found.n_iter, found.gradient_norm, results
+            scale * weight.numpy(),
+            scale * intercept.numpy(),
+            strength,
+            inverse,
+            scale,
+            found.n_iter,
+            found.gradient_norm,
+            results,
         )
 
     def _fold(self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, balanced: bool) -> Fold:

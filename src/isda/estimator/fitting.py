@@ -27,6 +27,8 @@ STRENGTHS = (0.0, 0.5, 2.0)
 """What "auto" tries with hidden layers, each by a training of its own."""
 _STRENGTH, _C = 0.5, 1.0
 """Where there are no held-out rows to choose by."""
+_UNSCALED = 1.0
+"""What is trained step by step has the logits that its loss asks for."""
 
 
 def fit_convex(model: ISDAClassifier, fitted: Fitted, known: NDArray[np.bool_], data: Data) -> None:
@@ -41,11 +43,11 @@ def fit_convex(model: ISDAClassifier, fitted: Fitted, known: NDArray[np.bool_], 
             folds = [(place[a[known[a]]], place[b[known[b]]]) for a, b in pairs]
     start = None
     if model._warm and hasattr(model, "coef_"):
-        start = model.scaler_.rescaled(model.coef_, model.intercept_)
-    fit = _solve(model, fitted, folds, start)
+        start = model.scaler_.rescaled(model.coef_, model.intercept_) / model.scale_
+    fit = _solve(model, fitted, folds, model.scale, start)
     _forget_network(model)
     model.coef_, model.intercept_ = model.scaler_.unscaled(fit.weight, fit.intercept)
-    model.lambda_0_, model.C_, model.cv_results_ = fit.strength, fit.C, fit.cv_results
+    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = fit.strength, fit.C, fit.scale, fit.cv_results
     model.n_iter_, model.gradient_norm_ = np.array([fit.n_iter]), fit.gradient_norm
 
 
@@ -53,11 +55,13 @@ def _solve(
     model: ISDAClassifier,
     fitted: Fitted,
     folds: list[tuple[NDArray[Any], NDArray[Any]]],
+    scale: float | str,
     start: NDArray[Any] | None = None,
 ) -> ConvexFit:
     problem = ConvexProblem(
         strength=None if model.lambda_0 == "auto" else float(model.lambda_0),
         C=None if model.C == "auto" else float(model.C),
+        scale=None if scale == "auto" else float(scale),
         covariance=model.covariance,
         bound=model.bound,
         tol=model.tol,
@@ -90,9 +94,8 @@ def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[An
     penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
     if not model.hidden:
         part = Fitted(fitted.inputs[train], fitted.targets[train], fitted.counts[train], *fitted[3:])
-        fit = _solve(
-            model, part, splits(5, part.inputs, part.targets, seed) if "auto" in (model.lambda_0, model.C) else []
-        )
+        choosing = "auto" in (model.lambda_0, model.C)
+        fit = _solve(model, part, splits(5, part.inputs, part.targets, seed) if choosing else [], _UNSCALED)
         chosen, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
         weights = fit.weight, fit.intercept
     elif model.lambda_0 == "auto" and held_out is None:
@@ -118,7 +121,7 @@ def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[An
             "mean_test_score": np.array(scores),
             "best_index": chosen.index(best[0]),
         }
-    model.lambda_0_, model.C_, model.cv_results_ = best[0], penalty, cv_results
+    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = best[0], penalty, _UNSCALED, cv_results
     _keep_network(model, best[1].network)
     model.loss_curve_, model.validation_curve_ = best[1].loss_curve, best[1].validation_curve
     model.n_iter_, model.gradient_norm_ = np.array([len(best[1].loss_curve)]), None
@@ -141,10 +144,10 @@ def fit_partially(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any
         if hasattr(model, "network_"):
             network.load_state_dict(model.network_.state_dict())
         elif hasattr(model, "coef_"):
-            parameters = model.scaler_.rescaled(model.coef_, model.intercept_)
+            parameters = model.scaler_.rescaled(model.coef_, model.intercept_) / model.scale_
             _set_classifier(network, parameters[:, :-1], parameters[:, -1])
         model._stream = (network, trainer.criterion(network, None), trainer.optimiser(network), [0])
-        model.loss_curve_, model.n_iter_ = [], np.array([0])
+        model.loss_curve_, model.n_iter_, model.scale_ = [], np.array([0]), getattr(model, "scale_", _UNSCALED)
     network, criterion, optimiser, calls = model._stream
     order = torch.Generator().manual_seed(seed + calls[0])
     calls[0] += 1
@@ -229,7 +232,7 @@ def _keep_network(model: ISDAClassifier, network: nn.Sequential, *, stream: bool
     weight, intercept = head.weight.detach().double().numpy(), head.bias.detach().double().numpy()
     if len(weight) == 2:
         weight, intercept = weight[1:] - weight[:1], intercept[1:] - intercept[:1]
-    model.coef_, model.intercept_ = model.scaler_.unscaled(weight, intercept)
+    model.coef_, model.intercept_ = model.scaler_.unscaled(model.scale_ * weight, model.scale_ * intercept)
 
 
 def _forget_network(model: ISDAClassifier) -> None:

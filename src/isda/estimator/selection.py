@@ -1,7 +1,9 @@
-"""The strength lambda_0 and the inverse penalty C, chosen together by cross-validated log-likelihood.
+"""The strength lambda_0, the inverse penalty C and a scale of the logits, chosen by cross-validated log-likelihood.
 
 The search walks a lattice of powers of ten: first along C without augmentation, then over both, in steps of a decade
-and at last of half a decade, to a point that is better than its neighbours on every side. So the choice lies inside
+and at last of half a decade, to a point that is better than its neighbours on every side. One of the ways it tries is
+along lambda C: penalty and augmentation grow alike, the directions of the weights hardly change, and the scale makes
+good what their size loses. Every point has the scale that is best for it. So the choice lies inside
 of what was tried, or at the limits below. What gains next to nothing is not better: where rows are easy, all of a wide
 plain is equally good, and a walk to its highest pebble would tell of rounding. Each fold starts a point from its
 solution at the nearest one before.
@@ -19,6 +21,7 @@ from torch import Tensor
 from isda.estimator.covariances import RowCovariances
 from isda.estimator.objective import Objective
 from isda.estimator.rows import Rows
+from isda.estimator.scaling import best_scale
 from isda.estimator.solver import minimise
 
 __all__ = ["Fold", "Selection", "select"]
@@ -56,6 +59,7 @@ class Selection(NamedTuple):
 
     strength: float
     C: float
+    scale: float
     results: dict[str, Any]
 
 
@@ -64,25 +68,27 @@ def select(
     *,
     strength: float | None,
     C: float | None,
+    scale: float | None,
     bound: str,
     tol: float,
     max_iter: int,
     offset: Tensor | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Selection:
-    """Choose lambda and C, those of them that are None, by the mean log-likelihood of held-out rows.
+    """Choose lambda, C and the scale, those of them that are None, by the mean log-likelihood of held-out rows.
 
     Args:
         folds: the folds.
         strength: lambda, or None to choose it.
         C: inverse penalty, or None to choose it.
+        scale: factor on the logits, or None to choose it.
         bound: "jensen" or "tilted".
         tol: largest entry of the gradient of a fold's fit.
         max_iter: steps of a fold's fit at most.
         offset: (C, C) of margins, in training alone; None for zeros.
         report: called with a line for every point, or None.
     """
-    trials = _Trials(folds, bound, offset, tol, max_iter, report)
+    trials = _Trials(folds, scale, bound, offset, tol, max_iter, report)
     along_strength = strength is None
     at_strength = _OFF if strength is None or strength == 0 else float(np.log10(strength))
     point = (at_strength, _FIRST_C if C is None else float(np.log10(C)))
@@ -90,7 +96,7 @@ def select(
         point = _descend(trials, point, [(0.0, 1.0)], 1.0)
     if along_strength:
         start = (0.0, point[1])
-        moves = [(1.0, 0.0)] if C is not None else [(1.0, 0.0), (0.0, 1.0)]
+        moves = [(1.0, 0.0)] if C is not None else [(1.0, 0.0), (0.0, 1.0), (1.0, -1.0)]
         augmented = _descend(trials, start, moves, 1.0)
         augmented = _descend(trials, augmented, moves, 0.5)
         if C is None:
@@ -101,11 +107,12 @@ def select(
         point = _descend(trials, point, [(0.0, 1.0)], 0.5)
     trials.score(point)
     chosen_strength = strength if strength is not None else _power(point[0])
-    return Selection(chosen_strength, C if C is not None else _power(point[1]), trials.results(point))
+    inverse = C if C is not None else _power(point[1])
+    return Selection(chosen_strength, inverse, trials.scale(point), trials.results(point))
 
 
 def _descend(trials: _Trials, point: Point, moves: list[Point], size: float) -> Point:
-    """Walk along one axis after the other until no neighbour at this distance is better."""
+    """Walk one way after the other until no neighbour at this distance is better."""
     settled = False
     while not settled:
         settled = True
@@ -136,15 +143,17 @@ class _Trials:
     def __init__(
         self,
         folds: Sequence[Fold],
+        scale: float | None,
         bound: str,
         offset: Tensor | None,
         tol: float,
         max_iter: int,
         report: Callable[[str], None] | None,
     ) -> None:
-        self._folds, self._bound, self._offset = folds, bound, offset
+        self._folds, self._scale, self._bound, self._offset = folds, scale, bound, offset
         self._tol, self._max_iter, self._report = tol, max_iter, report
         self._scores: dict[Point, list[float]] = {}
+        self._scales: dict[Point, float] = {}
         self._solutions: dict[Point, list[Tensor]] = {}
 
     def score(self, point: Point) -> float:
@@ -154,6 +163,11 @@ class _Trials:
         sizes = [float(fold.weights.sum()) for fold in self._folds]
         return float(np.average(self._scores[point], weights=sizes))
 
+    def scale(self, point: Point) -> float:
+        """The factor on the logits."""
+        self.score(point)
+        return self._scales[point]
+
     def is_better(self, one: Point, than: Point) -> bool:
         """Whether it is worth going there."""
         return self.score(one) > self.score(than) + _WORTH
@@ -161,7 +175,7 @@ class _Trials:
     def _try(self, point: Point) -> None:
         strength, inverse = _power(point[0]), _power(point[1])
         starts = self._solutions[self._nearest(point)] if self._solutions else [None] * len(self._folds)
-        scores, solutions = [], []
+        logits, solutions = [], []
         for fold, start in zip(self._folds, starts, strict=True):
             objective = Objective(
                 fold.rows,
@@ -176,9 +190,14 @@ class _Trials:
             found = minimise(
                 objective, start, tol=self._tol, max_iter=min(self._max_iter, _STEPS_OF_FOLDS), warn=False
             ).parameters
-            scores.append(_log_likelihood(found, fold))
+            logits.append(_logits(found, fold.inputs))
             solutions.append(found)
-        self._scores[point], self._solutions[point] = scores, solutions
+        scale = self._scale
+        if scale is None:
+            labels = torch.cat([fold.labels for fold in self._folds])
+            scale = best_scale(torch.cat(logits), labels, torch.cat([fold.weights for fold in self._folds])).scale
+        scores = [_log_likelihood(scale * z, fold) for z, fold in zip(logits, self._folds, strict=True)]
+        self._scores[point], self._scales[point], self._solutions[point] = scores, scale, solutions
         if self._report is not None:
             self._report(f"lambda_0={strength:g} C={inverse:g}: held-out log-likelihood {self.score(point):.4f}")
 
@@ -198,6 +217,7 @@ class _Trials:
             "param_lambda_0": np.array([_power(point[0]) for point in points]),
             "param_C": np.array([_power(point[1]) for point in points]),
             "params": [{"lambda_0": _power(point[0]), "C": _power(point[1])} for point in points],
+            "scale": np.array([self._scales[point] for point in points]),
             "mean_test_score": means,
             "std_test_score": table.std(1),
             "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
@@ -208,10 +228,13 @@ class _Trials:
         return columns
 
 
-def _log_likelihood(parameters: Tensor, fold: Fold) -> float:
+def _logits(parameters: Tensor, inputs: Tensor) -> Tensor:
+    """(M, C) of rows (M, A)."""
+    logits = torch.addmm(parameters[:, -1], inputs, parameters[:, :-1].t())
+    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
+def _log_likelihood(logits: Tensor, fold: Fold) -> float:
     """Weighted mean of log p(y | x) over the held-out rows."""
-    logits = torch.addmm(parameters[:, -1], fold.inputs, parameters[:, :-1].t())
-    if logits.shape[1] == 1:
-        logits = torch.cat([torch.zeros_like(logits), logits], 1)
     picked = torch.log_softmax(logits, 1).gather(1, fold.labels.unsqueeze(1)).squeeze(1)
     return float((picked * fold.weights).sum() / fold.weights.sum())

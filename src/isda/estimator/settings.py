@@ -19,6 +19,7 @@ def check_settings(model: Any) -> None:
     """Raise ValueError for the first setting that is not what it must be."""
     _number_or_auto("lambda_0", model.lambda_0, at_least=0)
     _number_or_auto("C", model.C, above=0)
+    _number_or_auto("scale", model.scale, above=0)
     check_choice("covariance", model.covariance, COVARIANCES)
     check_choice("bound", model.bound, BOUNDS)
     check_offset(model.offset)

@@ -39,6 +39,7 @@ def save(model: ISDAClassifier, path: Path) -> None:
         "dtype_of_classes": model.classes_.dtype.str,
         "lambda_0": model.lambda_0_,
         "C": model.C_,
+        "scale": model.scale_,
         "n_iter": int(model.n_iter_[0]),
         "gradient_norm": model.gradient_norm_,
         "feature_names": None if not hasattr(model, "feature_names_in_") else list(model.feature_names_in_),
@@ -57,6 +58,7 @@ def load(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
     if described["feature_names"] is not None:
         model.feature_names_in_ = np.array(described["feature_names"], dtype=object)
     model.lambda_0_, model.C_, model.cv_results_ = described["lambda_0"], described["C"], None
+    model.scale_ = described["scale"]
     model.n_iter_, model.gradient_norm_ = np.array([described["n_iter"]]), described["gradient_norm"]
     if "coef" in arrays:
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
