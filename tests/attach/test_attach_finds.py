@@ -101,12 +101,23 @@ def test_what_get_classifier_returns_is_looked_into() -> None:
 
 def timm_model(name: str, **settings: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     timm = pytest.importorskip("timm")
+    if not timm.is_model(name):
+        pytest.skip(f"this version of timm has no {name}")
     model = timm.create_model(name, pretrained=False, num_classes=CLASSES, **settings)
     return model, (torch.randn(2, 3, 64, 64),)
 
 
 def distilled_deit() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return timm_model("deit_tiny_distilled_patch16_224", img_size=64, depth=1)
+
+
+def crossvit() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    model, _ = timm_model("crossvit_tiny_240", depth=((1, 1, 0),), embed_dim=(12, 24), num_heads=(2, 2))
+    return model, (torch.randn(2, 3, 240, 240),)
+
+
+def efficientvim() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return timm_model("efficientvim_m1_dist", embed_dim=(8, 16, 24), depths=(1, 1, 1))
 
 
 def levit() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -170,6 +181,8 @@ def huggingface(name: str, task: str, settings: dict[str, Any]) -> Callable[[], 
 REAL = [
     distilled_deit,
     levit,
+    crossvit,
+    efficientvim,
     lraspp,
     smp("Unet"),
     smp("PSPNet"),

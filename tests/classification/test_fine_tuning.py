@@ -260,6 +260,7 @@ def test_the_runs_of_a_search_begin_with_the_same_weights(material, tmp_path):
     assert all(config["freeze"] and config["optimiser"] == "adamw" for config in configs)
 
 
+@pytest.mark.slow
 def test_two_processes_fine_tune_what_one_does(material, tmp_path):
     # Batches of 9 leave 5 and 4 to two processes; a frozen body sees no batch in its running figures.
     further = ["--freeze", "--precision", "float64", "--method", "isda:lambda_0=5", "--checkpoint-steps", 8]

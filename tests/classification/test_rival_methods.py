@@ -22,7 +22,7 @@ from isda.engine import Processes, learning_rate
 from isda.engine.folder.checkpoint import State
 from isda.engine.grammar import option_types
 from isda.train import Classification
-from many_processes import torchrun
+from many_processes import side_by_side
 from small_runs import HERE, digits, small_config, small_job, train_small
 
 ON_ISDA_TOO = {
@@ -283,8 +283,7 @@ def test_half_precision_and_averaged_weights(method):
 def one_and_two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     run(folder / "one", Processes(0, 1, torch.device("cpu")))
-    done = torchrun(2, Path(__file__).with_name("rivals_worker.py"), folder / "two")
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, Path(__file__).with_name("rivals_worker.py"), folder / "two")
     return folder / "one", folder / "two"
 
 

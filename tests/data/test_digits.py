@@ -1,5 +1,8 @@
 """The digits that ship with scikit-learn: the default data set."""
 
+import subprocess
+import sys
+
 import torch
 from sklearn.datasets import load_digits
 
@@ -29,3 +32,16 @@ def test_the_published_counts_are_the_real_ones():
     data, known = isda.data.load("digits"), isda.data.CATALOGUE["digits"]
     assert (len(data.x_train), len(data.x_test), data.num_classes) == (known.train, known.test, known.classes)
     assert (data.channels, data.image_size) == (known.channels, (known.size, known.size))
+
+
+def test_where_scikit_learn_keeps_its_file_elsewhere_it_is_asked(monkeypatch):
+    expected = isda.data.load("digits")
+    monkeypatch.setattr("isda.data.readers.digits.find_spec", lambda name: None)
+    asked = isda.data.load("digits")
+    assert torch.equal(asked.x_train, expected.x_train)
+    assert torch.equal(asked.y_test, expected.y_test)
+
+
+def test_scikit_learn_is_not_imported():
+    script = "import sys; import isda.data; isda.data.load('digits'); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -22,7 +22,7 @@ from isda.detection.task import Detection
 from isda.detection.trained import load_detector
 from isda.engine import Hook, Processes, read_run, train
 from isda.networks import detection
-from many_processes import torchrun
+from many_processes import side_by_side
 from resumable_runs import outcome
 from shapes import KINDS, draw_set
 
@@ -97,8 +97,7 @@ def test_a_killed_process_is_taken_up_to_the_bit(whole, shapes_set, tmp_path):
 def test_two_processes_train_what_one_does(shapes_set, tmp_path):
     """Batches of 3 leave 2 images to the first process and 1 to the second."""
     small_run(tmp_path / "one", shapes_set, ALONE, batch_norm="frozen", precision="float64")
-    done = torchrun(2, WORKER, tmp_path / "two", shapes_set)
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, WORKER, tmp_path / "two", shapes_set)
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, expected in one.items():
         torch.testing.assert_close(two[name], expected, rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""The cases that every process of the distributed tests runs; as a script, one process: RANK WORLD FOLDER.
+"""The cases that every process of the distributed tests runs; as a script, one process: FOLDER.
 
 Each case is a function of the rank and the number of processes that returns something to compare. With one process and
 without torch.distributed the same functions give the reference on the concatenated batch.
@@ -7,6 +7,7 @@ without torch.distributed the same functions give the reference on the concatena
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -342,7 +343,8 @@ def cases(world: int) -> dict[str, Callable[[int, int], Any]]:
     return chosen
 
 
-def main(rank: int, world: int, folder: Path) -> None:
+def main(folder: Path) -> None:
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank, world_size=world, timeout=TIMEOUT
@@ -357,4 +359,4 @@ def main(rank: int, world: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from distributed_worker import (
 from filelock import FileLock
 from torch import Tensor
 
+from many_processes import side_by_side
 from oracles import batch_covariance, decayed_covariance, decayed_statistics, pooled_within, shrunk_covariance
 
 WORLDS = (1, 2, 3)
@@ -54,24 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
 def launch(world: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(world), str(folder)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        outputs = [process.communicate(timeout=SECONDS)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for rank, (process, output) in enumerate(zip(processes, outputs, strict=True)):
-        assert process.returncode == 0, f"process {rank} of {world} failed:\n{output}"
+    side_by_side(world, WORKER, folder, seconds=SECONDS)
     (folder / "done").touch()
 
 

@@ -51,7 +51,8 @@ def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     assert saved(tmp_path)
 
 
-@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1])
 def test_it_ends_when_either_worker_is_killed(comparison, which):
     """The one without work dies with the lock of the queue that the other will wait for once it has saved its run."""
     os.kill(workers_of(comparison)[which], signal.SIGKILL)

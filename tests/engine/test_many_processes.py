@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,21 +11,16 @@ from many_processes_worker import STEPS, run
 from safetensors.torch import load_file
 
 from isda.train import Processes
+from many_processes import side_by_side, torchrun
 
 WORKER = Path(__file__).with_name("many_processes_worker.py")
-
-
-def torchrun(processes: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
 def one_and_two(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
     run(folder / "one", Processes(0, 1, torch.device("cpu")))
-    done = torchrun(2, WORKER, folder / "two")
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, WORKER, folder / "two")
     return folder / "one", folder / "two"
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from stepping_worker import run
-from test_many_processes import torchrun
 
 from isda.train import Processes
+from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("stepping_worker.py")
 EQUAL = (
@@ -24,8 +24,7 @@ AGREE = ("explicit:lambda_0=2,covariance=learned,rank=4,samples=2", "mixup+isda:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
-    done = torchrun(2, WORKER, folder / "two", *EQUAL, *AGREE)
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, WORKER, folder / "two", *EQUAL, *AGREE)
     return folder
 
 

@@ -18,7 +18,7 @@ from isda.generative.job import GenerationJob
 from isda.generative.task import Generation
 from isda.generators import load_generator, make_images
 from isda.seeds import generator
-from many_processes import torchrun
+from many_processes import side_by_side
 from small_runs import ALONE, digits, train_small
 from two_devices import assert_the_same, needs_a_device, on_host_and_device
 
@@ -95,8 +95,7 @@ def one_and_two(finished_run, tmp_path_factory) -> tuple[Path, Path]:
         warnings.simplefilter("ignore")
         for name, method in WRITTEN.items():
             run(method, finished_run, folder / "one" / name, ALONE)
-    done = torchrun(2, HERE / "generative_worker.py", finished_run, folder / "two")
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, HERE / "generative_worker.py", finished_run, folder / "two")
     return folder / "one", folder / "two"
 
 

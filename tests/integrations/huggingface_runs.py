@@ -30,6 +30,8 @@ _BERT = {
     "num_labels": CLASSES,
     "initializer_range": 0.3,
 }
+_PADDING = 19
+_CAUSAL = {"vocab_size": 20, "pad_token_id": _PADDING, "num_labels": CLASSES, "initializer_range": 0.3}
 
 
 def model_of(task: str) -> Any:
@@ -46,6 +48,17 @@ def model_of(task: str) -> Any:
             num_channels=1, num_labels=CLASSES, decoder_hidden_size=8, initializer_range=0.3, **stages, **none
         )
         return transformers.SegformerForSemanticSegmentation(config)
+    if task == "gpt2":
+        none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        config = transformers.GPT2Config(n_positions=8, n_embd=8, n_layer=1, n_head=2, **_CAUSAL, **none)
+        return transformers.GPT2ForSequenceClassification(config)
+    if task == "llama":
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+        return transformers.LlamaForSequenceClassification(transformers.LlamaConfig(**_CAUSAL, **sizes))
+    if task == "lora":
+        import peft
+
+        return peft.get_peft_model(model_of("sequence"), peft.LoraConfig(task_type="SEQ_CLS", r=2, lora_alpha=4))
     if task == "token":
         return transformers.BertForTokenClassification(transformers.BertConfig(**_BERT))
     problem = "multi_label_classification" if task == "multi-label" else None
@@ -53,7 +66,13 @@ def model_of(task: str) -> Any:
 
 
 def head_of(task: str) -> str:
-    return "decode_head.classifier" if task == "segmentation" else "classifier"
+    special = {
+        "segmentation": "decode_head.classifier",
+        "gpt2": "score",
+        "llama": "score",
+        "lora": "base_model.model.classifier.modules_to_save.default",
+    }
+    return special.get(task, "classifier")
 
 
 def samples_of(task: str, size: int) -> list[dict[str, Tensor]]:
@@ -77,6 +96,9 @@ def samples_of(task: str, size: int) -> list[dict[str, Tensor]]:
             samples.append({"input_ids": tokens, "labels": labels})
         elif task == "multi-label":
             samples.append({"input_ids": tokens, "labels": torch.rand(CLASSES, generator=generator).round()})
+        elif task in ("gpt2", "llama"):
+            tokens[number % 5 + 1 :] = _PADDING
+            samples.append({"input_ids": tokens, "labels": torch.tensor(label)})
         else:
             samples.append({"input_ids": tokens, "labels": torch.tensor(label)})
     return samples
@@ -162,6 +184,9 @@ def plain_loop(
             logits, labels, features = model(**inputs).logits, part["labels"], caught.pop()
             if task == "token":
                 logits, labels, features = logits.flatten(0, 1), labels.flatten(), features.flatten(0, 1)
+            if task in ("gpt2", "llama"):  # the logits of a sequence are those of its last token
+                lengths = part["input_ids"].ne(_PADDING).sum(1)
+                features = torch.stack([row[length - 1] for row, length in zip(features, lengths, strict=True)])
             total = total + criterion(
                 logits, labels, features=features, weight=head.weight, strength=lambda_0 * step / len(windows)
             )

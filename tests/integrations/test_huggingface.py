@@ -52,8 +52,20 @@ def what_is_imported_is_no_garbage():
     ids=["image", "sequence-weighted", "sequence-tilted", "token", "segmentation", "multi-label"],
 )
 def test_it_trains_like_a_plain_loop_over_the_same_batches(task, settings, tmp_path):
-    isda, recording = ISDATraining(LAMBDA_0, classifier=head_of(task), **settings), Recording()
-    trainer = trainer_of(task, isda, arguments(tmp_path), collator=recording)
+    assert_trains_like_a_plain_loop(task, {"classifier": head_of(task)}, settings, tmp_path)
+
+
+@pytest.mark.parametrize("task", ["gpt2", "llama", "lora"])
+def test_last_tokens_and_adapters_train_like_a_plain_loop_too(task, tmp_path):
+    """The logits of a sequence are picked from those of its tokens; peft trains a copy of the classifier."""
+    if task == "lora":
+        pytest.importorskip("peft")
+    assert_trains_like_a_plain_loop(task, {}, {}, tmp_path)
+
+
+def assert_trains_like_a_plain_loop(task, classifier, settings, folder):
+    isda, recording = ISDATraining(LAMBDA_0, **classifier, **settings), Recording()
+    trainer = trainer_of(task, isda, arguments(folder), collator=recording)
     trainer.train()
     model, criterion = plain_loop(task, recording.batches, WINDOWS, **settings)
     assert trainer.state.global_step == len(WINDOWS)
@@ -62,6 +74,23 @@ def test_it_trains_like_a_plain_loop_over_the_same_batches(task, settings, tmp_p
     without, _ = plain_loop(task, recording.batches, WINDOWS, 0.0, **settings)
     assert largest_difference(trainer.model, without) > 1e-3, "the augmentation changed nothing"
     assert not trainer.model.get_submodule(head_of(task))._forward_hooks, "the model is as it was"
+
+
+def test_the_object_itself_may_stand_for_its_loss(tmp_path):
+    trained = []
+    for choose in (lambda isda: isda.loss, lambda isda: isda):
+        isda = ISDATraining(LAMBDA_0)
+        trainer = Trainer(
+            model_of("gpt2"),
+            arguments(tmp_path, max_steps=2),
+            data_collator=collate,
+            train_dataset=samples_of("gpt2", 38),
+            compute_loss_func=choose(isda),
+            callbacks=[isda],
+        )
+        trainer.train()
+        trained.append(trainer.model)
+    assert largest_difference(*trained) == 0
 
 
 def test_the_strength_follows_the_steps_of_the_trainer(tmp_path):
@@ -184,6 +213,21 @@ def test_an_interrupted_training_ends_in_the_same_bits(checkpoint, interrupted, 
     assert largest_difference(criterion, isda.criterion) == 0
 
 
+def test_adapters_and_statistics_are_resumed_in_the_same_bits(tmp_path):
+    pytest.importorskip("peft")
+    isda = ISDATraining(LAMBDA_0)
+    whole = trainer_of("lora", isda, arguments(tmp_path / "whole"))
+    whole.train()
+    args = arguments(tmp_path / "cut", save_strategy="steps", save_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        trainer_of("lora", ISDATraining(LAMBDA_0), args, more=[StopAfter(4)]).train()
+    again = ISDATraining(LAMBDA_0)
+    trainer = trainer_of("lora", again, args)
+    trainer.train(resume_from_checkpoint=True)
+    assert largest_difference(whole.model, trainer.model) == 0
+    assert largest_difference(isda.criterion, again.criterion) == 0
+
+
 def test_a_training_goes_on_in_another_folder_and_from_there_again(interrupted, tmp_path):
     model, criterion, cut = interrupted
     isda = ISDATraining(LAMBDA_0)
@@ -274,6 +318,17 @@ def test_the_loss_is_needed_beside_the_callback(tmp_path):
 def test_what_the_trainer_decides_is_refused(name):
     with pytest.raises(ValueError, match=f"{name} must not be given, because .*, got 7"):
         ISDATraining(LAMBDA_0, **{name: 7})
+
+
+@pytest.mark.parametrize("name", ["num_classes", "feature_dim"])
+def test_what_the_classifier_has_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} must not be given, because the classifier has it, got 3"):
+        trainer_of("gpt2", ISDATraining(LAMBDA_0, **{name: 3}), arguments(tmp_path))
+
+
+def test_a_model_in_the_place_of_the_strength_is_refused():
+    with pytest.raises(ValueError, match="lambda_0 must be a finite number >= 0, got GPT2ForSequenceClassification"):
+        ISDATraining(model_of("gpt2"))
 
 
 def test_a_learnt_covariance_is_refused(tmp_path):

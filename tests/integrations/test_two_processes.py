@@ -11,15 +11,14 @@ import torch
 from states import largest_difference
 
 from isda.integrations.huggingface import ISDATraining
-from many_processes import torchrun
+from many_processes import side_by_side
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """What both processes ended with, and the folder they shared. One start, because importing takes the longest."""
     folder = tmp_path_factory.mktemp("processes")
-    done = torchrun(2, Path(__file__).with_name("worker.py"), folder)
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, Path(__file__).with_name("worker.py"), folder)
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)], folder
 
 

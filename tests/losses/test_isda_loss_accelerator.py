@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import pytest
@@ -84,9 +85,16 @@ def run(kind: str, covariance: str, bound: str, dtype: torch.dtype, num_classes:
     return Step(home[0], home[1:], state), waits
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num_classes", [3, 20])  # fewer classes than rows, and more
-@pytest.mark.parametrize("kind", KINDS)
+# Fewer classes than rows, and more, in both precisions; what `make test` leaves out is in `make test-slow`.
+OFTEN = {("labels", 3, torch.float64), ("labels", 20, torch.float32), ("soft", 20, torch.float64)}
+OFTEN |= {("consistency", 3, torch.float32), ("pixels", 3, torch.float64)}
+CASES = [
+    pytest.param(*case, marks=() if case in OFTEN else pytest.mark.slow)
+    for case in itertools.product(KINDS, (3, 20), (torch.float32, torch.float64))
+]
+
+
+@pytest.mark.parametrize(("kind", "num_classes", "dtype"), CASES)
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_a_step_equals_the_cpus_and_waits_for_nothing(covariance, bound, kind, num_classes, dtype):

@@ -84,7 +84,7 @@ def minimum(criterion, logits, targets, weight, strength):
     return below - logits.gather(1, targets.unsqueeze(1)).squeeze(1)
 
 
-@pytest.mark.parametrize("strength", [0.5, 5.0])
+@pytest.mark.parametrize("strength", [pytest.param(0.5, marks=pytest.mark.slow), 5.0])
 def test_the_tilted_bound_is_within_a_hundredth_of_a_nat_of_the_minimum(trained, strength):
     criterion, logits, targets, weight = trained
     logits, targets = logits[:200], targets[:200]
@@ -95,7 +95,7 @@ def test_the_tilted_bound_is_within_a_hundredth_of_a_nat_of_the_minimum(trained,
     assert (tilted <= jensen + 1e-12).all()
 
 
-@pytest.mark.parametrize("strength", [0.5, 1.0])
+@pytest.mark.parametrize("strength", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_the_tilted_gap_is_at_most_two_fifths_of_the_published_one(trained, strength):
     criterion, logits, targets, weight = trained
     truth, error = expectation(criterion, logits, targets, weight, strength)

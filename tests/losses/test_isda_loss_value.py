@@ -242,8 +242,7 @@ def test_labels_of_any_integer_type_give_the_same_loss(kind, bound, dtype):
     assert torch.equal(actual, expected)
 
 
-@pytest.mark.parametrize("workspace", [None, 2**10])
-@pytest.mark.parametrize("num_classes", [6, 210])
+@pytest.mark.parametrize(("workspace", "num_classes"), [(2**10, 6), (None, 210), (2**10, 210)])
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("kind", ["full", "low_rank", "diagonal"])
 def test_wide_features_and_bounded_workspaces_change_nothing(kind, bound, num_classes, workspace, monkeypatch):

@@ -106,7 +106,8 @@ def killed_again_and_again(folder: Path, kills: int, seed: int) -> None:
             assert child.returncode == 0, err.decode()
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 6])
 def test_a_reproduction_that_was_killed_goes_on_to_the_same_results(made, tmp_path, kills):
     folder, _, before = made
     killed_again_and_again(tmp_path / "killed", kills, seed=kills)
@@ -178,7 +179,7 @@ def test_bad_words_get_a_sentence_before_anything_is_made(words, sentence, tmp_p
 # A part of each kind; all of everything is in `make test-slow`.
 PARTS = [
     ("table-7", ("PSPNet",)),
-    ("figure-9", ("cifar10",)),
+    pytest.param("figure-9", ("cifar10",), marks=pytest.mark.slow),
     pytest.param("table-6", ("Pi-model", "CIFAR-10", "1000"), marks=pytest.mark.slow),
     pytest.param("table-12", ("AP50",), marks=pytest.mark.slow),
 ]

@@ -16,7 +16,7 @@ from isda.data.segmentation import load
 from isda.engine import Saving, learning_rate, train
 from isda.segmentation.batches import Batches, evaluation_batches
 from isda.segmentation.config import Config
-from many_processes import torchrun
+from many_processes import side_by_side
 from resumable_runs import check_kills, outcome
 from segmentation_runs import ALONE, CLASSES, drawn, scene, small_config, small_job
 
@@ -154,6 +154,7 @@ def test_a_run_leaves_figures_per_class_pictures_and_learns(tmp_path):
 # -- interruptions ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_in_the_same_bits(tmp_path):
     check_kills(tmp_path, 0, {"segmentation": 3})
     parts = {Path(part).name for part in outcome(tmp_path / "0" / "whole")}
@@ -177,8 +178,7 @@ def test_a_run_that_was_killed_after_its_last_step_concludes_alike(tmp_path):
 def one_and_two(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
     run(Path(drawn().source), folder / "one", ALONE)
-    done = torchrun(2, HERE / "segmentation_worker.py", drawn().source, folder / "two")
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, HERE / "segmentation_worker.py", drawn().source, folder / "two")
     return folder / "one", folder / "two"
 
 

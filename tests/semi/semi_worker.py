@@ -1,10 +1,11 @@
-"""What every process of the semi-supervised distributed tests runs; as a script, one process: RANK WORLD FOLDER.
+"""What every process of the semi-supervised distributed tests runs; as a script, one process: FOLDER.
 
 Without torch.distributed the same functions give the reference on whole batches.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import fields
 from datetime import timedelta
@@ -59,7 +60,8 @@ def train(name: str, norm: bool, rank: int, world: int) -> dict[str, Any]:
     return {"network": network.state_dict(), "objective": objective.state_dict(), "within": within}
 
 
-def main(rank: int, world: int, folder: Path) -> None:
+def main(folder: Path) -> None:
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -74,4 +76,4 @@ def main(rank: int, world: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]))

@@ -1,13 +1,12 @@
 """Teacher, ensemble and ramps are the same on all processes, and those of one process on the whole batch."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from semi_worker import CASES, EXACT, SAME, train
+
+from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("semi_worker.py")
 WORLD = 2
@@ -16,24 +15,7 @@ WORLD = 2
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("semi")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(WORLD), str(folder)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD)
-    ]
-    try:
-        outputs = [process.communicate(timeout=180)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+    side_by_side(WORLD, WORKER, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORLD)]
 
 

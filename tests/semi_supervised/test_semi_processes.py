@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from semi_processes_worker import METHODS, run
 
 from isda.train import Processes
-from many_processes import torchrun
+from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("semi_processes_worker.py")
 
@@ -18,8 +18,7 @@ WORKER = Path(__file__).with_name("semi_processes_worker.py")
 def one_and_two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     run(folder / "one", Processes(0, 1, torch.device("cpu")))
-    done = torchrun(2, WORKER, folder / "two")
-    assert done.returncode == 0, done.stderr
+    side_by_side(2, WORKER, folder / "two")
     return folder / "one", folder / "two"
 
 

@@ -72,9 +72,8 @@ def find_classifiers(
         return _agreeing([_named(model, one) for one in given], "classifier")
     if callable(getattr(model, "get_classifier", None)):
         answer = model.get_classifier()  # type: ignore[operator]
-        heads = list(answer) if isinstance(answer, (tuple, list)) else [answer]
         what = "model.get_classifier()"
-        layers = [layer for head in heads for layer in _layers_in(head, what)]
+        layers = [layer for head in _heads_of(answer) for layer in _layers_in(head, what)]
         return _agreeing([_checked(layer, what) for layer in layers], what)
     if together := _added_up(model):
         return [_checked(layer, "the classifier") for layer in together]
@@ -119,6 +118,13 @@ def _conventional(module: nn.Module) -> dict[str, nn.Module]:
     if len(found) > 1:  # "head" and "heads" are names of much else
         found = {name: part for name, part in found.items() if name not in ("head", "heads")} or found
     return found
+
+
+def _heads_of(answer: Any) -> list[Any]:
+    """The heads that a model calls its classifier: one, or several in tuples, lists and an nn.ModuleList."""
+    if isinstance(answer, (tuple, list, nn.ModuleList)):
+        return [head for part in answer for head in _heads_of(part)] or [answer]
+    return [answer]
 
 
 def _layers_in(part: Any, what: str) -> list[nn.Module]:

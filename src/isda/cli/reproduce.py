@@ -27,6 +27,7 @@ from isda.reproduce.progress import duration, standing
 from isda.reproduce.results import Answer, Gain, answers, gains
 from isda.reproduce.speed import machine_speed
 from isda.reproduce.training import Training
+from isda.reproduce.work import Speed
 
 __all__ = ["command_for"]
 
@@ -207,24 +208,25 @@ def _list(
     for name, value in zip(("gpu_tflops", "gpu_bandwidth"), gpu, strict=True):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a positive number, got {value}")
-    speed, there = machine_speed(), (gpu[0] * 1e12, gpu[1] * 1e12)
+    here, there = machine_speed(), Speed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
     found = [standing(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
     rows = [
         [
             one.name,
             f"{one.cells_done}/{one.cells}",
             f"{one.runs_done}/{one.runs}",
-            duration(one.seconds(speed)),
-            duration(one.seconds(*there)),
+            duration(one.seconds(here)),
+            duration(one.seconds(there)),
             one.title,
         ]
         for one in found
     ]
     heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
     told = (
-        f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are 6 operations per multiply-add of the runs that "
-        f"are missing, each table by itself, at {speed / 1e9:.0f} GFLOP/s measured here; on a GPU operations or the "
-        "bytes of the activations, whichever takes longer. Evaluation comes on top."
+        f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are of the runs that are missing, each table by "
+        f"itself: 6 operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s and the bytes of activations "
+        f"at {here.bytes / 1e9:.1f} GB/s, as measured here on narrow networks, one after the other; on a GPU whichever "
+        "takes longer. Evaluation comes on top."
     )
-    record = [one.record() | {"seconds_here": one.seconds(speed), "seconds_gpu": one.seconds(*there)} for one in found]
+    record = [one.record() | {"seconds_here": one.seconds(here), "seconds_gpu": one.seconds(there)} for one in found]
     show(record, json, lambda: table_console().print(plain_table("The paper's tables and figures", heads, rows, told)))

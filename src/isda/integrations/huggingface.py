@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from isda.integrations.missing import needs
 from isda.integrations.statistics_file import read_origin, read_statistics, write_statistics
 from isda.losses import ISDABCELoss, ISDALoss, SemanticLoss
+from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
 __all__ = ["ISDATraining"]
@@ -68,6 +69,7 @@ class ISDATraining(_TrainerCallback):
         for name, reason in _RESERVED.items():
             if name in settings:
                 raise ValueError(f"{name} must not be given, because {reason}, got {settings[name]!r}")
+        StrengthSchedule(lambda_0, None)  # what is no strength is refused now
         self.lambda_0, self.classifier, self.settings = lambda_0, classifier, settings
         self.resume_from_checkpoint = resume_from_checkpoint
         self.criterion: SemanticLoss | None = None
@@ -101,6 +103,10 @@ class ISDATraining(_TrainerCallback):
         if is_soft(labels) and not isinstance(self.criterion, ISDABCELoss):
             items = items / logits.shape[1]  # every share of a distribution was counted
         return total / (items.clamp_min(1) if isinstance(items, Tensor) else max(items, 1))
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The same as ``loss``: where the object itself is given as ``compute_loss_func``."""
+        return self.loss(outputs, labels, num_items_in_batch)
 
     # -- what the trainer calls --------------------------------------------------------------------------------------
 

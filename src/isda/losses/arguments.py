@@ -12,15 +12,24 @@ from isda.choices import check_choice, did_you_mean
 from isda.covariance import MODELS, CovarianceModel, create
 from isda.covariance.auto import AUTO
 
-__all__ = ["check_settings", "check_tilt_steps", "made_covariance"]
+__all__ = ["check_found", "check_settings", "check_tilt_steps", "made_covariance"]
 
 
 def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None) -> None:
     """Refuse values out of range; see ISDALoss."""
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
+    if class_weight is not None and not isinstance(class_weight, Tensor):
+        raise ValueError(f"class_weight must be a tensor of shape ({num_classes},), got {type(class_weight).__name__}")
     if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
         raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+
+
+def check_found(settings: dict[str, Any]) -> None:
+    """Refuse sizes that attach reads off the classifier."""
+    for name in ("num_classes", "feature_dim"):
+        if name in settings:
+            raise ValueError(f"{name} must not be given, because the classifier has it, got {settings[name]!r}")
 
 
 def check_tilt_steps(tilt_steps: int) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from isda.attach import find_classifiers
 from isda.attach.wrappers import unwrap
 from isda.covariance.auto import AUTO
+from isda.losses.arguments import check_found
 from isda.losses.inputs import attached
 from isda.losses.outputs import classes_second, has_classes_last
 from isda.losses.schedule import StrengthSchedule
@@ -59,6 +60,7 @@ class AttachableLoss(nn.Module):
                 outputs are added up.
             **settings: see ISDALoss; the covariance is "auto" unless it is given.
         """
+        check_found(settings)
         heads = find_classifiers(model, classifier)
         trained = next(parameter for part in (*heads, unwrap(model)) for parameter in part.parameters())
         settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import SupportsFloat
+
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +29,8 @@ class StrengthSchedule(nn.Module):
 
     def __init__(self, lambda_0: float, total_steps: int | None, device: torch.device | str | None = None) -> None:
         super().__init__()
+        if not isinstance(lambda_0, SupportsFloat):  # a model, where attach(model) takes one first
+            raise ValueError(f"lambda_0 must be a finite number >= 0, got {type(lambda_0).__name__}")
         if not lambda_0 >= 0 or lambda_0 == float("inf"):
             raise ValueError(f"lambda_0 must be a finite number >= 0, got {lambda_0!r}")
         self.lambda_0, self.total_steps = float(lambda_0), total_steps

@@ -13,6 +13,7 @@ from isda.recording.hook import Hook
 from isda.recording.places import Step
 from isda.recording.record import Record
 from isda.recording.sentences import BY_HAND
+from isda.recording.stacks import stack_under
 from isda.recording.steps import step_of
 
 __all__ = ["Term", "Trail"]
@@ -86,7 +87,11 @@ class Trail:
             if kind in ("Add", "Sub"):
                 alpha = node._saved_alpha if kind == "Add" else -node._saved_alpha
                 first, second = (self._input(node, number, shape) for number in (0, 1))
-                return first + (second if alpha == 1 else _scaled(second, float(alpha)))
+                return first + _scaled(second, float(alpha))
+            if (stacked := stack_under(node)) is not None:
+                stack, share = stacked
+                parts = [self._input(stack, number, shape) for number in range(len(stack.next_functions))]
+                return [term for part in parts for term in _scaled(part, share)]
             try:
                 number, factor = _factor(node) if kind in ("Mul", "Div") else (0, None)
                 step = step_of(node, place, shape)
@@ -149,4 +154,6 @@ def _single(value: Tensor | None) -> float | Tensor | None:
 
 
 def _scaled(terms: list[Term], factor: float | Tensor) -> list[Term]:
+    if isinstance(factor, float) and factor == 1:
+        return terms
     return [term._replace(factors=(*term.factors, factor)) for term in terms]

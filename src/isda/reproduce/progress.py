@@ -13,7 +13,7 @@ from isda.engine.tuning.retraining import FINAL_FOLDER
 from isda.reproduce.experiment import Experiment, TableExperiment, with_needs
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Training
-from isda.reproduce.work import Work
+from isda.reproduce.work import Speed, Work
 
 __all__ = ["Standing", "duration", "standing"]
 
@@ -35,9 +35,9 @@ class Standing:
     works: tuple[Work, ...]
     """Of the trainings whose runs are missing."""
 
-    def seconds(self, operations_per_second: float, bytes_per_second: float = float("inf")) -> float:
+    def seconds(self, speed: Speed) -> float:
         """How long these take."""
-        return sum(work.seconds(operations_per_second, bytes_per_second) for work in self.works)
+        return sum(work.seconds(speed) for work in self.works)
 
     def record(self) -> dict[str, Any]:
         """As plain values."""

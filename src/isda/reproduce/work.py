@@ -1,10 +1,10 @@
-"""What a run has to do, in operations and in bytes, and how long a machine takes for it: a roofline."""
+"""What a run has to do, in operations and in bytes, and how long a machine takes for it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Work", "training_work"]
+__all__ = ["Speed", "Work", "training_work"]
 
 OPERATIONS_PER_MULTIPLY_ADD = 6
 """Of one training sample: two operations, in the forward pass and twice in the backward pass."""
@@ -13,6 +13,15 @@ TOUCHES = 5
 backward pass, where its gradient is written and read."""
 BYTES = 2
 """Of an element in mixed precision."""
+
+
+class Speed(NamedTuple):
+    """Of a machine, each per second."""
+
+    operations: float
+    bytes: float
+    together: bool
+    """Whether it calculates while it moves memory, as a GPU does: then whichever takes longer is all it takes."""
 
 
 class Work(NamedTuple):
@@ -25,14 +34,17 @@ class Work(NamedTuple):
         """So many times as much."""
         return Work(self.operations * count, self.bytes * count)
 
-    def seconds(self, operations_per_second: float, bytes_per_second: float = float("inf")) -> float:
-        """The roofline: whichever of both takes longer.
+    def seconds(self, speed: Speed) -> float:
+        """The roofline, whichever of both takes longer, or one after the other.
 
         Example:
-            >>> Work(operations=8e12, bytes=1e12).seconds(4e12, 2e12)
+            >>> Work(operations=8e12, bytes=1e12).seconds(Speed(4e12, 2e12, together=True))
             2.0
+            >>> Work(operations=8e12, bytes=1e12).seconds(Speed(4e12, 2e12, together=False))
+            2.5
         """
-        return max(self.operations / operations_per_second, self.bytes / bytes_per_second)
+        both = self.operations / speed.operations, self.bytes / speed.bytes
+        return max(both) if speed.together else sum(both)
 
 
 def training_work(multiply_adds: float, elements: float, samples: float) -> Work:
