@@ -10,11 +10,10 @@ benchmarks/results/camvid.md is written.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from csv_files import write_csv
 from isda.engine.folder.reading import RunRecord, find_runs
 from isda.engine.registry import find_task
 from isda.engine.task import Task
@@ -22,7 +21,7 @@ from isda.report.method_summary import level_of_each
 from isda.report.statistics import mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.segmentation.settings import Settings
-from recording import RESULTS, Study
+from recording import RESULTS, Study, figures_of, options_of
 
 VARIANTS = {
     "ISDA, diagonal": "isda:covariance=diagonal",
@@ -107,13 +106,10 @@ of the test images, mean ± standard deviation over seeds {TEST_SEEDS}; differen
     for variant, found in tried.items():
         lines.append(f"- {variant}: " + ", ".join(f"{strength:g}: {miou:.2f}" for strength, miou in found.items()))
     (RESULTS / "camvid.md").write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
-    with (RESULTS / "camvid.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["method", "options", "seed", *FIGURES])
-        for run in (run for made in runs.values() for run in made):
-            assert run.result is not None
-            options = json.dumps(run.method_options, sort_keys=True)
-            writer.writerow([run.method, options, run.seed, *(run.result[key] for key in FIGURES)])
+    written = [
+        [run.method, options_of(run), run.seed, *figures_of(run, FIGURES)] for made in runs.values() for run in made
+    ]
+    write_csv(RESULTS / "camvid.csv", ["method", "options", "seed", *FIGURES], written)
 
 
 def main() -> None:

@@ -6,25 +6,23 @@ paired differences at a level such that all intervals of one table hold together
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from csv_files import read_csv
 from isda.report.method_summary import level_of_each
 from isda.report.statistics import paired_difference
 from isda.report.wording import plus_minus
+from recording import RESULTS
 
-RESULTS = Path(__file__).parent / "results"
 Errors = dict[str, dict[int, float]]
 
 
 def read(name: str, keys: Sequence[str]) -> dict[str, Errors]:
     """Errors by table, method and seed."""
     tables: dict[str, Errors] = {}
-    with (RESULTS / name).open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            table = " ".join(row[key] for key in keys)
-            tables.setdefault(table, {}).setdefault(row["method"], {})[int(row["seed"])] = float(row["error"])
+    for row in read_csv(RESULTS / name):
+        table = " ".join(row[key] for key in keys)
+        tables.setdefault(table, {}).setdefault(row["method"], {})[int(row["seed"])] = float(row["error"])
     return tables
 
 

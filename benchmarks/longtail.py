@@ -10,7 +10,6 @@ benchmarks/results/longtail.md is written.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from csv_files import append_csv, read_csv
 from isda import ISDALoss
 from isda.classification.class_sizes import class_parts
 from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovariance
@@ -33,8 +33,8 @@ from isda.report.method_summary import level_of_each
 from isda.report.statistics import mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.seeds import generator, mix
+from recording import RESULTS
 
-RESULTS = Path(__file__).parent / "results"
 IMBALANCE, SEEDS, TRIALS, CHOOSING_SEED, HELD_OUT = 100.0, 5, 6, 100, 1000
 COMPONENTS, EPOCHS, BATCH, RATE, DECAY, DEFERRED = 128, 30, 64, 0.05, 5e-4, 0.8
 FIGURES = ("error", "head", "middle", "tail", "nll")
@@ -188,21 +188,16 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path, self.done = path, dict[tuple[str, float, int], dict[str, float]]()
-        if path.exists():
-            with path.open(newline="", encoding="utf-8") as file:
-                for row in csv.DictReader(file):
-                    key = row.pop("method"), float(row.pop("strength")), int(row.pop("seed"))
-                    self.done[key] = {name: float(value) for name, value in row.items()}
+        for row in read_csv(path) if path.exists() else []:
+            key = row.pop("method"), float(row.pop("strength")), int(row.pop("seed"))
+            self.done[key] = {name: float(value) for name, value in row.items()}
 
     def add(self, key: tuple[str, float, int], figures: dict[str, float]) -> None:
         """Keep a run at once."""
-        columns, new = ("method", "strength", "seed", *FIGURES, "seconds"), not self.path.exists()
         self.done[key] = figures
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if new:
-                writer.writerow(columns)
-            writer.writerow([*key, *(repr(figures.get(name, math.nan)) for name in columns[3:])])
+        columns = (*FIGURES, "seconds")
+        row = [*key, *(repr(figures.get(name, math.nan)) for name in columns)]
+        append_csv(self.path, ("method", "strength", "seed", *columns), [row])
 
 
 def run_all(data: dict[str, Tensor], record: Record) -> dict[str, float]:

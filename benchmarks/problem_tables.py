@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from scipy.stats import wilcoxon
 
+from csv_files import read_csv
 from isda.report.method_summary import level_of_each
 from isda.report.ranks import mean_ranks, signs
 from isda.report.statistics import Interval, paired_difference, t_interval
@@ -37,11 +37,10 @@ METHODS = (OURS, *RIVALS)
 def read(path: Path) -> dict[str, Figures]:
     """Figures by name, of the draws that every method has made."""
     tables: dict[str, Figures] = {name: {} for name in DIRECTION}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            for name, figures in tables.items():
-                own = figures.setdefault(row["problem"], {}).setdefault(row["method"], {})
-                own[int(row["draw"])] = float(row[name])
+    for row in read_csv(path):
+        for name, figures in tables.items():
+            own = figures.setdefault(row["problem"], {}).setdefault(row["method"], {})
+            own[int(row["draw"])] = float(row[name])
     for figures in tables.values():
         for methods in figures.values():
             common = set.intersection(*(set(methods.get(method, {})) for method in (*METHODS, OURS_PLAIN)))

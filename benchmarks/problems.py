@@ -10,7 +10,6 @@ NAME` restricts the methods, `--table` writes the page of what is there.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from csv_files import append_csv, read_csv
 from isda.embeddings.measuring import measures
 from problem_methods import FOLDS, NEIGHBOURS, OURS, PENALTIES, SOFTNESS, WAYS, WIDTHS
 from problem_sets import EMBEDDED, PROBLEMS, TOPICS, Problem
@@ -44,33 +44,16 @@ def one(problem: Problem, cache: Path, draw: int, method: str) -> list[object]:
     return [problem.name, draw, method, *(f"{found[name]:.5f}" for name in COLUMNS[3:6]), f"{seconds:.3f}", made[1]]
 
 
-def recorded(path: Path) -> set[tuple[str, int, str]]:
-    """What is there."""
-    if not path.exists():
-        return set()
-    with path.open(newline="", encoding="utf-8") as file:
-        return {(row["problem"], int(row["draw"]), row["method"]) for row in csv.DictReader(file)}
-
-
 def missing(path: Path, methods: Sequence[str], draws: Sequence[int]) -> Iterator[tuple[Problem, int, str]]:
     """What is still to be made, draw after draw, the problems that take longest at the end."""
-    there = recorded(path)
+    rows = read_csv(path) if path.exists() else []
+    there = {(row["problem"], int(row["draw"]), row["method"]) for row in rows}
     for part in (QUICK, LONG, LONGEST):
         for draw in draws:
             for problem in part:
                 for method in methods:
                     if (problem.name, draw, method) not in there:
                         yield problem, draw, method
-
-
-def append(path: Path, row: Sequence[object]) -> None:
-    """Add a row, and the heading if it is the first."""
-    fresh = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if fresh:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
 
 
 def introduction(problems: int, draws: int, level: float) -> str:
@@ -117,7 +100,7 @@ def main() -> None:
             print("stopped: the time is over")
             return
         row = one(problem, arguments.cache, draw, method)
-        append(arguments.record, row)
+        append_csv(arguments.record, COLUMNS, [row])
         print(*row, flush=True)
     (RESULTS / "problems.md").write_text(page(read(arguments.record), introduction), encoding="utf-8")
     (RESULTS / "problems.csv").write_bytes(arguments.record.read_bytes())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from csv_files import write_csv
 from isda.engine.comparing import compare
 from isda.engine.folder.reading import RunRecord, read_run
 from isda.engine.many_runs import Watcher
@@ -19,7 +19,7 @@ from isda.engine.task import Task
 from isda.report.method_summary import MethodSummary
 from isda.train import image_task
 
-__all__ = ["COLUMNS", "RESULTS", "Study", "keep", "mean_of", "result_row", "write_rows"]
+__all__ = ["COLUMNS", "RESULTS", "Study", "figures_of", "keep", "mean_of", "options_of", "result_row", "write_rows"]
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
@@ -93,16 +93,23 @@ def keep(record: RunRecord, folder: Path) -> None:
     shutil.copy(record.folder / "metrics.jsonl", kept / f"seed-{record.seed}.jsonl")
 
 
-def result_row(record: RunRecord) -> list[object]:
-    """Options, seed and figures of a finished run, for a row of the csv file."""
+def figures_of(record: RunRecord, keys: Iterable[str]) -> list[object]:
+    """Figures of a finished run, for a row of a csv file."""
     if record.result is None:
         raise ValueError(f"runs must be finished, got {record.folder} without a result")
-    return [json.dumps(record.method_options, sort_keys=True), record.seed, *(record.result[key] for key in COLUMNS)]
+    return [record.result[key] for key in keys]
+
+
+def options_of(record: RunRecord) -> str:
+    """The options of a run's method, for a cell of a csv file."""
+    return json.dumps(record.method_options, sort_keys=True)
+
+
+def result_row(record: RunRecord) -> list[object]:
+    """Options, seed and figures of a finished run, for a row of the csv file."""
+    return [options_of(record), record.seed, *figures_of(record, COLUMNS)]
 
 
 def write_rows(path: Path, names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A csv file of runs: what identifies them, then what `result_row` says."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*names, "options", "seed", *COLUMNS])
-        writer.writerows(rows)
+    write_csv(path, [*names, "options", "seed", *COLUMNS], rows)

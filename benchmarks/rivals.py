@@ -9,12 +9,12 @@ stopped; when all runs are there, benchmarks/results/rivals.md is written.
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from csv_files import write_csv
 from isda.cli import main as isda
 from isda.engine.comparing import run_folder_name
 from isda.engine.folder.reading import RunRecord, read_run
@@ -23,7 +23,7 @@ from isda.engine.tuning.retraining import FINAL_FOLDER
 from isda.report.method_summary import level_of_each
 from isda.report.statistics import mean_std, paired_difference
 from isda.report.wording import plus_minus
-from recording import RESULTS, Study
+from recording import RESULTS, Study, figures_of
 
 BASELINE = "cross-entropy"
 SEARCHES: dict[str, dict[str, str]] = {
@@ -137,14 +137,9 @@ evaluation included: they compare methods roughly.
     text += "\n".join(table(rows)) + "\n\nHeld-out error, %, by strength:\n\n| method | tried |\n|---|---|\n"
     text += "\n".join(f"| {row.name} | {row.tried} |" for row in rows if row.search.trials) + "\n"
     (RESULTS / "rivals.md").write_text(text, encoding="utf-8")
-    with (RESULTS / "rivals.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["method", "strength", "seed", *FIGURES, "seconds"])
-        for row in rows:
-            for run in row.runs:
-                assert run.result is not None
-                figures = [run.result[key] for key in (*FIGURES, "seconds")]
-                writer.writerow([row.name, row.choice, run.seed, *figures])
+    keys = (*FIGURES, "seconds")
+    made = [[row.name, row.choice, run.seed, *figures_of(run, keys)] for row in rows for run in row.runs]
+    write_csv(RESULTS / "rivals.csv", ["method", "strength", "seed", *keys], made)
 
 
 def main() -> None:

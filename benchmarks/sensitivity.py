@@ -9,13 +9,13 @@ benchmarks/results/sensitivity.md is written.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 
+from csv_files import write_csv
 from isda.analysis.studies import STUDIES, Row, rows_of
 from isda.analysis.studies.page import caption, heads, table_rows
 from isda.cli import main as isda
-from recording import RESULTS, Study
+from recording import RESULTS, Study, figures_of
 
 AUGMENTATIONS = {"none": "without image augmentation", "crop-flip": "with crops and mirrors"}
 STRENGTHS = (0.1, 0.5, 2.0, 5.0, 10.0)
@@ -75,16 +75,15 @@ def write(found: dict[str, dict[str, list[Row]]]) -> None:
         for name, rows in studies.items():
             parts += ["", f"## {name.capitalize()}, {AUGMENTATIONS[augmentation]}", "", caption(rows), "", *table(rows)]
     (RESULTS / "sensitivity.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
-    with (RESULTS / "sensitivity.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["augmentation", "study", "label", "method", "seed", *FIGURES, "seconds"])
-        for augmentation, studies in found.items():
-            for name, rows in studies.items():
-                for row in rows:
-                    for seed, run in row.runs.items():
-                        assert run.result is not None
-                        figures = [run.result[key] for key in (*FIGURES, "seconds")]
-                        writer.writerow([augmentation, name, row.cell.label, row.cell.method, seed, *figures])
+    keys = (*FIGURES, "seconds")
+    written = [
+        [augmentation, name, row.cell.label, row.cell.method, seed, *figures_of(run, keys)]
+        for augmentation, studies in found.items()
+        for name, rows in studies.items()
+        for row in rows
+        for seed, run in row.runs.items()
+    ]
+    write_csv(RESULTS / "sensitivity.csv", ["augmentation", "study", "label", "method", "seed", *keys], written)
 
 
 def main() -> None:

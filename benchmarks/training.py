@@ -10,7 +10,6 @@ features, with cross-entropy beside it. Shares are ratios of medians over all st
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import statistics
 import time
@@ -22,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csv_files import write_csv
 from isda import ISDALoss
 from isda.classification.batches import Batch
 from isda.classification.job import ClassificationJob
@@ -98,10 +98,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="only the first steps of the epoch")
     arguments = parser.parse_args()
     rows = [measure(data, arguments.data_root, arguments.steps) for data in ("cifar10", "cifar100")]
-    with (RESULTS / "training.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(RESULTS / "training.csv", FIELDS, ([row[name] for name in FIELDS] for row in rows))
     lines = [
         f"# Where the time of a training step goes: {NETWORK}, batch 128",
         "",

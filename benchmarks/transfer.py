@@ -10,18 +10,17 @@ where it stopped; when all is there, benchmarks/results/transfer.md is written.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from csv_files import write_csv
 from isda.classification.settings import Settings
 from isda.cli import main as isda
 from isda.engine.folder.reading import RunRecord, find_runs
 from isda.report.method_summary import level_of_each
 from isda.report.statistics import mean_std, paired_difference
 from isda.report.wording import plus_minus
-from recording import RESULTS, Study
+from recording import RESULTS, Study, figures_of, options_of
 
 STRENGTHS = (0.1, 0.25, 0.5, 1.0)
 CHOOSING_SEEDS = (100,)
@@ -98,13 +97,8 @@ differences are ISDA - cross-entropy, paired by seed, ± half of Student's inter
 |---|---|---|---|---|
 """
     (RESULTS / "transfer.md").write_text(text + "\n".join(rows(runs)) + "\n", encoding="utf-8")
-    with (RESULTS / "transfer.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["data", "method", "options", "seed", *FIGURES])
-        for run in runs:
-            assert run.result is not None
-            options = json.dumps(run.method_options, sort_keys=True)
-            writer.writerow([run.config.data, run.method, options, run.seed, *(run.result[key] for key in FIGURES)])
+    written = [[run.config.data, run.method, options_of(run), run.seed, *figures_of(run, FIGURES)] for run in runs]
+    write_csv(RESULTS / "transfer.csv", ["data", "method", "options", "seed", *FIGURES], written)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ alone; then the classifier is fitted to these, and trained with the unlabelled r
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
 from isda.embeddings.measuring import measures
 from isda.report.method_summary import level_of_each
@@ -56,10 +56,7 @@ def fits(draw: Draw, number: int) -> Iterator[tuple[str, Any]]:
 
 def make(record: Path, cache: Path, minutes: float) -> bool:
     """Append what is missing; False if the time was too short."""
-    there = set()
-    if record.exists():
-        with record.open(newline="", encoding="utf-8") as file:
-            there = {(row["problem"], int(row["draw"])) for row in csv.DictReader(file)}
+    there = {(row["problem"], int(row["draw"])) for row in (read_csv(record) if record.exists() else [])}
     began = time.monotonic()
     for number_of_draw in range(DRAWS):
         for problem in PROBLEMS:
@@ -80,20 +77,16 @@ def _append(record: Path, problem: Problem, draw: int, cache: Path) -> None:
         figures = [f"{found[figure]:.5f}" for figure in FIGURES]
         lines.append([problem.name, draw, name, *figures, f"{seconds:.2f}", model.lambda_0_, model.C_])
         began = time.process_time()
-    fresh = not record.exists()
-    with record.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([COLUMNS, *lines] if fresh else lines)
+    append_csv(record, COLUMNS, lines)
     print(problem.name, draw, *(f"{line[2]}: {line[3]} {line[4]};" for line in lines), flush=True)
 
 
 def page(record: Path) -> str:
     """The table, with intervals that hold together."""
     figures: dict[tuple[str, str], dict[str, list[float]]] = {}
-    with record.open(newline="", encoding="utf-8") as file:
-        for row in sorted(csv.DictReader(file), key=lambda row: int(row["draw"])):
-            for name in FIGURES:
-                figures.setdefault((row["problem"], name), {}).setdefault(row["method"], []).append(float(row[name]))
+    for row in sorted(read_csv(record), key=lambda row: int(row["draw"])):
+        for name in FIGURES:
+            figures.setdefault((row["problem"], name), {}).setdefault(row["method"], []).append(float(row[name]))
     others = list(WEIGHTS)
     level = level_of_each(len(others[1:]) * len(figures))
     lines = []

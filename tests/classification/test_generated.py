@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import pretend_accelerator
 from generative_runs import small_config as generator_config
 from isda.classification.generated import GeneratedImages, count_per_batch
 from isda.data import DataSet
-from isda.engine import Place, Processes, Saving, Stopped
+from isda.engine import Saving, Stopped
 from isda.engine.watching.hooks import Hook
 from isda.generative.task import Generation
 from isda.generators import load_generator, make_images
@@ -23,6 +22,7 @@ from isda.seeds import generator
 from isda.train import Classification, SemiSettings, Settings, resolve, train
 from resumable_runs import outcome
 from small_runs import HERE, SMALL, digits, isda, small_config, small_job, train_small
+from two_devices import assert_the_same, needs_a_device, on_host_and_device
 
 BATCH = 20
 PER_BATCH = 3
@@ -112,21 +112,12 @@ def test_parts_of_processes_are_the_whole_in_order(generators, world):
     assert not torch.equal(replace(images, seed=4).part(4, 2).images, whole.images)
 
 
-@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@needs_a_device
 def test_a_step_off_the_cpu_is_the_same_and_waits_for_nothing(folder, tmp_path):
     config = small_config(generated=str(folder), method="isda", precision="float64")
-    results = []
-    for name in ("cpu", "pretend"):
-        with pretend_accelerator.PretendAccelerator() as accelerator:
-            job = Classification().start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
-            batches = job.batches(0)
-            for step in range(3):
-                accelerator.clear()
-                job.step(next(batches), step)
-            assert accelerator.waits == []
-            results.append({key: value.cpu() for key, value in job.state().tensors["model"].items()})
-    for name, value in results[0].items():
-        torch.testing.assert_close(results[1][name], value, rtol=1e-6, atol=1e-6)
+    host, device = on_host_and_device(Classification(), config, digits(), tmp_path)
+    assert_the_same(host, device, rtol=1e-6, atol=1e-6)
+    assert device.waits[-1] == []
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Long tails as a user runs them: --imbalance, methods, figures of head and tail, resuming, devices."""
+"""Long tails as a user runs them: --imbalance, methods, figures of head and tail, resuming."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import pretend_accelerator
 from isda.classification.balanced import BalancedBatches
 from isda.classification.class_sizes import class_parts, counts_for
 from isda.classification.methods import find_method
 from isda.classification.recipes import recipe_for
 from isda.classification.split import split_data
-from isda.engine import Place, Processes
 from isda.engine.folder.checkpoint import State
 from isda.functional import class_balanced_weights
-from isda.train import Classification, Config, Settings, load_trained, resolve
+from isda.train import Config, Settings, load_trained, resolve
 from small_runs import digits, small_job, train_small
 
 PLAIN = ("logit-adjustment", "ldam", "class-balanced")
@@ -196,7 +194,7 @@ def test_balanced_batches_are_a_function_of_seed_and_step_and_are_shared_out():
     assert torch.equal(balanced.batch(7, 0).targets, labels[indices])
 
 
-# -- interrupted, on other devices -------------------------------------------------------------------------------------
+# -- interrupted -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,25 +215,3 @@ def test_a_resumed_run_ends_in_the_same_bits(method, tmp_path):
     for group, tensors in whole.state().tensors.items():
         for key, value in resumed.state().tensors[group].items():
             assert torch.equal(value, tensors[key]), f"{group} {key}"
-
-
-@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
-@pytest.mark.parametrize("method", ["ldam+isda:drw=true", "risda", "metasaug"])
-def test_a_step_on_a_device_is_the_same_and_waits_for_nothing(method, tmp_path):
-    config = resolve(
-        Settings(network="fast-cnn", batch_size=20, epochs=2, precision="float64", method=method, **TAIL), digits()
-    )
-    results, waits = [], []
-    for name in ("cpu", "pretend"):
-        with pretend_accelerator.PretendAccelerator() as accelerator:
-            job = Classification().start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
-            batches = job.batches(0)
-            for step in range(3):
-                accelerator.clear()
-                job.step(next(batches), step)
-            waits = list(accelerator.waits)
-            state = job.state().tensors
-            results.append({(g, k): v.cpu() for g in ("model", "method") for k, v in state[g].items()})
-    assert waits == []
-    for key, value in results[0].items():
-        torch.testing.assert_close(results[1][key], value, rtol=1e-6, atol=1e-8, msg=str(key))

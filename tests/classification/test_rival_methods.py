@@ -1,4 +1,4 @@
-"""The rival losses as methods of `isda train`: options, criteria, learning, resuming, many processes, devices."""
+"""The rival losses as methods of `isda train`: options, criteria, learning, resuming, many processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from rivals_worker import METHODS as SHARED
 from rivals_worker import run
 from safetensors.torch import load_file
 
-import pretend_accelerator
 from isda import ISDALoss, losses, networks
 from isda.classification.methods import METHODS, ISDAOptions, find_method
 from isda.classification.recipes import recipe_for
-from isda.engine import Place, Processes, learning_rate
+from isda.engine import Processes, learning_rate
 from isda.engine.folder.checkpoint import State
 from isda.engine.grammar import option_types
 from isda.train import Classification
@@ -307,29 +306,6 @@ def test_the_uncertainty_loss_of_those_runs_pulled(one_and_two):
     one, _ = one_and_two
     state = load_file(sorted((one / "distribution-net" / "checkpoints").iterdir())[-1] / "method.safetensors")
     assert bool(state["criterion.head.bias"].any())
-
-
-# -- off the CPU -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
-@pytest.mark.parametrize("method", ["center+isda", "large-margin", "distribution-net", "disturb-label+isda"])
-def test_a_step_on_a_device_is_the_same_and_waits_for_nothing(method, tmp_path):
-    config = small_config(method=method, width=0.1, precision="float64")
-    results, waits = [], []
-    for name in ("cpu", "pretend"):
-        with pretend_accelerator.PretendAccelerator() as accelerator:
-            job = Classification().start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
-            batches = job.batches(0)
-            for step in range(3):
-                accelerator.clear()
-                job.step(next(batches), step)
-            waits = list(accelerator.waits)
-            state = job.state().tensors
-            results.append({(g, k): v.cpu() for g in ("model", "method") for k, v in state[g].items()})
-    assert waits == []
-    for key, value in results[0].items():
-        torch.testing.assert_close(results[1][key], value, rtol=1e-9, atol=1e-9)
 
 
 # -- dropout, the rival that is a setting of the network ---------------------------------------------------------------

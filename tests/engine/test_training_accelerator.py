@@ -5,35 +5,12 @@ import torch
 
 import pretend_accelerator
 from isda.data.augment import AutoAugment, Compose, Cutout, Draws, HorizontalFlip, Normalize, RandAugment, RandomCrop
-from isda.engine import Place, Processes
 from isda.train import Classification, SemiSupervisedClassification
 from semi_runs import WRITTEN, semi_config
 from small_runs import digits, small_config
+from two_devices import assert_the_same, needs_a_device, on_host_and_device
 
-pytestmark = pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
-
-
-def on_host_and_device(task, config, tmp_path, steps):
-    """What a few steps and an evaluation leave on the CPU and on the pretend device; the waits of the last batch."""
-    results, waits = [], []
-    for name in ("cpu", "pretend"):
-        with pretend_accelerator.PretendAccelerator() as accelerator:
-            job = task.start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
-            batches = job.batches(0)
-            for step in range(steps):
-                accelerator.clear()
-                job.step(next(batches), step)
-            waits = list(accelerator.waits)
-            state = {key: value.cpu() for key, value in job.state().tensors["model"].items()}
-            results.append((state, job.finish_epoch(config.epochs, steps)))
-    return results, waits
-
-
-def compare(results):
-    (host, host_figures), (device, device_figures) = results
-    for name, value in host.items():
-        torch.testing.assert_close(device[name], value, rtol=1e-9, atol=1e-9)
-    assert device_figures == pytest.approx(host_figures, rel=1e-6)
+pytestmark = needs_a_device
 
 
 SUPERVISED = ["cross-entropy", "isda", "isda-tilted:decay=0.9", "isda:covariance=diagonal"]
@@ -45,26 +22,38 @@ ON_TOP = ["mixup", "cutmix+isda:probability=1", "manifold-mixup:layers=4", "mani
 def test_a_supervised_run_is_the_same_and_its_steps_wait_for_nothing(method, tmp_path):
     changes = {"method": method, "network": "resnet-8", "width": 0.1, "augment": "translate", "ema": 0.9}
     config = small_config(**changes, precision="float64", dropout=0.0)
-    results, waits = on_host_and_device(Classification(), config, tmp_path, 3)
-    compare(results)
-    assert waits == []
+    host, device = on_host_and_device(Classification(), config, digits(), tmp_path, evaluated=True)
+    assert_the_same(host, device)
+    assert device.waits[-1] == []
+
+
+RIVALS = ["center+isda", "large-margin", "distribution-net", "disturb-label+isda"]
+LONG_TAIL = ["ldam+isda:drw=true", "risda", "metasaug"]
+
+
+@pytest.mark.parametrize("method", RIVALS + LONG_TAIL)
+def test_steps_of_rivals_and_of_methods_for_long_tails_are_the_same_and_wait_for_nothing(method, tmp_path):
+    tail = {"imbalance": 20, "labels": 200} if method in LONG_TAIL else {}
+    config = small_config(method=method, width=0.1, precision="float64", **tail)
+    host, device = on_host_and_device(Classification(), config, digits(), tmp_path)
+    assert_the_same(host, device)
+    assert device.waits[-1] == []
 
 
 def test_explicit_draws_from_full_covariances_are_the_same_and_wait_for_their_roots_only(tmp_path):
     settings = {"network": "resnet-8", "width": 0.1, "precision": "float64", "dropout": 0.0}
     config = small_config(method="explicit:samples=2,lambda_0=2", **settings)
-    results, waits = on_host_and_device(Classification(), config, tmp_path, 3)
-    compare(results)
-    assert waits
-    assert {wait.operation for wait in waits} <= {"aten._linalg_eigh"}
+    host, device = on_host_and_device(Classification(), config, digits(), tmp_path, evaluated=True)
+    assert_the_same(host, device)
+    assert {wait.operation for wait in device.waits[-1]} == {"aten._linalg_eigh"}
 
 
 @pytest.mark.parametrize("method", [name for name in WRITTEN if name.endswith("+isda")])
 def test_a_semi_supervised_run_is_the_same_and_its_steps_wait_for_nothing(method, tmp_path):
     config = semi_config(method=WRITTEN[method], precision="float64", augment="translate")
-    results, waits = on_host_and_device(SemiSupervisedClassification(), config, tmp_path, 3)
-    compare(results)
-    assert waits == []
+    host, device = on_host_and_device(SemiSupervisedClassification(), config, digits(), tmp_path, evaluated=True)
+    assert_the_same(host, device)
+    assert device.waits[-1] == []
 
 
 def test_augmentation_is_the_same_and_waits_for_nothing():

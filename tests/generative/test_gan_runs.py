@@ -11,9 +11,8 @@ import torch
 from generative_worker import STEPS, WRITTEN, run
 from safetensors.torch import load_file
 
-import pretend_accelerator
 from generative_runs import METHODS, small_config, small_job
-from isda.engine import Place, Processes, Saving, Stopped, train
+from isda.engine import Saving, Stopped, train
 from isda.engine.watching.hooks import Hook
 from isda.generative.job import GenerationJob
 from isda.generative.task import Generation
@@ -21,6 +20,7 @@ from isda.generators import load_generator, make_images
 from isda.seeds import generator
 from many_processes import side_by_side
 from small_runs import ALONE, digits, train_small
+from two_devices import assert_the_same, needs_a_device, on_host_and_device
 
 HERE = Path(__file__).parent
 # Ten steps do not make a generator.
@@ -113,26 +113,13 @@ def test_two_processes_equal_one(one_and_two, method):
         assert two == pytest.approx(one, rel=1e-5, abs=1e-8)
 
 
-@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@needs_a_device
 @pytest.mark.parametrize("method", ["wgan:penalty=10,n_critic=2", "infogan"])
 def test_a_run_off_the_cpu_is_the_same_and_its_steps_wait_for_nothing(finished_run, method, tmp_path):
     config = small_config(finished_run, method=method, precision="float64", ema=0.9)
-    results, waits = [], []
-    for name in ("cpu", "pretend"):
-        with pretend_accelerator.PretendAccelerator() as accelerator:
-            job = Generation().start(config, digits(), Place(Processes(0, 1, torch.device(name)), tmp_path))
-            batches = job.batches(0)
-            for step in range(2):
-                accelerator.clear()
-                job.step(next(batches), step)
-                waits += accelerator.waits
-            tensors = {key: value.cpu() for part in job.state().tensors.values() for key, value in part.items()}
-            results.append((tensors, job.finish_epoch(config.epochs, 2)))
-    (host, host_figures), (device, device_figures) = results
-    for name, value in host.items():
-        torch.testing.assert_close(device[name], value, rtol=1e-7, atol=1e-9)
-    assert device_figures == pytest.approx(host_figures, rel=1e-5, abs=1e-8)
-    assert waits == []
+    host, device = on_host_and_device(Generation(), config, digits(), tmp_path, steps=2, evaluated=True)
+    assert_the_same(host, device, rtol=1e-7, figures=1e-5)
+    assert device.waits == [[], []]
 
 
 def test_mixed_precision_trains(finished_run):

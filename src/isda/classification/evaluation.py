@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isda.classification.batches import Batch, ready
 from isda.engine.processes import Processes
+from isda.networks.modes import in_eval_mode
 
 __all__ = ["Tally", "evaluate"]
 
@@ -86,13 +87,11 @@ def evaluate(
         channels_last: memory format of the images.
         parts: classes by name whose errors are measured beside the overall one.
     """
-    was_training = network.training
-    network.eval()
     tally = Tally(classes, processes.device)
     dtype = next(network.parameters()).dtype
-    for batch in batches:
-        tally.add(network(ready(batch.images, dtype, channels_last)), batch.targets)
-    network.train(was_training)
+    with in_eval_mode(network):
+        for batch in batches:
+            tally.add(network(ready(batch.images, dtype, channels_last)), batch.targets)
     processes.add_up(tally.sums)
     processes.add_up(tally.bins)
     processes.add_up(tally.of_class)

@@ -10,6 +10,7 @@ from torch import nn
 from isda.classification.batches import Batch
 from isda.losses import SemanticLoss
 from isda.networks import Network
+from isda.networks.modes import in_eval_mode
 
 __all__ = ["criteria_of", "fill_statistics"]
 
@@ -31,12 +32,8 @@ def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches:
         network: its mode is as before afterwards.
         batches: images as the network takes them, equally many batches in each process.
     """
-    was_training = network.training
-    network.eval()
-    try:
+    with in_eval_mode(network):
         for batch in batches:
             features = network.features(batch.images)
             for criterion in criteria:
                 criterion.covariance.update(features, batch.targets)
-    finally:
-        network.train(was_training)

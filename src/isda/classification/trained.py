@@ -20,7 +20,7 @@ from isda.classification.task import Classification
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
-from isda.engine.folder.finished import finished_run, load_weights
+from isda.engine.folder.finished import finished_run, load_weights, made_as_described
 from isda.engine.folder.formats import FORMAT
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
@@ -117,11 +117,9 @@ def load_trained(folder: Path) -> Trained:
     """
     run, stored = finished_run(folder)
     task, config = classifier_of(run, stored)
-    try:
+    with made_as_described(run):
         network = create_network(config).to(config.dtype)
         pipeline = task.evaluation_pipeline(config, run.path)
-    except (ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
     load_weights(run, network, config.network)
     return Trained(config, network.eval(), pipeline, task)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from isda.data.coco import CocoPart, encode_mask
 from isda.detection.figures import SUMMARY
+from isda.networks.modes import in_eval_mode
 
 __all__ = ["Scores", "detect", "records_of", "score"]
 
@@ -37,18 +38,14 @@ def detect(
 
     Boxes (K, 4), labels (K,), scores (K,) and, of those that make them, masks (K, 1, H, W) as truth values.
     """
-    was_training = network.training
-    network.eval()
     dtype = next(network.parameters()).dtype
-    try:
+    with in_eval_mode(network):
         for position, image in images:
             found = network([image.to(device).to(dtype) / 255])[0]
             if "masks" in found:
                 # Where they were made: as probabilities they are four times as many bytes to send.
                 found["masks"] = found["masks"] > MASK_THRESHOLD
             yield position, {key: value.cpu() for key, value in found.items()}
-    finally:
-        network.train(was_training)
 
 
 def records_of(found: dict[str, Tensor], image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:

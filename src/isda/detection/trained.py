@@ -15,7 +15,7 @@ from isda.detection.batches import evaluation_images
 from isda.detection.config import Config
 from isda.detection.evaluation import Scores, detect, records_of, score
 from isda.detection.initialising import create_detector
-from isda.engine.folder.finished import finished_run, load_weights
+from isda.engine.folder.finished import check_task, finished_run, load_weights, made_as_described
 from isda.networks.detection import Detector, has_masks
 
 __all__ = ["TrainedDetector", "load_detector"]
@@ -61,12 +61,9 @@ def load_detector(folder: Path) -> TrainedDetector:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
     run, stored = finished_run(folder)
-    if stored.get("task") != "detection":
-        raise ValueError(f"{run.config_file} must be of a detector, got the task {stored.get('task')!r}")
+    check_task(run, stored, "detection", "a detector")
     config = Config.from_stored(stored, run.config_file)
-    try:
+    with made_as_described(run):
         network = create_detector(config).to(config.dtype)
-    except (ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
     load_weights(run, network, config.network)
     return TrainedDetector(config, network.eval())

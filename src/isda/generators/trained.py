@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isda.devices import send
-from isda.engine.folder.finished import finished_run, load_weights
+from isda.engine.folder.finished import check_task, finished_run, load_weights, made_as_described
 from isda.engine.folder.seal import fingerprint
 from isda.networks.generative import ImageGenerator, create_generator, to_pixels
 
@@ -59,13 +59,10 @@ def load_generator(folder: Path) -> TrainedGenerator:
         ValueError: no run, one that is not finished, one of another task, or damaged files.
     """
     run, stored = finished_run(folder)
-    if stored.get("task") != TASK:
-        raise ValueError(f"{run.config_file} must be of a generator, got the task {stored.get('task')!r}")
-    try:
+    check_task(run, stored, TASK, "a generator")
+    with made_as_described(run, "generator"):
         network = _created(stored)
         told = {name: stored[name] for name in ("method", "data", "labels", "held_out", "seed", "data_digest")}
-    except (ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{run.config_file} does not describe a generator that can be made: {error}") from error
     load_weights(run, network, str(stored["network"]))
     sha256 = str(fingerprint(run.weights_file)["sha256"])
     made = network.eval().requires_grad_(False)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from isda import checks
 from isda.choices import check_choice, did_you_mean
-from isda.covariance import MODELS, CovarianceModel
+from isda.covariance import MODELS, CovarianceModel, create
 from isda.covariance.auto import AUTO
 
-__all__ = ["check_found", "check_known", "check_model", "check_settings", "check_tilt_steps"]
+__all__ = ["check_found", "check_settings", "check_tilt_steps", "made_covariance"]
 
 
 def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None) -> None:
@@ -38,7 +38,23 @@ def check_tilt_steps(tilt_steps: int) -> None:
         raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
 
 
-def check_known(covariance: str, settings: dict[str, Any], criterion: type) -> None:
+def made_covariance(
+    covariance: str | CovarianceModel,
+    num_classes: int,
+    feature_dim: int,
+    settings: dict[str, Any],
+    criterion: type,
+    **place: Any,
+) -> CovarianceModel:
+    """The covariance model of a criterion: of that name with its own settings, or one already made, if it fits."""
+    if isinstance(covariance, str):
+        _check_known(covariance, settings, criterion)
+        return create(covariance, num_classes, feature_dim, **place, **settings)
+    _check_model(covariance, num_classes, feature_dim, settings)
+    return covariance
+
+
+def _check_known(covariance: str, settings: dict[str, Any], criterion: type) -> None:
     """Refuse settings that neither the criterion nor the covariance model of this name has."""
     check_choice("covariance", covariance, (*MODELS, AUTO))
     models = [MODELS[name] for name in (("full", "low_rank") if covariance == AUTO else (covariance,))]
@@ -59,7 +75,7 @@ def _keywords(kind: type) -> set[str]:
     return {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)} - {"self"}
 
 
-def check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:
+def _check_model(covariance: Any, num_classes: int, feature_dim: int, settings: dict[str, Any]) -> None:
     """Refuse a covariance model that does not fit the classifier, or settings that it would not get."""
     if not isinstance(covariance, CovarianceModel):
         raise ValueError(f"covariance must be a name or a CovarianceModel, got {type(covariance).__name__}")

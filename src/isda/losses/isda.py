@@ -16,11 +16,11 @@ from isda.functional.grouping import Groups
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_tilt_steps
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, attached, check_batch
+from isda.losses.inputs import Batch, check_batch
 from isda.losses.long_tail.providers import MeanShift, Offset
 from isda.losses.outputs import logits_of
 from isda.losses.semantic import SemanticLoss
-from isda.losses.spatial import as_maps, as_rows, resize_logits
+from isda.losses.spatial import as_rows, resize_logits, resize_rows
 from isda.losses.strength_monitor import StrengthMonitor
 from isda.losses.targets import bound_loss, is_soft
 
@@ -156,8 +156,7 @@ class ISDALoss(SemanticLoss):
             strength: lambda; the current one of the schedule by default.
         """
         logits = logits_of(logits)
-        if weight is None:
-            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
+        weight = self._weight_for(logits, weight)
         strength = self.schedule.chosen(strength)
         batch = check_batch(self, logits, targets, None, weight)
         groups = self._groups(batch)
@@ -188,8 +187,7 @@ class ISDALoss(SemanticLoss):
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
         logits = self._wide(batch.logits)
         weight = self.covariance.as_statistics(batch.weight)
-        coarse = resize_logits(logits, batch.grid, self.align_corners)
-        rows = self.covariance.as_statistics(as_rows(coarse))
+        rows = self.covariance.as_statistics(as_rows(resize_logits(logits, batch.grid, self.align_corners)))
         if self.bound == "tilted":
             variance = tilted_variance(
                 rows, groups.labels, groups.labels, weight, self.covariance, strength, self.tilt_steps
@@ -199,8 +197,7 @@ class ISDALoss(SemanticLoss):
         if batch.counts is not None and mask:
             variance = variance * batch.counts.unsqueeze(1)
         self._monitor.check(variance, rows, strength)
-        if logits.ndim > 2:
-            variance = resize_logits(as_maps(variance, coarse), logits.shape[2:], self.align_corners)
+        variance = resize_rows(variance, batch.grid, logits, self.align_corners)
         return augmented_logits(logits, variance, strength)
 
     def extra_repr(self) -> str:

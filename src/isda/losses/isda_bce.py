@@ -16,7 +16,7 @@ from isda.functional.binary import binary_expectation, binary_jensen_bound
 from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, attached, check_logits, check_weight_shape, plain_weight
+from isda.losses.inputs import Batch, check_logits, check_weight_shape, plain_weight
 from isda.losses.label_inputs import LabelsMonitor, check_labels, ignored_labels
 from isda.losses.outputs import logits_of
 from isda.losses.semantic import SemanticLoss
@@ -126,10 +126,8 @@ class ISDABCELoss(SemanticLoss):
             strength: lambda; the current one of the schedule by default.
         """
         logits = logits_of(logits)
-        if weight is None:
-            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
+        weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)
-        weight = plain_weight(weight)
         check_weight_shape(self, weight)
         check_logits(self, logits)
         with outside_autocast(logits.device):

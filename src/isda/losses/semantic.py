@@ -1,47 +1,41 @@
-"""What every criterion over augmented features shares: statistics, strength, and features found by their logits."""
+"""What every criterion over augmented features shares: what a call does, and the parts that its loss is made of."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from isda.attach import find_classifiers
-from isda.attach.wrappers import unwrap
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
-from isda.covariance import ConfusionCovariance, CovarianceModel, OnlineCovariance, create
-from isda.covariance.auto import AUTO
+from isda.covariance import CovarianceModel
 from isda.devices import on_host
 from isda.functional.grouping import Groups, group_rows
-from isda.functional.patches import Patches, dense
-from isda.losses.arguments import check_found, check_known, check_model, check_settings
+from isda.functional.patches import Patches
+from isda.losses.arguments import check_settings, made_covariance
+from isda.losses.attachable import AttachableLoss
 from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch, attached, check_batch, check_logits, plain_weight, recorded
+from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
+from isda.losses.learning import learn
 from isda.losses.long_tail.providers import MeanShift, Offset
 from isda.losses.long_tail.terms import check_providers, margin_terms
-from isda.losses.outputs import classes_second, has_classes_last, logits_of
+from isda.losses.outputs import classes_second, logits_of
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.spatial import as_maps, as_rows, resize_logits
 from isda.losses.targets import SharesMonitor, is_soft
 from isda.losses.warning import warn_of_eval_mode
-from isda.recording import Recorder, in_backward, record_inputs, sizes_of
+from isda.recording import in_backward
 
 __all__ = ["SemanticLoss"]
 
 _REDUCTIONS = ("mean", "sum", "none")
-_ABLE = (CovarianceModel.update, OnlineCovariance.update)
-"""Updates that take patches as they are."""
-
-_Criterion = TypeVar("_Criterion", bound="SemanticLoss")
 
 
-class SemanticLoss(nn.Module, ABC):
+class SemanticLoss(AttachableLoss, ABC):
     """The expected cross-entropy over features a~ ~ N(a, lambda Sigma_y), which a subclass bounds or estimates.
 
     In training mode a call updates the class covariances with the features, evaluates the loss at the current strength
@@ -75,23 +69,17 @@ class SemanticLoss(nn.Module, ABC):
         self.reduction = check_choice("reduction", reduction, _REDUCTIONS)
         check_settings(num_classes, label_smoothing, class_weight)
         self.schedule = StrengthSchedule(lambda_0, total_steps, device)
-        if isinstance(covariance, str):
-            factory = {"device": device, "dtype": dtype}
-            check_known(covariance, covariance_settings, type(self))
-            covariance = create(covariance, num_classes, feature_dim, **factory, **covariance_settings)
-        else:
-            check_model(covariance, num_classes, feature_dim, covariance_settings)
-        check_providers(offset, shift, covariance)
-        self.covariance = covariance
+        self.covariance = made_covariance(
+            covariance, num_classes, feature_dim, covariance_settings, type(self), device=device, dtype=dtype
+        )
+        check_providers(offset, shift, self.covariance)
         self.covariance.validate = validate
-        self.offset = None if offset is None else offset.to(device, covariance.dtype)
+        self.offset = None if offset is None else offset.to(device, self.covariance.dtype)
         self.shift = None if shift is None else shift.to(device)
-        self.num_classes, self.feature_dim = covariance.num_classes, covariance.feature_dim
+        self.num_classes, self.feature_dim = self.covariance.num_classes, self.covariance.feature_dim
         self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
         self.align_corners, self.validate = align_corners, validate
         self.register_buffer("class_weight", class_weight)
-        self._recorder: Recorder | None = None
-        self._last_strength, self._held = 0.0, False
         self.shares = SharesMonitor()
 
     # -- what a criterion brings -------------------------------------------------------------------------------------
@@ -108,117 +96,7 @@ class SemanticLoss(nn.Module, ABC):
         """The input of a call in one form, or a ValueError."""
         return check_batch(self, logits, targets, features, weight)
 
-    # -- the interface -----------------------------------------------------------------------------------------------
-
-    @classmethod
-    def attach(
-        cls: type[_Criterion],
-        model: nn.Module,
-        lambda_0: float = 0.5,
-        total_steps: int | None = None,
-        *,
-        classifier: nn.Module | str | Sequence[nn.Module | str] | None = None,
-        **settings: Any,
-    ) -> _Criterion:
-        """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
-
-        ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
-        in eval mode: the rest of a training script, validation included, stays as it was. A criterion that was attached
-        to the same classifier before is replaced; ``detach`` leaves the model as it was.
-
-        Args:
-            model: any network that ends in an nn.Linear or an nn.Conv2d, or in several that it averages or adds up,
-                also wrapped or compiled.
-            lambda_0: see ISDALoss.
-            total_steps: see ISDALoss.
-            classifier: the last layer or its name, where it cannot be found by convention; a list of those whose
-                outputs are added up.
-            **settings: see ISDALoss; the covariance is "auto" unless it is given.
-        """
-        check_found(settings)
-        heads = find_classifiers(model, classifier)
-        trained = next(parameter for part in (*heads, unwrap(model)) for parameter in part.parameters())
-        settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}
-        sizes = [sizes_of(head) for head in heads]
-        criterion = cls(sizes[0][0], sum(size for _, size in sizes), lambda_0, total_steps, **settings)
-        criterion._recorder = record_inputs(*heads)
-        return criterion
-
-    def detach(self) -> None:
-        """Take the hook off the model, which is then as it was before ``attach``: it can be pickled without isda.
-
-        The statistics stay, and ``criterion(logits, targets, features=..., weight=...)`` works on. Does nothing for a
-        criterion that is not attached.
-        """
-        if self._recorder is not None:
-            self._recorder.detach()
-            self._recorder = None
-
-    @property
-    def strength(self) -> float:
-        """The current lambda = lambda_0 * t / T."""
-        return self.schedule.strength
-
-    @property
-    def step(self) -> int:
-        """The current t."""
-        return int(self.schedule.step)
-
-    @property
-    def advance_every(self) -> int:
-        """Training forwards per step of the schedule: the number of gradient accumulation steps."""
-        return self.schedule.advance_every
-
-    @advance_every.setter
-    def advance_every(self, value: int) -> None:
-        self.schedule.advance_every = value
-
-    @property
-    def total_steps(self) -> int | None:
-        """T, the number of steps over which the strength grows; None for a constant lambda_0; it can be set."""
-        return self.schedule.total_steps
-
-    @total_steps.setter
-    def total_steps(self, value: int | None) -> None:
-        self.schedule.total_steps = value
-
-    def set_step(self, step: int) -> None:
-        """Let the optimiser's step drive the schedule: t = ``step``, and training forwards no longer move it.
-
-        Call it after every step of the optimiser, with the number of steps so far; it is exact for windows of gradient
-        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict remembers who
-        drives.
-
-        Example:
-            >>> from isda import ISDALoss
-            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
-            >>> criterion.set_step(20)
-            >>> criterion.strength
-            0.1
-        """
-        self.schedule.set_step(step)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Calls in the block use the strength of the last call before it, and change no state.
-
-        For a second pass over a batch that has counted already, as sharpness-aware minimisation makes it.
-
-        Example:
-            >>> from isda import ISDALoss
-            >>> criterion = ISDALoss(num_classes=3, feature_dim=8, lambda_0=0.5, total_steps=100)
-            >>> head, features, targets = nn.Linear(8, 3), torch.randn(4, 8), torch.tensor([0, 2, 1, 2])
-            >>> first = criterion(head(features), targets, features=features, weight=head.weight)
-            >>> with criterion.held():
-            ...     second = criterion(head(features), targets, features=features, weight=head.weight)
-            >>> criterion.step, criterion.covariance.count.sum(), torch.equal(first, second)
-            (1, tensor(4), True)
-        """
-        before, self._held = self._held, True
-        try:
-            yield
-        finally:
-            self._held = before
+    # -- a call ------------------------------------------------------------------------------------------------------
 
     @outside_graphs
     def forward(
@@ -275,15 +153,9 @@ class SemanticLoss(nn.Module, ABC):
         counts = not (recomputing or again)
         groups = self._groups(batch)
         if counts:
-            assert batch.features is not None
             if record is not None and record.joining:
                 self.covariance.refuse_join()
-            known = groups if batch.counts is None or not on_host(batch.classes) else None
-            absorbed = batch.features if type(self.covariance).update in _ABLE else dense(batch.features)
-            self.covariance.update(absorbed, batch.classes, mask=batch.counts, groups=known)
-            if isinstance(self.covariance, ConfusionCovariance):
-                shown = as_rows(resize_logits(batch.logits, batch.grid, self.align_corners))
-                self.covariance.observe(shown, batch.classes, batch.counts)
+            learn(self.covariance, batch, groups, self.align_corners)
         loss = self._loss(self._with_terms(batch, groups, strength), groups, strength)
         if counts:
             self._last_strength = strength
@@ -306,15 +178,10 @@ class SemanticLoss(nn.Module, ABC):
         """The batch with what shifts and offsets add to its logits (isda.functional.long_tail); itself without them."""
         share = strength / self.schedule.lambda_0 if self.schedule.lambda_0 else 1.0
         with outside_autocast(batch.logits.device):
-            terms = margin_terms(self.offset, self.shift, share, batch.weight, self.covariance, groups)
+            terms = margin_terms(self.offset, self.shift, share, self.covariance, batch, groups, self.align_corners)
             if terms is None:
                 return batch
             logits = self._wide(batch.logits)
-            if batch.counts is not None:
-                terms = terms * batch.counts.unsqueeze(1)  # an ignored pixel is mixed with its neighbours
-            if logits.ndim > 2:
-                coarse = resize_logits(logits, batch.grid, self.align_corners)
-                terms = resize_logits(as_maps(terms, coarse), logits.shape[2:], self.align_corners)
             return batch._replace(logits=logits + terms.to(logits.dtype))
 
     def _offset_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -346,16 +213,14 @@ class SemanticLoss(nn.Module, ABC):
     ) -> Tensor:
         """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
         logits = logits_of(logits)
-        if weight is None:
-            weight = attached(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
+        weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)
-        weight = plain_weight(weight)
         self.covariance.check_weight(weight)
         check_logits(self, logits)
         with outside_autocast(logits.device):
             loss = loss_of(as_rows(self._wide(logits)), self.covariance.as_statistics(weight), strength)
         if self.reduction == "none":
-            return as_maps(loss.unsqueeze(1), logits).squeeze(1)
+            return as_maps(loss.unsqueeze(1), len(logits), logits.shape[2:]).squeeze(1)
         return loss.mean() if self.reduction == "mean" else loss.sum()
 
     def _wide(self, logits: Tensor) -> Tensor:
@@ -368,14 +233,6 @@ class SemanticLoss(nn.Module, ABC):
         if logits.requires_grad:
             warn_of_eval_mode()
         return self._cross_entropy(logits, targets)
-
-    def _as_torch_has_it(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (N, C, ...) and their targets; tokens of an attached classifier have their classes last."""
-        if self._recorder is not None:
-            last = has_classes_last(logits, targets, self.num_classes)
-            if last or (last is None and self._recorder.made_last(logits)):
-                return classes_second(logits, targets)
-        return logits, targets
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         soft = is_soft(targets)
@@ -390,11 +247,3 @@ class SemanticLoss(nn.Module, ABC):
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
-
-    def _forget_recorded(self) -> None:
-        if self._recorder is not None:
-            self._recorder.clear()
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"lambda_0={self.schedule.lambda_0}, total_steps={self.schedule.total_steps}"

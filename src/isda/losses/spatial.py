@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isda.functional.patches import Patches
 
-__all__ = ["as_maps", "as_rows", "resize_labels", "resize_logits"]
+__all__ = ["as_maps", "as_rows", "resize_labels", "resize_logits", "resize_rows"]
 
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -30,11 +30,9 @@ def as_rows(tensor: Tensor | Patches) -> Tensor | Patches:
     return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
 
 
-def as_maps(rows: Tensor, like: Tensor) -> Tensor:
-    """Undo ``as_rows`` for a tensor with the batch and pixel sizes of ``like``."""
-    if like.ndim == 2:
-        return rows
-    return rows.view(like.shape[0], *like.shape[2:], rows.shape[1]).movedim(-1, 1)
+def as_maps(rows: Tensor, samples: int, grid: torch.Size) -> Tensor:
+    """Undo ``as_rows``: (N * pixels, D) to (N, D, ...) for so many samples of that spatial size."""
+    return rows.view(samples, *grid, rows.shape[1]).movedim(-1, 1) if grid else rows
 
 
 def resize_labels(targets: Tensor, size: torch.Size) -> Tensor:
@@ -50,3 +48,8 @@ def resize_logits(logits: Tensor, size: torch.Size, align_corners: bool) -> Tens
     if logits.shape[2:] == size:
         return logits
     return F.interpolate(logits, size=size, mode=_LINEAR[logits.ndim - 2], align_corners=align_corners)
+
+
+def resize_rows(rows: Tensor, grid: torch.Size, logits: Tensor, align_corners: bool) -> Tensor:
+    """(N, C, ...) at the resolution of the logits from rows (N * pixels, C) at that of the features, ``grid``."""
+    return resize_logits(as_maps(rows, len(logits), grid), logits.shape[2:], align_corners)

@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from isda.choices import check_choice
+from isda.networks.modes import in_eval_mode
 
 __all__ = ["additional_multiply_adds", "count_multiply_adds", "count_parameters"]
 
@@ -39,14 +40,8 @@ def count_multiply_adds(network: nn.Module, input_shape: Sequence[int]) -> int:
     """
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            functional_call(network, shapes, (torch.empty(1, *input_shape, device="meta"),))
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with torch.no_grad(), in_eval_mode(network), FlopCounterMode(display=False) as counter:
+        functional_call(network, shapes, (torch.empty(1, *input_shape, device="meta"),))
     # FlopCounterMode counts a multiplication and an addition as two operations.
     return counter.get_total_flops() // 2
 

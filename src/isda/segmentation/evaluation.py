@@ -9,6 +9,7 @@ from torch import nn
 
 from isda.classification.batches import ready
 from isda.engine.processes import Processes
+from isda.networks.modes import in_eval_mode
 from isda.segmentation.batches import Batch
 from isda.segmentation.inference import Predict, whole
 from isda.segmentation.metrics import ConfusionMatrix
@@ -36,14 +37,12 @@ def count(
         channels_last: memory format of the images.
         way: how images are predicted, see `isda.segmentation.inference`.
     """
-    was_training = network.training
-    network.eval()
     confusion = ConfusionMatrix(classes, device=processes.device)
     dtype = next(network.parameters()).dtype
     predict = way(network)
-    for batch in batches:
-        confusion.add(predict(ready(batch.images, dtype, channels_last)).argmax(1), batch.targets)
-    network.train(was_training)
+    with in_eval_mode(network):
+        for batch in batches:
+            confusion.add(predict(ready(batch.images, dtype, channels_last)).argmax(1), batch.targets)
     processes.add_up(confusion.counts)
     return confusion
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from isda.networks.modes import in_eval_mode
 from isda.networks.segmentation.resizing import resize
 
 __all__ = ["SCALES", "Predict", "mirrored", "multi_scale", "predictor", "probabilities", "sliding", "whole", "windows"]
@@ -153,10 +154,5 @@ def probabilities(
     if image.ndim != 3:
         raise ValueError(f"image must have shape (3, H, W), got {tuple(image.shape)}")
     predict = predictor(network, scales=scales, flip=flip, crop=crop)
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
+    with in_eval_mode(network):
         return predict(image.unsqueeze(0)).squeeze(0)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isda.data.image_files import read_image
 from isda.data.segmentation import IGNORED, SegmentationData
-from isda.engine.folder.finished import finished_run, load_weights
+from isda.engine.folder.finished import check_task, finished_run, load_weights, made_as_described
 from isda.engine.processes import Processes
 from isda.networks.segmentation import SegmentationNetwork
 from isda.segmentation.batches import Batch, evaluation_batches
@@ -104,12 +104,9 @@ def load_trained(folder: Path) -> Trained:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
     run, stored = finished_run(folder)
-    if stored.get("task") != "segmentation":
-        raise ValueError(f"{run.config_file} must be of a segmentation network, got the task {stored.get('task')!r}")
+    check_task(run, stored, "segmentation", "a segmentation network")
     config = Config.from_stored(stored, run.config_file)
-    try:
+    with made_as_described(run):
         network = create_network(config).to(config.dtype)
-    except (ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{run.config_file} does not describe a network that can be made: {error}") from error
     load_weights(run, network, config.network)
     return Trained(config, network.eval())

@@ -17,12 +17,13 @@ from isda.classification.methods.label_smoothing import LabelSmoothing
 from isda.classification.methods.large_margin import LargeMargin
 from isda.classification.methods.ldam import LDAM
 from isda.classification.methods.logit_adjustment import LogitAdjustmentMethod
-from isda.classification.methods.long_tail import LongTailMethod, with_strength
-from isda.classification.methods.loss_method import LossMethod, with_isda
+from isda.classification.methods.long_tail import LongTailMethod
+from isda.classification.methods.loss_method import LossMethod
 from isda.classification.methods.lq import Lq
 from isda.classification.methods.manifold_mixup import ManifoldMixup, ManifoldMixupISDA
 from isda.classification.methods.metasaug import MetaSAug
 from isda.classification.methods.mixup import Mixup, MixupISDA
+from isda.classification.methods.on_isda import with_isda
 from isda.classification.methods.risda import RISDA
 from isda.classification.methods.sam import SAM, SAMISDA
 from isda.classification.methods.semantic_options import ISDAOptions
@@ -41,7 +42,7 @@ METHODS: dict[str, type[ClassificationMethod]] = {
     method.name: method
     for method in (
         *(*_METHODS, *_LOSSES, *_OTHERS, *map(with_isda, _LOSSES), *_ON_ISDA),
-        *(*_LONG_TAIL, *map(with_strength, _LONG_TAIL), *_BORROWED),
+        *(*_LONG_TAIL, *map(with_isda, _LONG_TAIL), *_BORROWED),
     )
 }
 

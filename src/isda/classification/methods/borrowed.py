@@ -9,6 +9,7 @@ import torch
 
 from isda.classification.config import Config
 from isda.classification.methods.long_tail import LongTailMethod
+from isda.classification.methods.semantic import SemanticMethod
 from isda.covariance import CovarianceModel, create
 from isda.engine.recipe import Recipe
 from isda.losses import ISDALoss
@@ -25,18 +26,18 @@ class BorrowedCovarianceMethod(LongTailMethod):
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
         """The paper's strength and covariance for the network."""
-        return {"lambda_0": recipe.lambda_0 if lambda_0 is None else lambda_0, "covariance": recipe.covariance}
+        return SemanticMethod.defaults(recipe, lambda_0)
 
     @classmethod
     def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
         """The strengths that the paper chooses from."""
-        return {"lambda_0": recipe.strengths}
+        return SemanticMethod.grid_for(recipe)
 
     @abstractmethod
     def wrapped(self, base: CovarianceModel, options: Any) -> CovarianceModel:
         """The model of the criterion from the one that estimates."""
 
-    def make_criterion(self, options: Any, network: Network, config: Config, given: dict[str, Any]) -> ISDALoss:
+    def isda_criterion(self, options: Any, network: Network, config: Config, **given: Any) -> ISDALoss:
         """Attached to the network's classifier; the strength grows over the whole run."""
         head = network.classifier
         settings = options.criterion_settings(head, config.total_steps)

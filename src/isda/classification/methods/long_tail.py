@@ -5,7 +5,7 @@ Without ``+isda`` the strength is 0: what is left of the criterion is cross-entr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,18 +14,14 @@ from torch import Tensor, nn
 from isda.classification.batches import Batch
 from isda.classification.class_sizes import counts_for
 from isda.classification.config import Config
-from isda.classification.methods.base import ClassificationMethod
-from isda.classification.methods.isda import ISDA
-from isda.classification.methods.loss_method import ISDA_SUFFIX
-from isda.classification.methods.semantic_options import ISDAOptions
+from isda.classification.methods.on_isda import AlsoOnISDA
 from isda.engine.method import Outcome
-from isda.engine.recipe import Recipe
 from isda.functional.long_tail import class_balanced_weights, class_counts
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
 from isda.networks import Network
 
-__all__ = ["DeferredOptions", "LongTailMethod", "with_strength"]
+__all__ = ["DeferredOptions", "LongTailMethod"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +36,7 @@ class DeferredOptions:
     """Of the effective numbers (1 - beta^n) / (1 - beta)."""
 
 
-class LongTailMethod(ClassificationMethod):
+class LongTailMethod(AlsoOnISDA):
     """One term: the mean of w_y times the loss of a sample; the weights w have mean 1 over the training images.
 
     A weighted mean, as torch has it, would depend on how a batch is divided among processes.
@@ -61,7 +57,7 @@ class LongTailMethod(ClassificationMethod):
         given: dict[str, Any] = {"offset": self.offset(options, counts), "reduction": "none"}
         if self.start is not None:
             given["class_weight"] = torch.ones(len(counts), **place)
-        self.criterion = self.make_criterion(options, network, config, given | place)
+        self.criterion = self.isda_criterion(options, network, config, **given, **place)
         # Where the step is counted and the weights are chosen, there is nothing for the host to wait for.
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=head.weight.device))
         self.register_buffer("weights", _per_image(options, counts, **place), persistent=False)
@@ -78,23 +74,22 @@ class LongTailMethod(ClassificationMethod):
             raise ValueError(f"drw_start must lie in 0..1, got {options.drw_start}")
         return options.drw_start if options.drw else None
 
-    def make_criterion(self, options: Any, network: Network, config: Config, given: dict[str, Any]) -> ISDALoss:
-        """The criterion; without ISDA it needs no features, and is not attached."""
-        head = network.classifier
-        num_classes, feature_dim = head.weight.shape
+    def isda_criterion(self, options: Any, network: Network, config: Config, **given: Any) -> ISDALoss:
+        """The criterion at strength 0: it needs no features, and is not attached."""
+        num_classes, feature_dim = network.classifier.weight.shape
         return ISDALoss(num_classes, feature_dim, 0.0, covariance="identity", **given)
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
-        """The term has the method's name, with ISDA and without."""
+        """One term: the weighted mean of the criterion."""
         if self.start is not None:
             assert self.criterion.class_weight is not None
             self.criterion.class_weight.copy_(torch.where(self.step >= self.start, self.weights, 1))
         logits = network(batch.images)
         loss = self.criterion(logits, batch.targets).mean()
         self.step.add_(1)
-        return Outcome({self.name.removesuffix(ISDA_SUFFIX): loss}, logits)
+        return Outcome({self.term: loss}, logits)
 
 
 def _per_image(options: Any, counts: list[int], **place: Any) -> Tensor:
@@ -102,40 +97,3 @@ def _per_image(options: Any, counts: list[int], **place: Any) -> Tensor:
     weights = class_balanced_weights(counts, options.beta)
     sizes = class_counts(counts)
     return (weights * (sizes.sum() / (sizes * weights).sum())).to(**place)
-
-
-class _Strong(LongTailMethod):
-    """What a method does otherwise where features are augmented, too."""
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """ISDA's own for the network, and the method's."""
-        return ISDA.defaults(recipe, lambda_0) | super().defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """ISDA's strengths; the method's own stays as it is."""
-        return ISDA.grid_for(recipe)
-
-    def make_criterion(self, options: Any, network: Network, config: Config, given: dict[str, Any]) -> ISDALoss:
-        """Attached to the network's classifier; the strength grows over the whole run."""
-        settings = options.criterion_settings(network.classifier, config.total_steps)
-        return ISDALoss.attach(network, classifier=network.classifier, **(settings | given))
-
-    def measures(self) -> dict[str, float]:
-        """The strength lambda."""
-        return {"strength": self.criterion.strength}
-
-
-def with_strength(method: type[LongTailMethod]) -> type[LongTailMethod]:
-    """The method ``NAME+isda``, with the options of both.
-
-    Example:
-        >>> from isda.classification.methods.logit_adjustment import LogitAdjustmentMethod
-        >>> with_strength(LogitAdjustmentMethod).name
-        'logit-adjustment+isda'
-    """
-    name = f"{method.__name__}WithISDA"
-    options = make_dataclass(f"{name}Options", (), bases=(method.Options, ISDAOptions), frozen=True, kw_only=True)
-    body = {"name": method.name + ISDA_SUFFIX, "Options": options, "__module__": method.__module__}
-    return type(name, (_Strong, method), body | {"__doc__": f"{method.__name__} on top of ISDA."})

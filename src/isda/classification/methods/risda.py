@@ -39,6 +39,6 @@ class RISDA(BorrowedCovarianceMethod):
         """Mixed by the confusions."""
         return ConfusionCovariance(base, memory=options.memory)
 
-    def make_criterion(self, options: Any, network: Network, config: Config, given: dict[str, Any]) -> ISDALoss:
+    def isda_criterion(self, options: Any, network: Network, config: Config, **given: Any) -> ISDALoss:
         """With the shift of means."""
-        return super().make_criterion(options, network, config, given | {"shift": ConfusionShift(options.alpha)})
+        return super().isda_criterion(options, network, config, shift=ConfusionShift(options.alpha), **given)

@@ -27,9 +27,7 @@ class SemanticMethod(ClassificationMethod):
 
     def __init__(self, options: SemanticOptions, network: Network, config: Config) -> None:
         super().__init__()
-        self.criterion = self.criterion_type.attach(
-            network, classifier=network.classifier, **options.criterion_settings(network.classifier, config.total_steps)
-        )
+        self.criterion = options.attached(self.criterion_type, network, config.total_steps)
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:

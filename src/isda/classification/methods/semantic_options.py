@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -11,11 +11,15 @@ from torch import nn
 from isda.choices import check_choice
 from isda.covariance import MODELS, CovarianceModel
 from isda.engine.naming import load_named
+from isda.losses import SemanticLoss
+from isda.networks import Network
 
 __all__ = ["ExplicitOptions", "Head", "ISDAOptions", "SemanticOptions"]
 
 Head = nn.Linear | nn.Conv2d
 """A classifier: a linear layer, or a 1x1 convolution."""
+
+_Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 
 _SCHEDULES = ("linear", "constant")
 
@@ -68,6 +72,11 @@ class SemanticOptions:
             if name in given and self.covariance not in models:
                 raise ValueError(f"{name} is for covariance={' or '.join(models)}, got covariance={self.covariance}")
         return given | {"total_steps": total_steps if schedule == "linear" else None}
+
+    def attached(self, kind: type[_Criterion], network: Network, total_steps: int, **given: Any) -> _Criterion:
+        """The criterion on a network's classifier, with further arguments; its strength grows over the whole run."""
+        settings = self.criterion_settings(network.classifier, total_steps) | given
+        return kind.attach(network, classifier=network.classifier, **settings)
 
     def _model(self, head: Head, given: dict[str, Any]) -> CovarianceModel:
         """A covariance model of the user's own, made with those options that are not the criterion's."""

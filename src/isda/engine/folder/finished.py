@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch import nn
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
 
-__all__ = ["finished_run", "load_weights"]
+__all__ = ["check_task", "finished_run", "load_weights", "made_as_described"]
 
 
 def finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
@@ -27,6 +29,21 @@ def finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
     if not run.finished:
         raise ValueError(f"the run in {folder} is not finished; go on with the command that made it and --resume")
     return run, read_config(run.config_file)
+
+
+def check_task(run: RunFolder, stored: Mapping[str, Any], task: str, what: str) -> None:
+    """Raise ValueError unless a run is of the task whose runs make ``what``."""
+    if stored.get("task") != task:
+        raise ValueError(f"{run.config_file} must be of {what}, got the task {stored.get('task')!r}")
+
+
+@contextmanager
+def made_as_described(run: RunFolder, what: str = "network") -> Iterator[None]:
+    """Makes in the block what the configuration of a run describes, or a ValueError says that it cannot be made."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{run.config_file} does not describe a {what} that can be made: {error}") from error
 
 
 def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:

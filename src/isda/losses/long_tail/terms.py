@@ -7,7 +7,9 @@ from torch import Tensor
 from isda.covariance import CovarianceModel
 from isda.functional.grouping import Groups
 from isda.functional.long_tail import mean_shift
+from isda.losses.inputs import Batch
 from isda.losses.long_tail.providers import MeanShift, Offset
+from isda.losses.spatial import resize_rows
 
 __all__ = ["check_providers", "margin_terms"]
 
@@ -28,24 +30,30 @@ def margin_terms(
     offset: Offset | None,
     shift: MeanShift | None,
     share: float,
-    weight: Tensor,
     model: CovarianceModel,
+    batch: Batch,
     groups: Groups,
+    align_corners: bool,
 ) -> Tensor | None:
-    """(N, C) alpha (w_j - w_y)' delta_y + o_yj for the rows of a batch, or None where nothing is added.
+    """(N, C, ...) alpha (w_j - w_y)' delta_y + o_yj for the logits of a batch, or None where nothing is added.
 
     Args:
         offset: provider of o.
         shift: provider of delta.
         share: of the shift's alpha.
-        weight: (C, A), for a shift.
         model: what the shift is made from.
+        batch: a call's input; the class y is that of a row of its features.
         groups: the rows by class.
+        align_corners: how the terms are upsampled where logits are finer than features.
     """
     table = None if offset is None else offset.rows(groups.classes)
     if shift is not None and shift.alpha * share > 0:
-        moved = shift.alpha * share * mean_shift(model.as_statistics(weight), shift.vectors(model), groups.classes)
+        weight = model.as_statistics(batch.weight)
+        moved = shift.alpha * share * mean_shift(weight, shift.vectors(model), groups.classes)
         table = moved if table is None else moved + table.to(moved.dtype)
-    if table is None or groups.one_slot_per_row:
-        return table
-    return table.index_select(0, groups.slot)
+    if table is None:
+        return None
+    terms = table if groups.one_slot_per_row else table.index_select(0, groups.slot)
+    if batch.counts is not None:
+        terms = terms * batch.counts.unsqueeze(1)  # an ignored pixel is mixed with its neighbours
+    return resize_rows(terms, batch.grid, batch.logits, align_corners)

@@ -11,6 +11,7 @@ from torch import nn
 from torchvision.models._utils import IntermediateLayerGetter
 
 from isda.choices import did_you_mean
+from isda.networks.modes import in_eval_mode
 from isda.networks.network import Network
 from isda.networks.registry import TIMM_PREFIX, create
 
@@ -69,9 +70,7 @@ def _sequential_stages(network: Network) -> Stages:
     features = getattr(body, "features", None)
     sequence = features if isinstance(features, nn.Module) else body
     last: dict[int, tuple[str, int]] = {}
-    was_training = sequence.training
-    sequence.eval()
-    with torch.no_grad():
+    with torch.no_grad(), in_eval_mode(sequence):
         parameter = next(sequence.parameters())
         channels = next(module.in_channels for module in sequence.modules() if isinstance(module, nn.Conv2d))
         maps = torch.zeros(1, channels, PROBE, PROBE, dtype=parameter.dtype, device=parameter.device)
@@ -80,7 +79,6 @@ def _sequential_stages(network: Network) -> Stages:
             if maps.dim() != 4 or maps.shape[-1] == 1:
                 break
             last[2 ** round(math.log2(PROBE / maps.shape[-1]))] = (name, maps.shape[1])
-    sequence.train(was_training)
     last.pop(1, None)
     if channels != 3 or not last:
         raise ValueError(
