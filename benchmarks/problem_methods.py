@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegressionCV
@@ -17,8 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from isda import ISDAClassifier
+from isda.estimator.scaling import best_scale
 
-__all__ = ["OURS", "OURS_PLAIN", "RIVALS", "WAYS", "folds"]
+__all__ = ["CONTROLS", "OURS", "RIVALS", "WAYS", "folds"]
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -32,6 +35,8 @@ SOFTNESS = (0.3, 3.0, 30.0, 300.0)
 """Of the support vector machine: C."""
 WIDTHS = (0.1, 0.3, 1.0, 3.0)
 """Of its kernel: gamma times the number of features."""
+TINY = 1e-300
+"""The least probability whose logarithm is taken."""
 NEIGHBOURS = (1, 2, 3, 4, 5, 7, 9, 13)
 OURS, OURS_PLAIN = "ISDA", "ISDA, λ0 = 0"
 
@@ -69,6 +74,19 @@ def discriminant(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple
     rows, test = standardised(rows, test)
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(rows, labels)
     return model.predict_proba(test), "{}"
+
+
+def scaled_discriminant(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
+    """The same, with one factor on its logits by the likelihood of held-out rows, as ISDAClassifier has it."""
+    held_out = np.zeros((len(rows), int(labels.max()) + 1))
+    for learnt, judged in folds(seed).split(rows, labels):
+        held_out[judged] = _log(discriminant(rows[learnt], labels[learnt], rows[judged], seed)[0])
+    scale = best_scale(torch.from_numpy(held_out), torch.from_numpy(labels), torch.ones(len(labels)))
+    return softmax(scale * _log(discriminant(rows, labels, test, seed)[0]), axis=1), json.dumps({"scale": scale})
+
+
+def _log(probabilities: Matrix) -> Matrix:
+    return np.asarray(np.log(np.maximum(probabilities, TINY)))
 
 
 def neighbours(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
@@ -129,7 +147,9 @@ def ours(lambda_0: float | str) -> Way:
 
     def fitted(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
         model: Any = ISDAClassifier(lambda_0=lambda_0, cv=folds(seed)).fit(rows, labels)
-        return model.predict_proba(test), json.dumps({"lambda_0": model.lambda_0_, "C": model.C_})
+        return model.predict_proba(test), json.dumps(
+            {"lambda_0": model.lambda_0_, "C": model.C_, "scale": model.scale_}
+        )
 
     return fitted
 
@@ -140,4 +160,6 @@ RIVALS: dict[str, Way] = {
     "nearest neighbours": neighbours,
     "RBF SVM": vectors,
 }
-WAYS = {OURS: ours("auto"), OURS_PLAIN: ours(0.0), **RIVALS}
+CONTROLS: dict[str, Way] = {OURS_PLAIN: ours(0.0), "LDA, shrunk, scaled": scaled_discriminant}
+"""What tells how much of the result is due to augmentation and how much to the scale, which these have too."""
+WAYS = {OURS: ours("auto"), **RIVALS, **CONTROLS}

@@ -69,7 +69,8 @@ part; means over draws.
   summaries of each of 12 coefficients (japanese-vowels), ten and five measurements (vowel, other speakers in the
   test part; phoneme). Tabular: 16 to 40 numbers.
 - Every method sees standardised rows, and the same {FOLDS} stratified folds to choose its settings with. {OURS}:
-  `ISDAClassifier()` with its defaults: λ0 and C by log-likelihood, a search over a lattice of half decades.
+  `ISDAClassifier()` with its defaults: λ0, C and a scale of the logits by log-likelihood, a search over a lattice of
+  half decades.
   Logistic regression: `LogisticRegressionCV`, {len(PENALTIES)} values of C from {PENALTIES[0]:g} to
   {PENALTIES[-1]:g} by log-likelihood. LDA: shrinkage by Ledoit and Wolf's formula, nothing to be chosen. Nearest
   neighbours: k from {NEIGHBOURS} and two ways to weigh them, by log-likelihood; one vote is shared by all classes,

@@ -83,7 +83,7 @@ def test_fewer_rows_than_features_are_solved_in_their_own_space(name, bound):
     rng = np.random.default_rng(0)
     labels = np.arange(18) % 3
     inputs = rng.normal(size=(18, 60)) + labels[:, None]
-    problem = ConvexProblem(strength=0.8, C=0.5, covariance=name, bound=bound, tol=1e-10, max_iter=1000)
+    problem = ConvexProblem(strength=0.8, C=0.5, scale=1.0, covariance=name, bound=bound, tol=1e-10, max_iter=1000)
     settings = {"counts": np.ones(18), "class_weights": np.ones(3), "folds": []}
     small = problem.fit(inputs, labels, 3, **settings)
     whole = problem.fit(inputs, labels, 3, **settings, reduce=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -41,7 +43,7 @@ def test_scores_are_log_likelihoods_of_held_out_rows(few_digits):
     X, y = few_digits
     X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1)
     folds = list(StratifiedKFold(3).split(X, y))
-    model = ISDAClassifier("auto", C=0.3, cv=folds, standardize=False).fit(X, y)
+    model = ISDAClassifier("auto", C=0.3, scale=1.0, cv=folds, standardize=False).fit(X, y)
     results = model.cv_results_
     assert set(results["param_C"]) == {0.3}
     for index in (0, results["best_index"]):
@@ -55,9 +57,9 @@ def test_scores_are_log_likelihoods_of_held_out_rows(few_digits):
 def test_a_grid_is_left_where_the_optimum_lies_outside():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.arange(60) % 2  # nothing to learn: the strongest penalty wins
-    assert ISDAClassifier(0.0).fit(X, y).C_ <= 1e-2
+    assert ISDAClassifier(0.0, scale=1.0).fit(X, y).C_ <= 1e-2
     X = np.concatenate([rng.normal(size=(60, 1)) + 20 * y[:, None], X], 1)
-    assert ISDAClassifier(0.0).fit(X, y).C_ >= 10
+    assert ISDAClassifier(0.0, scale=1.0).fit(X, y).C_ >= 10
 
 
 def test_augmentation_that_gains_next_to_nothing_is_left_out():
@@ -87,5 +89,5 @@ def test_one_row_per_class_leaves_nothing_to_choose_by():
 def test_progress_is_shown_on_request(few_digits, capsys):
     ISDAClassifier(C=0.1, verbose=1).fit(*few_digits)
     told = capsys.readouterr()
-    assert "lambda_0=0 C=0.1: held-out log-likelihood" in told.err
+    assert re.search(r"lambda_0=0 C=0\.1 scale=[\d.]+: held-out log-likelihood -0", told.err)
     assert told.out == ""

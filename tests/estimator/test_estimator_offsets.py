@@ -93,7 +93,7 @@ def test_folds_are_judged_with_equal_weights_of_the_classes(long_tail):
     X, y = long_tail[:2]
     X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1)
     folds = list(StratifiedKFold(3).split(X, y))
-    settings = {"standardize": False, "offset": LogitAdjustment(np.bincount(y).tolist())}
+    settings = {"standardize": False, "scale": 1.0, "offset": LogitAdjustment(np.bincount(y).tolist())}
     results = ISDAClassifier(0.0, cv=folds, **settings).fit(X, y).cv_results_
     C, total, weights = results["param_C"][0], 0.0, 1 / np.bincount(y)[y]
     for train, held_out in folds:

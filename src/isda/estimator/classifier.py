@@ -37,9 +37,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         lambda_0: strength of the augmentation; 0 is plain cross-entropy, "auto" is chosen together with C by the
             log-likelihood of held-out rows (``cv_results_``).
         C: inverse of the L2 penalty, as in LogisticRegression; "auto" to choose it.
-        scale: factor on the logits of the optimum, and so on ``coef_`` and ``intercept_``. Strong augmentation finds good
-            directions and small logits; "auto" makes up for that by held-out rows where lambda_0 or C is chosen by
-            them, and is 1 elsewhere, and for what is trained by AdamW.
+        scale: factor on the logits of the optimum, and so on ``coef_`` and ``intercept_``. Strong augmentation finds
+            good directions and small logits; "auto" makes up for that by held-out rows where lambda_0 or C is chosen
+            by them, and is 1 elsewhere, and for what is trained by AdamW.
         covariance: "within" (pooled within classes), "shrunk" (each class's own, shrunk towards that and its diagonal),
             "full", "diagonal", "shared" or "identity".
         bound: "jensen" (the paper's) or "tilted".

@@ -26,6 +26,8 @@ _POLISHED = 10**7
 """Up to here Newton steps to the accuracy of float64 cost nothing that anybody would notice."""
 _TOL_OF_FOLDS, _LARGE_FOLDS = 1e-4, 10**6
 """How far folds are solved, and from how many multiplications on in float32, which is enough for that."""
+_EXACT_FOLDS = 10**5
+"""Up to here they are solved to the accuracy of float64 as well, so that rounding chooses nothing."""
 
 
 class ConvexFit(NamedTuple):
@@ -108,6 +110,7 @@ class ConvexProblem:
                 bound=self.bound,
                 offset=offset,
                 tol=max(self.tol, _TOL_OF_FOLDS),
+                polish=rows.numel() * num_classes < _EXACT_FOLDS,
                 max_iter=self.max_iter,
                 report=self.report,
             )
@@ -149,7 +152,7 @@ class ConvexProblem:
         mine, theirs = everything.pick(train), everything.pick(held_out)
         rows, weights = mine.rows(), theirs.loss_weights
         if balanced:
-            weights = weights / everything.class_totals()[theirs.labels]
+            weights = weights * everything.total / (everything.num_classes * everything.class_totals()[theirs.labels])
         return Fold(rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total)
 
 

@@ -6,25 +6,15 @@ logits should be is a question of its own, which one number answers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-__all__ = ["Scaled", "best_scale"]
+__all__ = ["best_scale"]
 
 _STEPS, _EXACT = 100, 1e-10
 
 
-class Scaled(NamedTuple):
-    """A factor, and what it is worth."""
-
-    scale: float
-    log_likelihood: float
-    """Weighted mean of log p(y | x) with it."""
-
-
-def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> Scaled:
+def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
     """The s > 0 with the largest sum_i u_i log softmax(s z_i)_y, and one further row whose class is unknown.
 
     The sum is concave in s. Without the further row, which has the logits of all others and every label alike, s would
@@ -33,11 +23,12 @@ def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> Scaled:
     Args:
         logits: (N, C).
         labels: (N,).
-        weights: (N,) u, in units of rows.
+        weights: (N,) u, in units of rows; their sum is how many rows there are beside the further one.
 
     Example:
-        >>> best_scale(torch.tensor([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]), torch.tensor([0, 1, 0]), torch.ones(3))
-        Scaled(scale=19.459101200589934, log_likelihood=-0.13353139262452257)
+        >>> logits, labels = torch.tensor([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]), torch.tensor([0, 1, 0])
+        >>> round(best_scale(logits, labels, torch.ones(3)), 2)  # right in 3.5 cases of 4: p = 7/8, 10 log 7
+        19.46
     """
     logits, weights = logits.double(), weights.double()
     logits = logits - logits.mean(1, keepdim=True)
@@ -59,5 +50,4 @@ def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> Scaled:
         settled, scale = abs(new - scale) <= _EXACT * scale, new
         if settled:
             break
-    likely = torch.log_softmax(scale * logits, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
-    return Scaled(scale, float((share * likely).sum()))
+    return scale

@@ -72,6 +72,7 @@ def select(
     bound: str,
     tol: float,
     max_iter: int,
+    polish: bool = False,
     offset: Tensor | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Selection:
@@ -85,10 +86,11 @@ def select(
         bound: "jensen" or "tilted".
         tol: largest entry of the gradient of a fold's fit.
         max_iter: steps of a fold's fit at most.
+        polish: whether a fold's fit goes on to the accuracy of the numbers.
         offset: (C, C) of margins, in training alone; None for zeros.
         report: called with a line for every point, or None.
     """
-    trials = _Trials(folds, scale, bound, offset, tol, max_iter, report)
+    trials = _Trials(folds, scale, bound, offset, tol, max_iter, polish, report)
     along_strength = strength is None
     at_strength = _OFF if strength is None or strength == 0 else float(np.log10(strength))
     point = (at_strength, _FIRST_C if C is None else float(np.log10(C)))
@@ -148,10 +150,11 @@ class _Trials:
         offset: Tensor | None,
         tol: float,
         max_iter: int,
+        polish: bool,
         report: Callable[[str], None] | None,
     ) -> None:
         self._folds, self._scale, self._bound, self._offset = folds, scale, bound, offset
-        self._tol, self._max_iter, self._report = tol, max_iter, report
+        self._tol, self._max_iter, self._polish, self._report = tol, max_iter, polish, report
         self._scores: dict[Point, list[float]] = {}
         self._scales: dict[Point, float] = {}
         self._solutions: dict[Point, list[Tensor]] = {}
@@ -164,8 +167,7 @@ class _Trials:
         return float(np.average(self._scores[point], weights=sizes))
 
     def scale(self, point: Point) -> float:
-        """The factor on the logits."""
-        self.score(point)
+        """The factor on the logits at a point that was tried."""
         return self._scales[point]
 
     def is_better(self, one: Point, than: Point) -> bool:
@@ -173,33 +175,44 @@ class _Trials:
         return self.score(one) > self.score(than) + _WORTH
 
     def _try(self, point: Point) -> None:
-        strength, inverse = _power(point[0]), _power(point[1])
+        solutions = self._solved(point)
+        logits = [_logits(found, fold.inputs) for found, fold in zip(solutions, self._folds, strict=True)]
+        scale = self._best_scale(logits) if self._scale is None else self._scale
+        self._scores[point] = [_log_likelihood(scale * z, fold) for z, fold in zip(logits, self._folds, strict=True)]
+        self._scales[point], self._solutions[point] = scale, solutions
+        if self._report is not None:
+            told = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
+            self._report(f"{told}: held-out log-likelihood {self.score(point):.4f}")
+
+    def _solved(self, point: Point) -> list[Tensor]:
+        """The optimum of each fold."""
         starts = self._solutions[self._nearest(point)] if self._solutions else [None] * len(self._folds)
-        logits, solutions = [], []
+        solved = []
         for fold, start in zip(self._folds, starts, strict=True):
             objective = Objective(
                 fold.rows,
                 fold.covariances,
-                strength=strength,
-                penalty=1 / (inverse * fold.total),
+                strength=_power(point[0]),
+                penalty=1 / (_power(point[1]) * fold.total),
                 bound=self._bound,
                 offset=self._offset,
             )
             # In coordinates of its own: those of another fold know the labels that are held out here, and a search that
             # stops early shows it.
             found = minimise(
-                objective, start, tol=self._tol, max_iter=min(self._max_iter, _STEPS_OF_FOLDS), warn=False
-            ).parameters
-            logits.append(_logits(found, fold.inputs))
-            solutions.append(found)
-        scale = self._scale
-        if scale is None:
-            labels = torch.cat([fold.labels for fold in self._folds])
-            scale = best_scale(torch.cat(logits), labels, torch.cat([fold.weights for fold in self._folds])).scale
-        scores = [_log_likelihood(scale * z, fold) for z, fold in zip(logits, self._folds, strict=True)]
-        self._scores[point], self._scales[point], self._solutions[point] = scores, scale, solutions
-        if self._report is not None:
-            self._report(f"lambda_0={strength:g} C={inverse:g}: held-out log-likelihood {self.score(point):.4f}")
+                objective,
+                start,
+                tol=self._tol,
+                max_iter=min(self._max_iter, _STEPS_OF_FOLDS),
+                warn=False,
+                polish=self._polish,
+            )
+            solved.append(found.parameters)
+        return solved
+
+    def _best_scale(self, logits: list[Tensor]) -> float:
+        labels = torch.cat([fold.labels for fold in self._folds])
+        return best_scale(torch.cat(logits), labels, torch.cat([fold.weights for fold in self._folds]))
 
     def _nearest(self, point: Point) -> Point:
         def distance(other: Point) -> float:
