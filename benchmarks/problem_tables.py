@@ -32,8 +32,8 @@ TITLES = {
 DIGITS = {"error": 2, "log_likelihood": 3, "calibration": 1, "seconds": 2}
 COMPARED = ("error", "log_likelihood")
 METHODS = (OURS, *RIVALS)
-_CONTROLLED = """`ISDAClassifier(lambda_0=0)` chooses C and a scale in the same way: logistic regression, scaled. LDA gets the
-same factor on its logits by the same folds."""
+_CONTROLLED = """`ISDAClassifier(lambda_0=0)` chooses C and a scale in the same way: logistic regression, scaled. LDA
+gets such a factor on its logits by the same folds."""
 
 
 def read(path: Path) -> dict[str, Figures]:

@@ -68,6 +68,21 @@ def test_a_strong_augmentation_gets_its_likelihood_back(digits):
     assert log_loss(y_test, scaled.predict_proba(X_test)) < 0.8 * log_loss(y_test, small.predict_proba(X_test))
 
 
+def test_strong_augmentation_has_the_directions_of_discriminant_analysis():
+    """As lambda grows with lambda C fixed, w_j becomes a multiple of (Sigma + K / (2 lambda C N) I)^-1 (mu_j - mu)."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 40)
+    X = rng.normal(size=(120, 5)) @ rng.normal(size=(5, 5)) + rng.normal(size=(3, 5))[y]
+    means = np.stack([X[y == label].mean(0) for label in range(3)])
+    within = (X - means[y]).T @ (X - means[y]) / len(X)
+    for product in (0.03, 1.0):
+        model = ISDAClassifier(1e5, C=product / 1e5, standardize=False, tol=1e-9).fit(X, y)
+        shrunk = within + 3 / (2 * product * len(X)) * np.eye(5)
+        expected = np.linalg.solve(shrunk, (means - means.mean(0)).T).T
+        ours = model.coef_ - model.coef_.mean(0)
+        np.testing.assert_allclose(ours / np.linalg.norm(ours), expected / np.linalg.norm(expected), atol=1e-3)
+
+
 def test_fits_that_go_on_start_from_the_optimum_not_from_its_multiple(digits, tmp_path):
     X, y, X_test, _ = digits
     model = ISDAClassifier(10.0, warm_start=True).fit(X, y)
