@@ -26,7 +26,7 @@ _POLISHED = 10**7
 """Up to here Newton steps to the accuracy of float64 cost nothing that anybody would notice."""
 _TOL_OF_FOLDS, _LARGE_FOLDS = 1e-4, 10**6
 """How far folds are solved, and from how many multiplications on in float32, which is enough for that."""
-_EXACT_FOLDS = 10**5
+_EXACT_FOLDS = 10**4
 """Up to here they are solved to the accuracy of float64 as well, so that rounding chooses nothing."""
 
 
