@@ -67,6 +67,7 @@ def test_a_run_is_taken_up_with_its_own_settings(tmp_path):
     assert whole == broken
 
 
+@pytest.mark.slow
 def test_methods_are_compared_over_equally_many_steps_and_seeds(tmp_path):
     methods = ["supervised", "vat+isda:bound=tilted"]
     _, _, code = isda("compare", "--methods", *methods, "--seeds", 2, *SEMI_WORDS, "--epochs", 2, "--out", tmp_path)

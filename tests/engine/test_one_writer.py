@@ -63,7 +63,8 @@ def test_one_process_cannot_hold_a_folder_twice(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("writers", [2, 3])
 def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, finished_run):
     words = [*COMMAND, "train", *SMALL_WORDS, "--out", "run", "--resume", "--checkpoint-steps", "1"]
     started = [

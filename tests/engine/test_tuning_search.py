@@ -207,6 +207,7 @@ def check_kills(folder, kills, seed):
     assert len(begun(folder / "killed")) <= 24 + kills
 
 
+@pytest.mark.slow
 def test_a_search_killed_at_random_moments_makes_the_same_choice_with_the_same_table(tmp_path):
     check_kills(tmp_path, 4, 0)
 

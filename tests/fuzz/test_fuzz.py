@@ -1,6 +1,6 @@
 """Random damage to run folders and random options: no traceback, no hang, no silently different result.
 
-`make test` runs 80 cases of damage and 60 of options, `make test-slow` 3,000 and 2,000 more with other seeds. To run
+`make test` runs 50 cases of damage and 40 of options, `make test-slow` 3,000 and 2,000 more with other seeds. To run
 one kind by hand: ``python tests/fuzz/fuzzer.py damage SEED CASES``.
 """
 
@@ -27,15 +27,15 @@ def check(kind, seed, cases, seconds):
 
 
 def test_damaged_run_folders_give_a_sentence_or_the_same_result():
-    """80 cases: a random file of a random run folder, damaged at random, and then a random command."""
-    report = check("damage", 0, 80, 600)
-    assert min(report["commands"][command] for command in ("train", "evaluate", "predict", "report", "compare")) > 2
+    """50 cases: a random file of a random run folder, damaged at random, and then a random command."""
+    report = check("damage", 0, 50, 600)
+    assert min(report["commands"][command] for command in ("train", "evaluate", "predict", "report", "compare")) > 0
 
 
 def test_random_options_give_a_sentence_or_the_run_that_was_asked_for():
-    """60 cases: a random command with random options, valid, on the border and absurd."""
-    report = check("options", 0, 60, 600)
-    assert report["commands"]["train"] > 10
+    """40 cases: a random command with random options, valid, on the border and absurd."""
+    report = check("options", 0, 40, 600)
+    assert report["commands"]["train"] > 4
 
 
 @pytest.mark.slow
