@@ -124,8 +124,7 @@ class FigureExperiment(Experiment):
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """Those whose name has every one of the words ``only``."""
-        patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE) for word in only]
-        return [one for one in self.all_trainings() if all(pattern.search(one.name) for pattern in patterns)]
+        return [one for one in self.all_trainings() if _has_words(only, one.name, r"\w")]
 
 
 def with_needs(trainings: Iterable[Training]) -> list[Training]:
@@ -143,12 +142,17 @@ def with_needs(trainings: Iterable[Training]) -> list[Training]:
 
 
 def in_place(only: Sequence[str], row: str, column: str) -> bool:
-    """Whether a row and its column have every one of the words, as whole words.
+    """Whether a row and its column have every one of the words, as whole words; of words with commas between, any.
 
     Example:
         >>> in_place(["resnet-110", "cifar-10"], "ResNet-110", "CIFAR-10 basic"), in_place(["CIFAR-1"], "", "CIFAR-10")
         (True, False)
+        >>> [in_place(["CIFAR-10", "ResNet-32,ResNet-110"], row, "CIFAR-10") for row in ("ResNet-110", "SE-ResNet-110")]
+        [True, False]
     """
-    text = f"{row} | {column}"
-    found = (re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text, re.IGNORECASE) for word in only)
-    return all(found)
+    return _has_words(only, f"{row} | {column}", r"[\w-]")
+
+
+def _has_words(only: Sequence[str], text: str, letter: str) -> bool:
+    patterns = ("|".join(re.escape(one) for one in word.split(",") if one) for word in only)
+    return all(re.search(rf"(?<!{letter})(?:{one})(?!{letter})", text, re.IGNORECASE) for one in patterns)
