@@ -66,8 +66,8 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             spread: where the runs are made. With --on slurm, submit and repeat the command until it prints the table:
                 final runs follow from those on held-out data.
             scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
-            only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name. Of
-                words with commas between, such as ResNet-32,ResNet-110, any.
+            only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
+                Of words with commas between, such as ResNet-32,ResNet-110, any.
             seeds: of each training; by default 5, 3 and 2 by scale.
             gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
