@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isda.estimator.data import Scaler
 from isda.estimator.objective import Objective
 from isda.estimator.reduction import row_space
 from isda.estimator.rows import Rows
@@ -60,6 +61,8 @@ class ConvexProblem:
     bound: str
     tol: float
     max_iter: int
+    standardize: bool = False
+    """Whether folds scale the features of their rows anew."""
     report: Callable[[str], None] | None = None
 
     def fit(
@@ -90,8 +93,7 @@ class ConvexProblem:
         """
         wide = inputs.dtype == np.float32 and inputs.size * num_classes >= _LARGE
         rows = torch.from_numpy(inputs if wide else inputs.astype(np.float64))
-        basis = row_space(rows) if reduce and self.covariance not in KEEPS_AXES else None
-        rows = rows if basis is None else rows @ basis.t()
+        reduce = reduce and self.covariance not in KEEPS_AXES
         everything = _Weighted(
             rows,
             torch.from_numpy(labels),
@@ -100,24 +102,26 @@ class ConvexProblem:
             num_classes,
         )
         strength, inverse, scale, results = self.strength, self.C, self.scale, None
+        size = len(rows) * (min(rows.shape) if reduce else rows.shape[1]) * num_classes
         if (strength is None or inverse is None) and folds:
-            quick = everything.single() if rows.numel() * num_classes >= _LARGE_FOLDS else everything
+            quick = everything.single() if size >= _LARGE_FOLDS else everything
             chosen = select(
-                [self._fold(quick, *fold, balanced=offset is not None) for fold in folds],
+                [self._fold(quick, *fold, reduce=reduce, balanced=offset is not None) for fold in folds],
                 strength=strength,
                 C=inverse,
                 scale=scale,
                 bound=self.bound,
                 offset=offset,
                 tol=max(self.tol, _TOL_OF_FOLDS),
-                polish=rows.numel() * num_classes < _EXACT_FOLDS,
+                polish=size < _EXACT_FOLDS,
                 max_iter=self.max_iter,
                 report=self.report,
             )
             strength, inverse, scale, results = chosen
         # Nothing to choose by: every class has one row, and no spread that could be augmented.
         strength, inverse, scale = (1.0 if one is None else one for one in (strength, inverse, scale))
-        whole = everything.rows()
+        basis = row_space(rows) if reduce else None
+        whole = everything.onto(basis).rows()
         objective = Objective(
             whole,
             row_covariances(self.covariance, whole),
@@ -131,7 +135,7 @@ class ConvexProblem:
             None if start is None else _onto(torch.from_numpy(start).to(rows.dtype), basis),
             tol=self.tol,
             max_iter=self.max_iter,
-            polish=rows.dtype == torch.float64 and rows.numel() * num_classes < _POLISHED,
+            polish=rows.dtype == torch.float64 and size < _POLISHED,
         )
         weight = found.parameters[:, :-1] if basis is None else found.parameters[:, :-1] @ basis
         intercept = found.parameters[:, -1]
@@ -148,8 +152,16 @@ class ConvexProblem:
             results,
         )
 
-    def _fold(self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, balanced: bool) -> Fold:
+    def _fold(
+        self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool
+    ) -> Fold:
         mine, theirs = everything.pick(train), everything.pick(held_out)
+        if self.standardize:
+            # As the training rows say: a feature that hardly varies among them may be large in a row they do not know.
+            scaler = Scaler.of(mine.inputs.numpy(), mine.counts.numpy(), on=True)
+            mine, theirs = mine.scaled(scaler), theirs.scaled(scaler)
+        basis = row_space(mine.inputs) if reduce else None
+        mine, theirs = mine.onto(basis), theirs.onto(basis)
         rows, weights = mine.rows(), theirs.loss_weights
         if balanced:
             weights = weights * everything.total / (everything.num_classes * everything.class_totals()[theirs.labels])
@@ -176,6 +188,14 @@ class _Weighted(NamedTuple):
         return self._replace(
             inputs=self.inputs.float(), counts=self.counts.float(), loss_weights=self.loss_weights.float()
         )
+
+    def scaled(self, scaler: Scaler) -> _Weighted:
+        """With other features."""
+        return self._replace(inputs=torch.from_numpy(scaler.scaled(self.inputs.numpy())))
+
+    def onto(self, basis: Tensor | None) -> _Weighted:
+        """In the coordinates of a row space."""
+        return self if basis is None else self._replace(inputs=self.inputs @ basis.t())
 
     def pick(self, index: NDArray[Any]) -> _Weighted:
         chosen = torch.from_numpy(index)

@@ -66,6 +66,7 @@ def _solve(
         bound=model.bound,
         tol=model.tol,
         max_iter=model.max_iter,
+        standardize=model.standardize,
         report=_say if model.verbose else None,
     )
     inputs, targets, counts, class_weights, num_classes = fitted
