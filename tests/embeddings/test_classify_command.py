@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_the_estimator(archive, rows, tmp_path):
     model = ISDAClassifier(random_state=0).fit(features[10:60], NAMES[labels[10:60]])
     expected = measures(model.predict_proba(features[60:]), labels[60:])
     assert {key: record[key] for key in expected} == pytest.approx(expected)
-    assert (record["lambda_0"], record["C"]) == (model.lambda_0_, model.C_)
+    assert (record["lambda_0"], record["C"], record["scale"]) == (model.lambda_0_, model.C_, model.scale_)
     assert (record["rows"], record["judged_by"], record["unlabelled"]) == (50, 60, 10)
     assert record["classes"] == NAMES.tolist()
     assert f"{expected['error']:.3f}" in out
@@ -94,6 +94,19 @@ def test_a_table_is_split_and_then_all_of_its_labels_count(rows, tmp_path):
     other = json.loads(isda("classify", file, *words[:6], "--seed", "1", "--json", "-")[0])
     same = json.loads(isda("classify", file, *words[:6], "--json", "-")[0])
     assert other["log_likelihood"] != same["log_likelihood"]
+
+
+def test_settings_that_were_judged_are_those_that_predict(rows, tmp_path):
+    features, labels = rows
+    names = np.where(np.arange(120) < 100, NAMES[labels], "")
+    file = table(tmp_path / "rows.csv", features, names)
+    out, _, _ = isda("classify", file, "--lambda-0", "30", "--predictions", tmp_path / "answers.csv", "--json", "-")
+    chosen = json.loads(out)
+    assert chosen["scale"] != 1
+    whole = ISDAClassifier(lambda_0=30, C=chosen["C"], scale=chosen["scale"]).fit(features[:100], names[:100])
+    answers = list(csv.DictReader((tmp_path / "answers.csv").open()))
+    likely = whole.predict_proba(features[100:]).max(1)
+    assert [float(row["probability"]) for row in answers] == pytest.approx(likely, abs=1e-5)
 
 
 def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):

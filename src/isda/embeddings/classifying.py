@@ -43,6 +43,7 @@ class Classified:
             **(self.figures or {}),
             "lambda_0": float(self.model.lambda_0_),
             "C": float(self.model.C_),
+            "scale": float(self.model.scale_),
             "unlabelled": sum(map(len, self.tables.asked)),
             "seconds": self.seconds,
         }
@@ -57,7 +58,7 @@ class Classified:
         if self.figures is not None:
             names = {"error": "error, %", "log_likelihood": "log-likelihood", "calibration": "calibration error, %"}
             lines += [f"{heading:>24} {self.figures[name]:9.3f}" for name, heading in names.items()]
-        lines += [f"{'lambda_0':>24} {said['lambda_0']:9.4g}", f"{'C':>24} {said['C']:9.4g}"]
+        lines += [f"{name:>24} {said[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
         return "\n".join(lines)
 
 
@@ -66,8 +67,8 @@ def classified(tables: Tables, model: Any) -> Classified:
 
     Args:
         tables: the rows.
-        model: a classifier of scikit-learn's kind with settings ``lambda_0`` and ``C``, which it may choose, then
-            found as ``lambda_0_`` and ``C_``. It is not changed.
+        model: a classifier of scikit-learn's kind with settings ``lambda_0``, ``C`` and ``scale``, which it may choose,
+            then found as ``lambda_0_``, ``C_`` and ``scale_``. It is not changed.
     """
     began = time.monotonic()
     fitted = clone(model).fit(tables.learnt.features, tables.learnt.names)
@@ -77,7 +78,7 @@ def classified(tables: Tables, model: Any) -> Classified:
         figures = measures(fitted.predict_proba(tables.judged.features), labels)
     if tables.held_out and any(map(len, tables.asked)):
         # The settings stay: choosing them again would take as long, and tell nothing that was judged.
-        settled = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_)
+        settled = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_, scale=fitted.scale_)
         both = (tables.learnt, tables.judged)
         fitted = settled.fit(
             np.concatenate([rows.features for rows in both]), np.concatenate([rows.names for rows in both])
