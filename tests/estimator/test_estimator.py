@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isda.estimator
 from isda import ISDAClassifier
+from isda.estimator.data import Scaler
 
 
 @parametrize_with_checks([ISDAClassifier(1.0, C=1.0)])
@@ -96,6 +97,13 @@ def test_constant_features_take_no_part():
     model, plain = ISDAClassifier(1.0, C=1.0).fit(padded, y), ISDAClassifier(1.0, C=1.0).fit(X, y)
     np.testing.assert_allclose(model.coef_[:, :4], plain.coef_, atol=1e-4)
     assert np.isfinite(model.predict_proba(padded)).all()
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, -7e5])
+def test_the_rounding_of_a_constant_feature_is_not_its_spread(value):
+    """The mean of many equal numbers need not be that number."""
+    rows = np.full((1601, 3), value)
+    assert Scaler.of(rows, np.ones(len(rows)), on=True).spread.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["within", "shrunk", "full", "diagonal", "shared", "identity"])

@@ -52,8 +52,8 @@ class Scaler(NamedTuple):
             return cls(np.zeros(rows.shape[1], rows.dtype), np.ones(rows.shape[1], rows.dtype))
         centre = np.average(rows, axis=0, weights=counts)
         spread = np.sqrt(np.average((rows - centre) ** 2, axis=0, weights=counts))
-        # The spread of a constant feature is its rounding.
-        constant = spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre)
+        # The spread of a constant feature is the rounding of its mean, or of its values.
+        constant = (rows == rows[0]).all(0) | (spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre))
         return cls(centre.astype(rows.dtype), np.where(constant | (spread == 0), 1, spread).astype(rows.dtype))
 
     def scaled(self, rows: NDArray[Any]) -> NDArray[Any]:
