@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
+
+import isda
 
 try:
     from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
@@ -67,6 +70,7 @@ else:
     _setup_privateuseone_for_python_backend("pretend", backend_module=_module)
 
 aten = torch.ops.aten
+_PACKAGE = Path(isda.__file__).parent
 _READS = {
     aten._local_scalar_dense,
     aten.nonzero,
@@ -197,8 +201,11 @@ def _is_pretend(device: Any) -> bool:
 
 def _line() -> str:
     """The innermost line of isda that is being run."""
-    frames = [frame for frame in traceback.extract_stack() if "/isda/" in frame.filename]
-    return f"{frames[-1].filename.rsplit('/isda/')[-1]}:{frames[-1].lineno}" if frames else "outside isda"
+    for frame in reversed(traceback.extract_stack()):
+        file = Path(frame.filename)
+        if file.is_relative_to(_PACKAGE):  # the clone, too, may be in a folder called isda
+            return f"{file.relative_to(_PACKAGE).as_posix()}:{frame.lineno}"
+    return "outside isda"
 
 
 def _is_view(func: Any) -> bool:

@@ -87,7 +87,7 @@ def samples_of(task: str, size: int) -> list[dict[str, Tensor]]:
             samples.append({"pixel_values": noise + label - 1, "labels": torch.tensor(label)})
         elif task == "segmentation":
             labels = torch.randint(CLASSES, (8, 8), generator=generator)
-            pixels = labels.float().repeat_interleave(2, 0).repeat_interleave(2, 1)
+            pixels = labels.to(torch.get_default_dtype()).repeat_interleave(2, 0).repeat_interleave(2, 1)
             labels[: number % 5] = -100
             samples.append({"pixel_values": pixels.unsqueeze(0) - 1, "labels": labels})
         elif task == "token":

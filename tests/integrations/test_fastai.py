@@ -23,6 +23,7 @@ from fastai.learner import Callback, CancelFitException, Learner, load_learner
 from fastai.losses import BCEWithLogitsLossFlat, CrossEntropyLossFlat, LabelSmoothingCrossEntropyFlat
 from fastai.optimizer import OptimWrapper
 from plain_training import LAMBDA_0, MOMENTUM, RATE, difference, train_by_hand
+from states import rounding_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -31,7 +32,7 @@ from isda.integrations.fastai import ISDACallback
 
 ROOT = Path(__file__).parents[2]
 EPOCHS, COUNT, BATCH, BATCHES = 3, 27, 4, 7
-TOLERANCE = 1e-6
+TOLERANCE = rounding_of(EPOCHS * BATCHES)
 # fastai's Recorder takes no losses in float64.
 network, samples, loader = (
     partial(made, dtype=torch.float32)

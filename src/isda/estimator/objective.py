@@ -161,8 +161,10 @@ class Objective:
                 rise = self.strength * (above(index, part) - below(index, part)) / 2
                 # t = softmax(c - K t) moves by dt = S (dc - dK t - K dt).
                 push = change[part] + rise.diagonal() / 2 - tilt @ rise
-                push = softmax * (push - (softmax * push).sum(1, keepdim=True))
-                step, _ = tilt_system(softmax, push, self.strength * tables[index])
+                push = _times_softmax_covariance(softmax, push)
+                _, image = tilt_system(softmax, push, self.strength * tables[index])
+                # Its inner product does not see the null space of K; dt = S (dc - dK t) - S (K dt) does.
+                step = push - _times_softmax_covariance(softmax, image)
                 share = self.rows.loss_weights[part].unsqueeze(1)
                 moved[part] = share * step
                 cross = (share * step).t() @ tilt
@@ -200,3 +202,8 @@ class Objective:
     @staticmethod
     def _padded(by_weight: Tensor) -> Tensor:
         return torch.nn.functional.pad(by_weight, (0, 1))
+
+
+def _times_softmax_covariance(softmax: Tensor, vectors: Tensor) -> Tensor:
+    """(N, C) S v, S = diag(s) - s s'."""
+    return softmax * (vectors - (softmax * vectors).sum(1, keepdim=True))
