@@ -12,8 +12,10 @@ DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/test_public_interface.py
+NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
+  tests/estimator tests/semi tests/data tests/networks tests/integrations tests/classification tests/segmentation
 
-.PHONY: demo test test-slow test-oldest browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +41,9 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 
 test-oldest: $(OLDEST)/.ready  ## the core's tests with the oldest versions that pyproject.toml promises; Python 3.11
 	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(CORE_TESTS)
+
+test-anywhere: $(READY)  ## the numerical tests on each vector unit of this processor, with 1 and 2 threads, in random order
+	TOKENIZERS_PARALLELISM=false .ci/anywhere $(NUMERICAL_TESTS)
 
 browser:  # the tests of the HTML report open it in Chromium, which only root can install
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && \

@@ -1,12 +1,14 @@
 """Settings of the whole test suite; makes ``from oracles import ...`` work in every test file.
 
 Tests marked ``any_device`` run twice: on the CPU and on the pretend accelerator, where everything is put that they make
-without naming a device. ISDA_TEST_DEVICE=cuda (or another device) runs them there instead.
+without naming a device. ISDA_TEST_DEVICE=cuda (or another device) runs them there instead. ISDA_TEST_ORDER=SEED runs
+all tests in a random order.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import threading
@@ -55,6 +57,12 @@ def browser() -> Iterator[Any]:
 
     with headless_chromium() as launched:
         yield launched
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Another order, the same in every worker."""
+    if seed := os.environ.get("ISDA_TEST_ORDER"):
+        random.Random(int(seed)).shuffle(items)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -20,20 +20,21 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 from children import import_the_slow
 from line_map import recorded_lines
 from mutations import Mutant, draw
-from rooms import ROOMS, ROOT
+from packages import PACKAGES, ROOT
 from score_table import Outcomes, reason_of, table, write
 from trials import Trial, copy_sources, depends_on, try_mutant
 
 KEPT = ROOT / "runs" / "mutants"
-SAMPLES = {0: 200}
+SAMPLES = {25: 100}
+"""Seeds of the draws, and how many mutants each has."""
 
 
 def main() -> None:
     """Read the options, try the mutants, print or write the table."""
     parser = argparse.ArgumentParser(description="Counts the mutants of the library that the tests notice.")
     parser.add_argument("--seed", type=int, help="one draw, printed; without it all, written to benchmarks/results")
-    parser.add_argument("--count", type=int, default=200, help="how many mutants, with --seed (default 200)")
-    parser.add_argument("--rooms", nargs="+", choices=[room.name for room in ROOMS], help="only mutants of these rooms")
+    parser.add_argument("--count", type=int, default=100, help="how many mutants, with --seed (default 100)")
+    parser.add_argument("--packages", nargs="+", choices=[package.name for package in PACKAGES], help="only mutants of these packages")
     parser.add_argument("--only", metavar="ID", nargs="+", help="only these mutants, tried again")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
@@ -42,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = copy_sources(Path(scratch))
         drawn = {seed: draw(count, seed) for seed, count in sizes.items()}
-        for chosen, key in ((options.rooms, attrgetter("room")), (options.only, attrgetter("id"))):
+        for chosen, key in ((options.packages, attrgetter("package")), (options.only, attrgetter("id"))):
             if chosen:
                 drawn = {
                     seed: [mutant for mutant in mutants if key(mutant) in chosen] for seed, mutants in drawn.items()
@@ -50,7 +51,7 @@ def main() -> None:
         samples = outcomes(drawn, copy, again=bool(options.only))
     if options.json:
         print(json.dumps([m._asdict() | t._asdict() for sample in samples.values() for m, t in sample], indent=1))
-    elif options.seed is None and not options.only and not options.rooms:
+    elif options.seed is None and not options.only and not options.packages:
         write(samples)
     else:
         print(table(samples))
@@ -62,7 +63,7 @@ def outcomes(drawn: dict[int, list[Mutant]], copy: Path, *, again: bool) -> dict
     kept = KEPT / "trials.jsonl"
     known = {} if again else _known(kept)
     import_the_slow()
-    lines = recorded_lines(KEPT / "lines.json", {mutant.room for mutants in drawn.values() for mutant in mutants})
+    lines = recorded_lines(KEPT / "lines.json", {mutant.package for mutants in drawn.values() for mutant in mutants})
     samples: dict[int, Outcomes] = {}
     with kept.open("a") as file:
         for seed, mutants in drawn.items():

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rooms import ROOT
+from packages import ROOT
 
 _SLOW_IMPORTS = (
     "torch",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from children import run_pytest
-from rooms import ROOMS, ROOT, SOURCE
+from packages import PACKAGES, ROOT, SOURCE
 
 Lines = dict[str, dict[str, Any]]
 """Test -> {"seconds": ..., "lines": {file: [line, ...] or None}}."""
@@ -66,14 +66,14 @@ class LineRecorder:
         return step
 
 
-def recorded_lines(path: Path, rooms: set[str]) -> Lines:
-    """What every test of some rooms runs, of which only test files that changed are run again.
+def recorded_lines(path: Path, packages: set[str]) -> Lines:
+    """What every test of some packages runs, of which only test files that changed are run again.
 
     Of a source file that has changed since, it is known whether a test runs it, not which lines: None stands for them.
     """
-    sources = sorted({file for room in ROOMS for file in room.source_files()})
+    sources = sorted({file for package in PACKAGES for file in package.source_files()})
     code = {file.relative_to(SOURCE).as_posix(): digest([file]) for file in sources}
-    files = sorted({file for room in ROOMS if room.name in rooms for file in room.test_files()})
+    files = sorted({file for package in PACKAGES if package.name in packages for file in package.test_files()})
     wanted = {file: digest([ROOT / file]) for file in files}
     kept = json.loads(path.read_text()) if path.is_file() else {}
     stale = [file for file in files if file not in kept or kept[file]["of"] != wanted[file]]

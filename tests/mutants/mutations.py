@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from rooms import ROOMS, SOURCE
+from packages import PACKAGES, SOURCE
 
 _ARITHMETIC = {
     "+": ("-", "*"),
@@ -50,7 +50,7 @@ class Mutant(NamedTuple):
     """One change of one file."""
 
     id: str
-    room: str
+    package: str
     file: str
     """Below src/isda."""
     line: int
@@ -70,19 +70,19 @@ class Mutant(NamedTuple):
 
 
 def draw(count: int, seed: int) -> list[Mutant]:
-    """Of every room its share: the mutants with the lowest digests of seed and id.
+    """Of every package its share: the mutants with the lowest digests of seed and id.
 
     That is random, and hardly another draw when some lines have been edited.
     """
     chosen: list[Mutant] = []
-    for room in ROOMS:
-        everything = [mutant for file in room.source_files() for mutant in mutants_of(file, room.name)]
+    for package in PACKAGES:
+        everything = [mutant for file in package.source_files() for mutant in mutants_of(file, package.name)]
         everything.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.id}".encode()).digest())
-        chosen += sorted(everything[: round(room.share * count)], key=lambda mutant: (mutant.file, mutant.start))
+        chosen += sorted(everything[: round(package.share * count)], key=lambda mutant: (mutant.file, mutant.start))
     return chosen
 
 
-def mutants_of(path: Path, room: str) -> Iterator[Mutant]:
+def mutants_of(path: Path, package: str) -> Iterator[Mutant]:
     """Every mutant of a file."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix()
     file = _File(text)
@@ -94,7 +94,7 @@ def mutants_of(path: Path, room: str) -> Iterator[Mutant]:
             key = (name, site.function, line, change)
             times[key] = times.get(key, 0) + 1
             identity = hashlib.sha256("\n".join([*key, str(times[key])]).encode()).hexdigest()[:10]
-            yield Mutant(identity, room, name, site.start[0], line, change, start, end, new, site.lines)
+            yield Mutant(identity, package, name, site.start[0], line, change, start, end, new, site.lines)
 
 
 class _Site(NamedTuple):

@@ -15,7 +15,7 @@ import pytest
 from children import run_pytest
 from line_map import Lines, digest
 from mutations import Mutant
-from rooms import ROOMS, ROOT, SOURCE
+from packages import PACKAGES, ROOT, SOURCE
 
 _AT_LEAST, _TIMES = 90.0, 15.0
 """Seconds that a trial has in any case, and how many times what its tests take without a mutant beside them."""
@@ -95,9 +95,9 @@ def copy_sources(folder: Path) -> Path:
 
 
 def try_mutant(mutant: Mutant, lines: Lines, copy: Path) -> Trial:
-    """Run the tests of the mutant's room that can notice it."""
-    (room,) = (room for room in ROOMS if room.name == mutant.room)
-    files = room.test_files()
+    """Run the tests of the mutant's package that can notice it."""
+    (package,) = (package for package in PACKAGES if package.name == mutant.package)
+    files = package.test_files()
     chosen = tests_for(mutant, {test: facts for test, facts in lines.items() if test.split("::")[0] in files})
     started = time.monotonic()
     outcome, by = "survived", ""
@@ -106,17 +106,17 @@ def try_mutant(mutant: Mutant, lines: Lines, copy: Path) -> Trial:
             if outcome == "survived" and tests:
                 expected = sum(lines[test]["seconds"] for test in tests)
                 outcome, by = _run(tests, copy, _AT_LEAST + _TIMES * expected)
-        if outcome == "survived" and room.processes:
-            outcome, by = _run(list(room.processes), copy, 900, whole_files=True)
+        if outcome == "survived" and package.processes:
+            outcome, by = _run(list(package.processes), copy, 900, whole_files=True)
     seconds = round(time.monotonic() - started, 1)
     of = depends_on(mutant, by if outcome == "caught" else "", copy)
     return Trial(mutant.id, outcome, by, len(chosen), seconds, of)
 
 
 def depends_on(mutant: Mutant, by: str, copy: Path) -> str:
-    """Digest of what the outcome depends on: the one test file that caught it, or else all of the room."""
-    (room,) = (room for room in ROOMS if room.name == mutant.room)
-    tests = [by.split("::")[0]] if by else [*room.test_files(), *room.processes]
+    """Digest of what the outcome depends on: the one test file that caught it, or else all of the package."""
+    (package,) = (package for package in PACKAGES if package.name == mutant.package)
+    tests = [by.split("::")[0]] if by else [*package.test_files(), *package.processes]
     return digest([copy / "isda" / mutant.file, *(ROOT / test for test in tests if (ROOT / test).is_file())])
 
 
