@@ -64,14 +64,13 @@ def test_one_process_cannot_hold_a_folder_twice(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writers", [2, 3])
-def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, finished_run):
+def test_of_three_commands_one_wins_and_nothing_is_lost(tmp_path, finished_run):
     words = [*COMMAND, "train", *SMALL_WORDS, "--out", "run", "--resume", "--checkpoint-steps", "1"]
     started = [
         subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(writers)
+        for _ in range(3)
     ]
-    ends = [process.communicate(timeout=120)[1].decode() for process in started]
+    ends = [process.communicate(timeout=600)[1].decode() for process in started]
     assert [process.returncode for process in started].count(0) >= 1
     assert all(
         "is being written by process" in end for process, end in zip(started, ends, strict=True) if process.returncode
@@ -82,14 +81,14 @@ def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, fini
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writers", [2, 3])
-def test_of_several_writers_one_wins_fifty_times(writers, tmp_path):
-    """50 rounds: nobody fails but for the folder being held, those are told by whom, and the bits are those of one."""
-    words = [sys.executable, WRITERS, tmp_path, str(writers), "50", "0"]
+def test_of_three_writers_one_wins_twenty_times(tmp_path):
+    """20 rounds: nobody fails but for the folder being held, those are told by whom, and the bits are those of one."""
+    writers = 3
+    words = [sys.executable, WRITERS, tmp_path, str(writers), "20", "0"]
     done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     rounds = json.loads(done.stdout)
-    assert len(rounds) == 50
+    assert len(rounds) == 20
     refused = 0
     for number, end in enumerate(rounds):
         assert end["statuses"] == [0] * writers, (number, end)
@@ -98,7 +97,7 @@ def test_of_several_writers_one_wins_fifty_times(writers, tmp_path):
         assert len(losers) < writers, (number, end)
         assert all(any(f"written by process {one} on " in told for one in end["processes"]) for told in losers), end
         refused += len(losers)
-    assert refused > 10
+    assert refused > 4
 
 
 def test_checkpoints_are_not_adopted_by_another_run(tmp_path):
