@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "isda"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 WRITERS = Path(__file__).with_name("concurrent_writers.py")
 HOLDER = "import sys, time; from pathlib import Path; from isda.engine.folder.lock import locked\n"
-HOLDER += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLDER += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
 
 
 class Cut(Exception):
@@ -140,7 +140,7 @@ def test_training_goes_on_when_nobody_reads(tmp_path):
     words = " ".join([*COMMAND, "train", *SMALL_WORDS, "--out", "run"])
     done = subprocess.run(f"{words} | head -1", shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True)
     assert done.stdout.decode().startswith("isda on digits")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (tmp_path / "run" / "result.json").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (tmp_path / "run" / "result.json").exists()
@@ -151,10 +151,10 @@ def test_ranks_stop_when_their_launcher_is_killed(tmp_path):
     words = [*launcher, "train", *SMALL_WORDS, "--epochs", "100000", "--out", "run", "--checkpoint-steps", "16"]
     process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), 120)
+        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), 600)
         process.kill()
         # The pipe closes when the last rank has ended.
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         with locked(tmp_path / "run"):
             pass
     finally:

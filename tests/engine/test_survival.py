@@ -37,7 +37,8 @@ def begun(folder: Path, epochs: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [*COMMAND, "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    for _ in range(3000):
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
         lines = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").exists() else []
         if len(lines) >= epochs or process.poll() is not None:
             break
