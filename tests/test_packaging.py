@@ -107,7 +107,8 @@ def test_the_sdist_holds_the_source_and_no_junk(built):
     known = tracked()
     assert held - known == {"PKG-INFO"}
     left_out = {name.split("/")[0] for name in known - held}
-    assert left_out == {".ci", "Makefile", "constraints.txt", "constraints-oldest.txt"}
+    development = {".ci", ".github", ".pre-commit-config.yaml", "Makefile", "constraints.txt", "constraints-oldest.txt"}
+    assert left_out == development
 
 
 def test_the_index_learns_what_it_is_called_and_what_it_needs(built):
