@@ -15,8 +15,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-import tomllib
 from packaging.requirements import Requirement
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the same under another name, which pytest brings
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -102,7 +107,8 @@ def test_the_sdist_holds_the_source_and_no_junk(built):
     known = tracked()
     assert held - known == {"PKG-INFO"}
     left_out = {name.split("/")[0] for name in known - held}
-    assert left_out == {".ci", "Makefile", "constraints.txt", "constraints-oldest.txt"}
+    development = {".ci", ".github", ".pre-commit-config.yaml", "Makefile", "constraints.txt", "constraints-oldest.txt"}
+    assert left_out == development
 
 
 def test_the_index_learns_what_it_is_called_and_what_it_needs(built):
@@ -202,6 +208,23 @@ def test_commands_name_the_extra_and_end_without_a_traceback(bare):
         done = bare("isda", *named.split(), *options)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == f"isda: isda {named} needs tyro, which is not installed: {LAB}\n"
+
+
+def test_the_pythons_that_the_index_names_are_those_that_the_workflow_tests():
+    named = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)}
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r'"(3\.\d+)"', workflow)) == named
+    assert f">={min(named, key=lambda name: int(name.partition('.')[2]))}" == PROJECT["requires-python"]
+
+
+def test_the_oldest_versions_that_are_tested_are_those_that_are_promised():
+    extras = PROJECT["optional-dependencies"]
+    promised = [Requirement(line) for lines in (PROJECT["dependencies"], *extras.values()) for line in lines]
+    oldest = {one.name: Version(str(one.specifier).removeprefix(">=")) for one in promised if one.specifier}
+    content = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8")
+    pinned = re.findall(r"^([\w-]+)==(.+)$", content, re.MULTILINE)
+    assert {name: Version(version) for name, version in pinned} == {name: oldest[name] for name, _ in pinned}
+    assert {Requirement(line).name for line in PROJECT["dependencies"] + extras["lab"]} <= {name for name, _ in pinned}
 
 
 def test_every_library_of_an_extra_is_known_by_its_module_name():

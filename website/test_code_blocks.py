@@ -5,16 +5,21 @@ Examples with prompts are run by `make doctest`.
 
 import functools
 import re
+import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 import tyro
 
 from code_blocks import Block, blocks, commands
 from isda.cli.main import COMMANDS, GROUPS, command
 from isda.cli.options import REGISTRY
 from memory_table import PAGE, written
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the same under another name, which pytest brings
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

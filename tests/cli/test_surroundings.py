@@ -143,7 +143,7 @@ def interrupted_after(seconds, folder):
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     try:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=600)
     finally:
         process.kill()
     return process.returncode, err.decode()
@@ -163,6 +163,6 @@ def test_an_interruption_while_importing_is_quiet(tmp_path):
 
 
 @pytest.mark.slow
-def test_interruptions_at_twenty_moments_are_quiet(tmp_path):
+def test_interruptions_at_eight_moments_are_quiet(tmp_path):
     chance = random.Random(0)
-    check_interruptions([chance.uniform(0, 3) for _ in range(20)], tmp_path)
+    check_interruptions([chance.uniform(0, 3) for _ in range(8)], tmp_path)

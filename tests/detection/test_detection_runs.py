@@ -21,7 +21,6 @@ from isda.detection.settings import Settings
 from isda.detection.task import Detection
 from isda.detection.trained import load_detector
 from isda.engine import Hook, Processes, read_run, train
-from isda.networks import detection
 from many_processes import side_by_side
 from resumable_runs import outcome
 from shapes import KINDS, draw_set
@@ -82,12 +81,13 @@ def test_a_killed_process_is_taken_up_to_the_bit(whole, shapes_set, tmp_path):
     command = [sys.executable, "-m", "isda", "detect", "train", "--out", str(folder), "--checkpoint-steps", "1"]
     command += ["--keep", "9", "--threads", "1", "--resume"]
     process = subprocess.Popen([*command, "--data", str(shapes_set), *SMALL_WORDS], env=environment)
-    while not list(folder.glob("checkpoints/step-*/model.safetensors")) and process.poll() is None:
+    while not list(folder.glob("checkpoints/step-*/model.safetensors")):
+        assert process.poll() is None, "it ended before its first checkpoint"
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() in (-signal.SIGKILL, 0)
     # With its own settings: the command line names none.
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "box AP" in done.stdout or "is finished already" in done.stdout
     assert outcome(folder) == outcome(whole)
@@ -132,14 +132,13 @@ SLOW = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", detection.names())
+@pytest.mark.parametrize("network", ["mask-rcnn", "cascade-mask-rcnn"])
 def test_detectors_find_shapes_in_images_they_have_not_seen(network, tmp_path):
-    """200 images of 1 to 6 overlapping shapes of 16 to 96 pixels; two minutes on one core. Chance is about 0."""
-    folder = draw_set(tmp_path / "shapes", train=200, validation=60, size=128)
+    """150 images of 1 to 6 overlapping shapes of 16 to 96 pixels, by both kinds of heads. Chance is about 0."""
+    folder = draw_set(tmp_path / "shapes", train=150, validation=40, size=128)
     task = Detection()
     data = task.load(str(folder))
     config = task.resolve(Settings(network=network, **SLOW), data)
     result = train(config, data, tmp_path / "run", task=task)
     assert result["ap50"] > 50
-    if detection.has_masks(network):
-        assert result["mask_ap50"] > 50
+    assert result["mask_ap50"] > 50

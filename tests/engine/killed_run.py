@@ -60,13 +60,15 @@ def ended(child: int) -> bool:
 
 
 def kill_after(child: int, folder: Path, steps: int, seconds: float) -> bool:
-    """Kill the child some time after it has made some steps; whether that came before its end."""
+    """Kill the child some time after it has made some steps, but before many more; whether that came before its end."""
     target = newest_step(folder) + steps
     while newest_step(folder) < target:
         if ended(child):
             return False
         time.sleep(0.001)
-    time.sleep(seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and newest_step(folder) < target + STEPS_PER_KILL:
+        time.sleep(0.001)
     if ended(child):
         return False
     os.kill(child, signal.SIGKILL)
@@ -77,7 +79,7 @@ def kill_after(child: int, folder: Path, steps: int, seconds: float) -> bool:
 def kill_again_and_again(name: str, kills: int, chance: random.Random, folder: Path) -> None:
     """Kill, start again, and in the end let it finish."""
     steps_per_epoch = planned(name, 4)[0].steps_per_epoch
-    run = planned(name, max(4, -(-kills * (STEPS_PER_KILL + 4) // steps_per_epoch)))
+    run = planned(name, max(4, -(-kills * (2 * STEPS_PER_KILL + 4) // steps_per_epoch)))
     finish(run, folder / "whole")
     for killed in range(kills):
         child = start(run, folder / "killed")

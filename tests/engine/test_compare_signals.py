@@ -12,6 +12,8 @@ import pytest
 # The first run fails in its first steps, so that its worker waits for work while the other one trains.
 COMPARE = ["compare", "--labels", "80", "--batch-size", "20", "--width", "0.25", "--epochs", "100000", "--seeds", "1"]
 COMPARE += ["--methods", "isda:lambda_0=1e30", "cross-entropy", "--jobs", "2", "--evaluate-every", "1000"]
+# Seconds, far more than a loaded machine needs.
+WAIT = 600
 
 
 @pytest.fixture
@@ -21,8 +23,10 @@ def comparison(tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert any("failed" in line for line in process.stderr)
     metrics = tmp_path / "runs" / "cross-entropy" / "seed-0" / "metrics.jsonl"
+    deadline = time.monotonic() + WAIT
     while not metrics.exists():
         assert process.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     workers = workers_of(process)
     yield process
@@ -45,7 +49,7 @@ def saved(folder):
 @pytest.mark.slow
 def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     comparison.terminate()
-    _, errors = comparison.communicate(timeout=120)
+    _, errors = comparison.communicate(timeout=WAIT)
     assert comparison.returncode == 128 + signal.SIGTERM
     assert "stopped by SIGTERM; the runs at hand are saved; the same command goes on" in errors
     assert saved(tmp_path)
@@ -56,7 +60,7 @@ def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
 def test_it_ends_when_either_worker_is_killed(comparison, which):
     """The one without work dies with the lock of the queue that the other will wait for once it has saved its run."""
     os.kill(workers_of(comparison)[which], signal.SIGKILL)
-    _, errors = comparison.communicate(timeout=120)
+    _, errors = comparison.communicate(timeout=WAIT)
     assert comparison.returncode != 0
     assert "a worker process ended without a word" in errors
 
@@ -67,7 +71,7 @@ def test_the_workers_of_a_comparison_that_is_killed_save_their_runs_and_end(comp
     assert not saved(tmp_path)
     comparison.kill()
     comparison.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT
     while any(map(alive, workers)):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "isda"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 WRITERS = Path(__file__).with_name("concurrent_writers.py")
 HOLDER = "import sys, time; from pathlib import Path; from isda.engine.folder.lock import locked\n"
-HOLDER += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLDER += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
 
 
 class Cut(Exception):
@@ -64,14 +64,13 @@ def test_one_process_cannot_hold_a_folder_twice(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writers", [2, 3])
-def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, finished_run):
+def test_of_three_commands_one_wins_and_nothing_is_lost(tmp_path, finished_run):
     words = [*COMMAND, "train", *SMALL_WORDS, "--out", "run", "--resume", "--checkpoint-steps", "1"]
     started = [
         subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(writers)
+        for _ in range(3)
     ]
-    ends = [process.communicate(timeout=120)[1].decode() for process in started]
+    ends = [process.communicate(timeout=600)[1].decode() for process in started]
     assert [process.returncode for process in started].count(0) >= 1
     assert all(
         "is being written by process" in end for process, end in zip(started, ends, strict=True) if process.returncode
@@ -82,14 +81,14 @@ def test_of_several_writers_one_wins_and_nothing_is_lost(writers, tmp_path, fini
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("writers", [2, 3])
-def test_of_several_writers_one_wins_fifty_times(writers, tmp_path):
-    """50 rounds: nobody fails but for the folder being held, those are told by whom, and the bits are those of one."""
-    words = [sys.executable, WRITERS, tmp_path, str(writers), "50", "0"]
+def test_of_three_writers_one_wins_twenty_times(tmp_path):
+    """20 rounds: nobody fails but for the folder being held, those are told by whom, and the bits are those of one."""
+    writers = 3
+    words = [sys.executable, WRITERS, tmp_path, str(writers), "20", "0"]
     done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     rounds = json.loads(done.stdout)
-    assert len(rounds) == 50
+    assert len(rounds) == 20
     refused = 0
     for number, end in enumerate(rounds):
         assert end["statuses"] == [0] * writers, (number, end)
@@ -98,7 +97,7 @@ def test_of_several_writers_one_wins_fifty_times(writers, tmp_path):
         assert len(losers) < writers, (number, end)
         assert all(any(f"written by process {one} on " in told for one in end["processes"]) for told in losers), end
         refused += len(losers)
-    assert refused > 10
+    assert refused > 4
 
 
 def test_checkpoints_are_not_adopted_by_another_run(tmp_path):
@@ -141,7 +140,7 @@ def test_training_goes_on_when_nobody_reads(tmp_path):
     words = " ".join([*COMMAND, "train", *SMALL_WORDS, "--out", "run"])
     done = subprocess.run(f"{words} | head -1", shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True)
     assert done.stdout.decode().startswith("isda on digits")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (tmp_path / "run" / "result.json").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (tmp_path / "run" / "result.json").exists()
@@ -152,10 +151,10 @@ def test_ranks_stop_when_their_launcher_is_killed(tmp_path):
     words = [*launcher, "train", *SMALL_WORDS, "--epochs", "100000", "--out", "run", "--checkpoint-steps", "16"]
     process = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), 120)
+        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), 600)
         process.kill()
         # The pipe closes when the last rank has ended.
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         with locked(tmp_path / "run"):
             pass
     finally:

@@ -32,6 +32,14 @@ COMPARE += ["--methods", "cross-entropy", "isda:lambda_0=2", "--seeds", "1", "--
 RUNS = ("cross-entropy/seed-0", "isda-lambda_0=2/seed-0")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _patient():
+    """Clusters get longer to start than Ray's 30 seconds, which a busy machine may exceed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_gcs_server_port_wait_time_s", "300")
+        yield
+
+
 @pytest.fixture(scope="module")
 def address():
     """Of a cluster with room for two runs, which wants a token of those who join."""
@@ -40,14 +48,14 @@ def address():
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    for _ in range(5):  # Ray gives a node 30 seconds to start, which a busy machine may exceed
+    for _ in range(5):  # Ray gives the processes of a node 30 seconds, whatever one says
         head = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if told := head.stdout.readline().strip():
             break
     assert told
     yield told
     head.stdin.close()
-    head.wait(60)
+    head.wait(600)
     patch.undo()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -88,6 +96,18 @@ def until(process, found):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return result
+
+
+def cluster_folders():
+    return set(Path("/tmp").glob("isda-ray-*"))
+
+
+def assert_nothing_new(before):
+    """No folder of a cluster is left; tests in other processes may have one for a while."""
+    deadline = time.monotonic() + 600
+    while left := cluster_folders() - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)
 
 
 def under_way(folder):
@@ -141,7 +161,7 @@ def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkey
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    before = set(Path("/tmp").glob("isda-ray-*"))
+    before = cluster_folders()
     runs = [replace(one, saving=Saving(steps=50)) for one in parabolas(tmp_path / "runs", 2, steps=2000)]
     killer = Killer(runs[0].folder)
     with open_pool(Request(spread=Spread(on="ray"), folder=tmp_path)) as pool:
@@ -152,7 +172,7 @@ def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkey
     assert [load_file(one.folder / "model.safetensors")["total"].item() for one in runs] == [2000, 2000]
     assert capfd.readouterr() == ("", "")
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert set(Path("/tmp").glob("isda-ray-*")) == before
+    assert_nothing_new(before)
 
 
 @pytest.mark.slow
@@ -194,14 +214,14 @@ def test_a_comparison_that_is_stopped_saves_and_goes_on_with_the_same_command(ad
 
 @pytest.mark.slow
 def test_a_cluster_of_its_own_is_quiet_and_leaves_nothing_behind(local, start, tmp_path):
-    before = set(Path("/tmp").glob("isda-ray-*"))
+    before = cluster_folders()
     process = start(tmp_path, *COMPARE[:-1], "-", "--on", "ray", "--jobs", "2")
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     assert json.loads(out) == table(local)
     assert [line.partition(":")[0] for line in err.splitlines()] == ["run 1/2", "run 2/2"]
     assert outcomes(tmp_path) == outcomes(local)
-    assert set(Path("/tmp").glob("isda-ray-*")) == before
+    assert_nothing_new(before)
     assert subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout == ""
 
 
@@ -245,7 +265,7 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
     began = time.monotonic()
     _, _, code = isda(*COMPARE, "--on", "ray:127.0.0.1:1")
     assert "isda: no Ray cluster answers at 127.0.0.1:1: " in code
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60  # Ray itself would try for minutes
     assert not list(tmp_path.iterdir())
 
 

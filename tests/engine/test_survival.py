@@ -26,11 +26,10 @@ def test_survives_twenty_kills_at_random_moments_bit_for_bit(tmp_path):
 
 @pytest.mark.slow
 def test_every_task_and_method_survives_kills_at_random_moments_bit_for_bit(tmp_path):
-    """200 kills, shared out among all runs of tests/resumable_runs.py."""
-    names = list(RUNS)
-    wanted = {name: 200 // len(names) + (number < 200 % len(names)) for number, name in enumerate(names)}
-    assert sum(wanted.values()) == 200
-    check_kills(tmp_path, 1, wanted)
+    """Two kills of each run of tests/resumable_runs.py."""
+    check_kills(tmp_path, 1, dict.fromkeys(RUNS, 2))
+    parts = {Path(part).name for part in outcome(tmp_path / str(list(RUNS).index("segmentation")) / "whole")}
+    assert parts >= {"method.safetensors", "average.safetensors", "1-scene-011.png"}
 
 
 def begun(folder: Path, epochs: int) -> subprocess.Popen[str]:
@@ -38,7 +37,8 @@ def begun(folder: Path, epochs: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [*COMMAND, "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    for _ in range(3000):
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
         lines = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").exists() else []
         if len(lines) >= epochs or process.poll() is not None:
             break

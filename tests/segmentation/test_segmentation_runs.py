@@ -17,7 +17,7 @@ from isda.engine import Saving, learning_rate, train
 from isda.segmentation.batches import Batches, evaluation_batches
 from isda.segmentation.config import Config
 from many_processes import side_by_side
-from resumable_runs import check_kills, outcome
+from resumable_runs import outcome
 from segmentation_runs import ALONE, CLASSES, drawn, scene, small_config, small_job
 
 HERE = Path(__file__).parent
@@ -152,13 +152,6 @@ def test_a_run_leaves_figures_per_class_pictures_and_learns(tmp_path):
 
 
 # -- interruptions ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_run_killed_again_and_again_ends_in_the_same_bits(tmp_path):
-    check_kills(tmp_path, 0, {"segmentation": 3})
-    parts = {Path(part).name for part in outcome(tmp_path / "0" / "whole")}
-    assert parts >= {"method.safetensors", "average.safetensors", "1-scene-011.png"}
 
 
 def test_a_run_that_was_killed_after_its_last_step_concludes_alike(tmp_path):
