@@ -79,7 +79,8 @@ def _is_written_into(path: Path, mode: int | None) -> bool:
 def _unfinished_file(folder: Path, private: bool) -> Iterator[tuple[Path, int]]:
     """A new file in a folder under a name that nobody can foresee, and its permissions; removed at the end.
 
-    SIGTERM too removes it where the process leaves that signal alone, whose default action runs no ``finally``.
+    SIGTERM, whose default action runs no ``finally``, removes it too if the main thread writes it. Where the process
+    handles the signal itself, that handler decides.
 
     Args:
         folder: where.
