@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from explorer_load import explorer, load
 from small_runs import isda
 
 
@@ -82,6 +83,20 @@ def test_a_request_without_a_name_or_with_two_is_refused(port):
     assert raw(port, b"GET /run.json HTTP/1.0\r\n\r\n").split()[1] == b"421"
     two = f"GET /run.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\n\r\n".encode()
     assert raw(port, two).split()[1] in (b"400", b"421")
+
+
+@pytest.mark.parametrize("path", ["/", "/picture.png?row=1", "/image/1", "/nowhere"])
+def test_a_request_from_another_site_is_refused(port, path):
+    """As browsers mark what a page elsewhere makes them ask for."""
+    status, headers, body = ask(port, path, **{"Sec-Fetch-Site": "cross-site"})
+    assert (status, headers.get_content_type()) == (403, "text/plain")
+    assert b"another site" in body
+    assert headers["Content-Security-Policy"].startswith("default-src 'none';")
+
+
+@pytest.mark.parametrize("site", ["same-origin", "same-site", "none"])
+def test_the_page_itself_is_answered(port, site):
+    assert ask(port, "/run.json", **{"Sec-Fetch-Site": site})[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -166,6 +181,16 @@ def test_bad_words_are_refused_in_a_sentence(small_run, port):
     assert "must be an address that is free" in isda("explore", small_run, "--port", port)[2]
     assert "directions must be from 1 to 20, got 0" in isda("explore", small_run, "--directions", 0)[2]
     assert isda("explore", "nowhere", "--no-open")[2] is not None
+
+
+@pytest.mark.slow
+def test_fifty_clients_of_which_some_leave_do_not_block_it_or_fill_its_memory(small_run):
+    with explorer(small_run) as (process, port):
+        measured = load(process, port, requests=1000, clients=50)
+    print(measured)
+    assert sum(measured.outcomes.values()) == 1000
+    assert set(measured.outcomes) <= {"200", "503", "abandoned"}
+    assert measured.failures == []
 
 
 def test_ctrl_c_ends_it_without_a_word(server):

@@ -1,16 +1,31 @@
-"""The scene that the explorer shows: where features are moved to, the map, the names on it, the picture to keep."""
+"""The scene that the explorer shows: where features are moved to, the map, the names on it, the picture to keep.
 
+And what answers requests: who is heard, how many at once, and what becomes of clients that leave.
+"""
+
+import http.client
 import io
+import json
+import queue
+import threading
+import time
+from functools import partial
 
 import pytest
 import torch
+import uvicorn
 from PIL import Image
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from isda.analysis.directions import class_directions
 from isda.analysis.explorer import Scene, class_plane
 from isda.analysis.explorer.guard import Guard, is_loopback
 from isda.analysis.explorer.picture import draw
 from isda.analysis.explorer.plane import apart
+from isda.analysis.explorer.serving import listen
+from isda.analysis.explorer.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +114,98 @@ def test_hosts_that_are_ours():
         assert not local._is_ours(host)
     assert everywhere._is_ours("192.168.1.5:80")
     assert not everywhere._is_ours("example.org")
+
+
+class Slow:
+    """A server with one thread and one place to wait, whose answers are made when the test says so."""
+
+    def __init__(self, port: int, workers: Workers) -> None:
+        self.port, self.workers = port, workers
+        self.begun: queue.Queue[threading.Event] = queue.Queue()
+        """What says that an answer is not wanted any more, of each that was begun."""
+        self.release = threading.Semaphore(0)
+
+    def make(self, request):
+        if request.query_params.get("wrong"):
+            raise ValueError("no answer")
+        self.begun.put(request.state.abandoned)
+        assert self.release.acquire(timeout=60)
+        return PlainTextResponse("made")
+
+    def ask(self, path: str = "/") -> http.client.HTTPConnection:
+        """Send a request; the answer is not waited for."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", path)
+        return connection
+
+    def until_free(self, places: int) -> None:
+        for _ in range(6000):
+            if self.workers.free == places:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"a minute has passed, and {self.workers.free} places are free instead of {places}")
+
+
+@pytest.fixture
+def slow():
+    with listen("127.0.0.1", 0) as place:
+        workers = Workers(1, waiting=1)
+        made = Slow(place.getsockname()[1], workers)
+        application = Starlette(routes=[Route("/", partial(workers.answer, made.make))])
+        server = uvicorn.Server(uvicorn.Config(application, log_level="critical", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
+        thread.start()
+        yield made
+        made.release.release(100)
+        server.should_exit = True
+        thread.join()
+
+
+def test_beyond_the_places_requests_are_turned_away_and_told_when_to_come_back(slow):
+    first = slow.ask()
+    slow.begun.get(timeout=60)
+    second = slow.ask()
+    slow.until_free(0)
+    refused = slow.ask().getresponse()
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "2")
+    assert json.loads(refused.read())["error"].startswith("too many requests at once")
+    assert slow.begun.empty()
+    slow.release.release(2)
+    assert [one.getresponse().read() for one in (first, second)] == [b"made", b"made"]
+    slow.until_free(2)
+
+
+def test_work_of_clients_that_have_gone_is_not_begun(slow):
+    first = slow.ask()
+    slow.begun.get(timeout=60)
+    for _ in range(20):  # more than there are places
+        gone = slow.ask()
+        slow.until_free(0)
+        gone.close()
+        slow.until_free(1)
+    last = slow.ask()
+    slow.until_free(0)
+    slow.release.release(2)
+    assert [one.getresponse().read() for one in (first, last)] == [b"made", b"made"]
+    slow.begun.get(timeout=60)
+    assert slow.begun.empty()
+
+
+def test_a_client_that_leaves_while_its_answer_is_made_frees_its_place_and_the_work_is_told(slow):
+    first = slow.ask()
+    abandoned = slow.begun.get(timeout=60)
+    assert not abandoned.is_set()
+    first.close()
+    assert abandoned.wait(timeout=60)
+    slow.until_free(2)
+    # The thread is busy all the same: the next answer is begun when it has ended.
+    second = slow.ask()
+    slow.until_free(1)
+    assert slow.begun.empty()
+    slow.release.release(2)
+    assert second.getresponse().read() == b"made"
+
+
+def test_what_an_answer_raises_frees_its_place(slow):
+    assert slow.ask("/?wrong=1").getresponse().status == 500
+    slow.until_free(2)

@@ -17,6 +17,7 @@ from generative_runs import SMALL_WORDS
 from isda.analysis.explorer import Scene, make_application
 from isda.analysis.explorer.imagining import Imagining
 from isda.analysis.explorer.serving import listen
+from isda.analysis.explorer.workers import Abandoned
 from isda.analysis.inversion import Descent
 from small_runs import isda
 
@@ -82,6 +83,15 @@ def test_what_was_made_is_remembered(imagining, scene):
     view = scene.view(5, [1, 1])
     assert imagining(view) is imagining(scene.view(5, [1, 1]))
     assert imagining(scene.view(5, [1, 0])) is not imagining(view)
+
+
+def test_an_image_that_nobody_waits_for_is_not_made(imagining, scene):
+    looks = iter([False] * 2 + [True] * 100)
+    with pytest.raises(Abandoned):
+        imagining(scene.view(6, [1, 0]), lambda: next(looks))
+    assert next(looks) is True
+    assert (6, (1, 0)) not in imagining._made
+    assert imagining(scene.view(6, [1, 0])).file
 
 
 def test_bad_questions_are_answered_and_without_a_generator_there_is_no_answer(port, scene):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from isda.files import check_regular
+
 __all__ = ["File", "damaged", "data_root", "fetch", "find", "read_members", "verify"]
 
 STALLED_SECONDS = 30
@@ -42,6 +44,7 @@ def find(file: File, folders: Iterable[Path]) -> Path | None:
 
 def verify(path: Path, md5: str) -> None:
     """Raise a ValueError unless the file has this md5."""
+    check_regular(path)
     with path.open("rb") as stream:
         digest = hashlib.md5(usedforsecurity=False)
         while chunk := stream.read(1 << 20):
@@ -83,6 +86,7 @@ def read_members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
     Raises:
         ValueError: the archive is damaged, or a member is missing.
     """
+    check_regular(archive)
     wanted = set(names)
     contents: dict[str, bytes] = {}
     try:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from isda.files import check_regular
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -25,10 +27,11 @@ def open_image(path: Path) -> Image:
     """Open an image without decoding its pixels.
 
     Raises:
-        ValueError: the file is no image, or one with more than 8 bits per channel.
+        ValueError: the file is no image, no regular file, or has more than 8 bits per channel.
     """
     import PIL.Image
 
+    check_regular(path)
     try:
         image = PIL.Image.open(path)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:

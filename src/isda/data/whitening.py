@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from isda.data.archives import data_root
 from isda.data.dataset import DataSet
 from isda.data.normalise import as_float
-from isda.files import replacing
+from isda.files import check_regular, replacing
 
 if TYPE_CHECKING:
     from isda.data.augment import Draws
@@ -142,6 +142,7 @@ class ZCAWhitening(nn.Module):
         """
         from safetensors import SafetensorError, safe_open
 
+        check_regular(path)
         try:
             with safe_open(path, "pt") as stored:
                 settings = json.loads((stored.metadata() or {})["whitening"])

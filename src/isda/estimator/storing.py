@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from isda.estimator.data import Scaler
 from isda.estimator.stochastic import make_network
-from isda.files import replacing
+from isda.files import check_regular, replacing
 
 if TYPE_CHECKING:
     from isda.estimator.classifier import ISDAClassifier
@@ -83,6 +83,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray], described: dict[str, Any])
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and description."""
+    check_regular(path)
     try:
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}

@@ -17,6 +17,7 @@ from isda.analysis.explorer.guard import Guard
 from isda.analysis.explorer.imagining import Imagining
 from isda.analysis.explorer.picture import draw
 from isda.analysis.explorer.scene import Scene, View
+from isda.analysis.explorer.workers import Workers
 from isda.report.document import asset
 
 __all__ = ["make_application"]
@@ -33,24 +34,28 @@ def make_application(scene: Scene, host: str = "127.0.0.1", imagining: Imagining
         host: where it will listen, see `Guard`.
         imagining: makes images for moved features, if there is a generator.
     """
+    # What takes milliseconds must not wait for what takes seconds.
+    quick, drawn, imagined = Workers(2, waiting=100), Workers(1, waiting=10), Workers(1, waiting=10)
     further = []
     if imagining is not None:
         further = [
-            Route("/imagined.json", partial(_answered, partial(_imagined, scene, imagining))),
-            Route("/imagined.png", partial(_answered, partial(_imagined_file, scene, imagining))),
+            _made("/imagined.json", imagined, partial(_imagined, scene, imagining)),
+            _made("/imagined.png", imagined, partial(_imagined_file, scene, imagining)),
         ]
+    own = {name: _file(f"explore.{name}") for name in ("html", "css", "js")}
     application = Starlette(
         routes=[
-            Route("/", partial(_file, "explore.html", "text/html")),
-            Route("/favicon.ico", lambda request: Response(status_code=204)),
-            Route("/explore.css", _style),
-            Route("/explore.js", partial(_file, "explore.js", "text/javascript")),
-            Route("/run.json", lambda request: JSONResponse(scene.describe() | {"imagines": bool(further)})),
-            Route("/map.json", lambda request: JSONResponse(scene.describe_map())),
-            Route("/class.json", partial(_answered, partial(_class, scene))),
-            Route("/view.json", partial(_answered, partial(_view, scene))),
-            Route("/picture.png", partial(_answered, partial(_picture, scene))),
-            Route("/image/{row}", partial(_image, scene)),
+            _fixed("/", own["html"], "text/html"),
+            _fixed("/favicon.ico", "", "text/plain"),
+            # The style of every page of ours, and what this one needs beside it.
+            _fixed("/explore.css", f"{asset('style.css')}\n{own['css']}", "text/css"),
+            _fixed("/explore.js", own["js"], "text/javascript"),
+            _made("/run.json", quick, lambda request: JSONResponse(scene.describe() | {"imagines": bool(further)})),
+            _made("/map.json", quick, lambda request: JSONResponse(scene.describe_map())),
+            _made("/class.json", quick, partial(_class, scene)),
+            _made("/view.json", quick, partial(_view, scene)),
+            _made("/image/{row}", quick, partial(_image, scene)),
+            _made("/picture.png", drawn, partial(_picture, scene)),
             *further,
         ],
         middleware=[Middleware(Guard, host=host)],
@@ -59,15 +64,22 @@ def make_application(scene: Scene, host: str = "127.0.0.1", imagining: Imagining
     return application
 
 
-def _file(name: str, kind: str, request: Request) -> Response:
-    text = files("isda.analysis.explorer").joinpath(name).read_text(encoding="utf-8")
-    return Response(text, media_type=kind)
+def _file(name: str) -> str:
+    return files("isda.analysis.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
-def _style(request: Request) -> Response:
-    """The style of every page of ours, and what this one needs beside it."""
-    own = files("isda.analysis.explorer").joinpath("explore.css").read_text(encoding="utf-8")
-    return Response(f"{asset('style.css')}\n{own}", media_type="text/css")
+def _fixed(path: str, content: str, kind: str) -> Route:
+    """A route whose answer is always the same, and needs no thread."""
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=kind, status_code=200 if content else 204)
+
+    return Route(path, answer)
+
+
+def _made(path: str, workers: Workers, answer: Callable[[Request], Response]) -> Route:
+    """A route whose answers are made by threads."""
+    return Route(path, partial(workers.answer, partial(_answered, answer)))
 
 
 def _answered(answer: Callable[[Request], Response], request: Request) -> Response:
@@ -95,12 +107,12 @@ def _picture(scene: Scene, request: Request) -> Response:
 
 
 def _imagined(scene: Scene, imagining: Imagining, request: Request) -> Response:
-    made = imagining(_asked(scene, request))
+    made = imagining(_asked(scene, request), request.state.abandoned.is_set)
     return JSONResponse({"class": scene.observed.classes[made.seen_as], "left": made.left})
 
 
 def _imagined_file(scene: Scene, imagining: Imagining, request: Request) -> Response:
-    return _as_image(imagining(_asked(scene, request)).file)
+    return _as_image(imagining(_asked(scene, request), request.state.abandoned.is_set).file)
 
 
 def _image(scene: Scene, request: Request) -> Response:

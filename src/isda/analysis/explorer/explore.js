@@ -2,6 +2,7 @@
 // Choose a class and an image, move its feature by sliders; the server says what lies there.
 const AT_ONCE = 24;
 const STEP = 0.25;
+const ATTEMPTS = 5;
 const part = (id) => document.getElementById(id);
 const make = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -20,7 +21,11 @@ const percent = (value) => `${(100 * value).toFixed(1)}%`;
 let run, map, shownClass, chosen, first = 0, asked = 0;
 
 async function ask(address) {
-  const answer = await fetch(address);
+  let answer = await fetch(address);
+  for (let again = 0; again < ATTEMPTS && answer.status === 503; again++) { // the server is busy
+    await new Promise((wake) => setTimeout(wake, 1000 * Number(answer.headers.get("Retry-After"))));
+    answer = await fetch(address);
+  }
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error);
   return found;

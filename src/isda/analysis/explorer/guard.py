@@ -1,4 +1,4 @@
-"""What stands before every answer: only requests that name this server are heard, and pages may load nothing else."""
+"""What stands before every answer: only requests of this server's own pages are heard, and these load nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,10 +39,11 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses requests that came by a name which is not this server's, and adds headers to every answer.
+    """Refuses requests by a name which is not this server's or from other sites, and adds headers to every answer.
 
     A page elsewhere can give its own name the address of this machine, and then read what is served here (DNS
-    rebinding). The browser still sends that name as the Host.
+    rebinding). The browser still sends that name as the Host. It can also have the browser ask for addresses of this
+    machine, without seeing the answers; the browser says so by ``Sec-Fetch-Site: cross-site``.
 
     Args:
         app: what answers.
@@ -64,8 +65,14 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        answer = self.app if len(hosts) == 1 and self._is_ours(hosts[0]) else _REFUSED
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            answer: ASGIApp = _OTHER_NAME
+        elif any(site.strip().lower() == "cross-site" for site in headers.getlist("sec-fetch-site")):
+            answer = _OTHER_SITE
+        else:
+            answer = self.app
         return await answer(scope, receive, with_headers)
 
     def _is_ours(self, host: str) -> bool:
@@ -80,4 +87,7 @@ class Guard:
         return address.is_loopback or not self.local
 
 
-_REFUSED = PlainTextResponse("this server is not of that name\n", status_code=421)
+_OTHER_NAME = PlainTextResponse("this server is not of that name\n", status_code=421)
+_OTHER_SITE = PlainTextResponse(
+    "this address was asked for by another site; to open it, type it into the browser\n", status_code=403
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from isda.analysis.explorer.scene import View
+from isda.analysis.explorer.workers import Abandoned
 from isda.analysis.inversion import Descent, Found, Inverter, generator_of_run
 from isda.analysis.inversion.fitting import fitting_pair
 from isda.analysis.observing import Observed
@@ -50,20 +52,33 @@ class Imagining:
         self._found: dict[int, Found] = {}
         self._made: dict[tuple[int, tuple[float, ...]], Imagined] = {}
 
-    def __call__(self, view: View) -> Imagined:
-        """The image for a view."""
+    def __call__(self, view: View, abandoned: Callable[[], bool] = lambda: False) -> Imagined:
+        """The image for a view.
+
+        Args:
+            view: whose feature it should have.
+            abandoned: asked now and then whether nobody waits for it any more.
+
+        Raises:
+            Abandoned: nobody does.
+        """
+
+        def look(iterations: int) -> None:
+            if abandoned():
+                raise Abandoned
+
         with self._lock:  # the page may ask for the next before this one is made
             if (made := self._made.get((view.row, view.moves))) is None:
-                made = self._made[view.row, view.moves] = self._make(view)
+                made = self._made[view.row, view.moves] = self._make(view, look)
                 _keep_last(self._made)
             return made
 
-    def _make(self, view: View) -> Imagined:
+    def _make(self, view: View, look: Callable[[int], None]) -> Imagined:
         row = torch.tensor([view.row])
         if (found := self._found.get(view.row)) is None:
-            found = self._found[view.row] = self.inverter.reconstruct(row)
+            found = self._found[view.row] = self.inverter.reconstruct(row, look)
             _keep_last(self._found)
-        moved = self.inverter.reach(found, view.feature[None])
+        moved = self.inverter.reach(found, view.feature[None], look)
         images = [self.inverter.observed.images(row)[0], found.images[0], moved.images[0]]
         left = float(moved.error[0] / found.start[0]) if found.start[0] > 0 else 0.0
         return Imagined(as_file(strip(images, 3)), left, int(moved.predicted[0]))

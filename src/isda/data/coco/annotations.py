@@ -22,6 +22,7 @@ from torch import Tensor
 
 from isda.data.coco.masks import check_segmentation, decode_mask
 from isda.data.image_files import read_image
+from isda.files import check_regular
 
 __all__ = ["CocoPart", "ImageEntry", "Marked", "read_part"]
 
@@ -153,6 +154,7 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
 
 def _read(file: Path) -> tuple[dict[str, Any], str]:
     """The content of the file, and its SHA-256."""
+    check_regular(file)
     written = file.read_bytes()
     try:
         content = json.loads(written)
@@ -185,6 +187,8 @@ def _images(file: Path, content: dict[str, Any], folders: Sequence[Path]) -> lis
         raise ValueError(f"{file} must have at least one image, got none")
     if len({entry["id"] for entry in entries}) < len(entries):
         raise ValueError(f"{file} must give each image an id of its own, and has one twice")
+    for entry in entries:
+        _check_name(file, entry)
     first = entries[0]["file_name"]
     folder = next((folder for folder in folders if (folder / first).is_file()), None)
     if folder is None:
@@ -200,6 +204,16 @@ def _images(file: Path, content: dict[str, Any], folders: Sequence[Path]) -> lis
                 f"{file}: image {entry['id']} must have a size, got {entry['width']}x{entry['height']} pixels"
             )
     return [ImageEntry(one["id"], folder / one["file_name"], one["height"], one["width"]) for one in entries]
+
+
+def _check_name(file: Path, image: dict[str, Any]) -> None:
+    """Raise a ValueError for a file name that leads out of the folder of images, whoever wrote the annotations."""
+    name = Path(image["file_name"])
+    if name.anchor or ".." in name.parts or not name.parts:
+        raise ValueError(
+            f"{file}: file_name of image {image['id']} must be a path below the folder of images, without '..', "
+            f"got {image['file_name']!r}"
+        )
 
 
 def _check(file: Path, annotation: dict[str, Any], image: ImageEntry, label_of: dict[int, int]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
+from isda.files import check_regular
 
 __all__ = ["read_fashion_mnist", "read_idx"]
 
@@ -33,6 +34,7 @@ def read_fashion_mnist(train_images: Path, train_labels: Path, test_images: Path
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
     """The uint8 array of a gzipped IDX file: two zero bytes, type 8, dimensions, big-endian sizes, then the bytes."""
+    check_regular(path)
     try:
         with gzip.open(path) as stream:
             data = stream.read()

@@ -8,6 +8,7 @@ from pathlib import Path
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
 from isda.data.readers.folder import class_folders, images_by_class, read_images
+from isda.files import check_regular
 
 __all__ = ["read_imagenet", "unpack_imagenet"]
 
@@ -28,6 +29,8 @@ def unpack_imagenet(devkit: Path, train: Path, val: Path) -> Arrays:
     """Unpack the three official archives beside them (torchvision checks their md5s), then read the folders."""
     from torchvision.datasets import ImageNet
 
+    for archive in (devkit, train, val):
+        check_regular(archive)
     folder = train.parent
     # In a folder of its own: an interrupted run must not leave a train/ that looks complete.
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as unfinished:

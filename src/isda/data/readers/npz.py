@@ -16,6 +16,7 @@ from torch import Tensor
 
 from isda.data.dataset import Arrays, check_labels
 from isda.data.readers.npy_headers import Header, read_headers
+from isda.files import check_regular
 
 __all__ = ["Contents", "NotADataSet", "npz_contents", "opened", "read_member", "read_npz"]
 
@@ -73,6 +74,7 @@ def npz_contents(path: Path) -> Contents:
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive; what reading it raises becomes one sentence."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isda.data.archives import damaged
 from isda.data.dataset import Arrays
+from isda.files import check_regular
 
 __all__ = ["read_mat", "read_svhn"]
 
@@ -29,6 +30,7 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) and labels (N,); the file stores (32, 32, 3, N), and the digit 0 as label 10."""
     from scipy.io import loadmat
 
+    check_regular(path)
     try:
         contents = loadmat(path, variable_names=["X", "y"])
     # loadmat meets damage with whatever its parser trips over.

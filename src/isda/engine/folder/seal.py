@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isda.files import check_regular
+
 __all__ = ["digest", "fingerprint", "read_json_object", "read_sealed", "sealed", "unsealed"]
 
 _SEAL = "sha256"
@@ -42,6 +44,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; a ValueError names the file and what is wrong with it."""
+    check_regular(path)
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -53,6 +56,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 def fingerprint(path: Path) -> dict[str, int | str]:
     """Size and SHA-256 of a file."""
+    check_regular(path)
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

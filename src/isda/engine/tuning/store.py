@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from isda.engine.tuning.searched import Searched
 from isda.engine.tuning.trials import Trial
+from isda.files import check_regular
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -116,6 +117,7 @@ class _HeldAlready:
 
 def _drop_cut_line(path: Path) -> None:
     """Remove what a kill has left of a line."""
+    check_regular(path)
     content = path.read_bytes() if path.exists() else b""
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
