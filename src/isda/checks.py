@@ -152,7 +152,8 @@ class LateErrors:
         counts = torch.stack([mask, labelled, admitted]).sum(1)
         if self._counts is not None and self._counts.device != counts.device:
             self.raise_if_any()
-        self._counts = counts if self._counts is None else self._counts.add_(counts)
+        # Not in place: in inference mode that would spoil the next call outside of it.
+        self._counts = counts if self._counts is None else self._counts + counts
         self._calls += 1
         if self._calls % READ_EVERY == 1:
             self.raise_if_any()

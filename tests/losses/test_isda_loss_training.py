@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from isda import ISDALoss
+from isda.functional import workspace
 from many_processes import side_by_side
 
 CLASSES, DIM, ROWS = 4, 6, 12
@@ -153,6 +154,23 @@ def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeyp
     loss_of(model, criterion, *data(2)).backward()
     with pytest.raises(RuntimeError, match="statistics were updated between a forward pass and its backward pass"):
         first.backward()
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_a_training_call_in_inference_mode_spoils_no_later_one(covariance, bound, monkeypatch):
+    """Nothing that was made in inference mode is kept for a graph, in this criterion or in another."""
+    monkeypatch.setattr(workspace, "_spare", {})
+    criterion, other = (ISDALoss(3, 8, 0.5, covariance=covariance, bound=bound) for _ in range(2))
+    weight = normal(3, 8, seed=1).requires_grad_()
+    with torch.inference_mode():
+        features = normal(24, 8, seed=2)
+        criterion(features @ weight.t(), torch.arange(24) % 3, features=features, weight=weight)
+    criterion.consistency(normal(6, 3, seed=3), weight=weight).backward()
+    for later in (criterion, other):
+        features = normal(12, 8, seed=4)
+        later(features @ weight.t(), torch.arange(12) % 3, features=features, weight=weight).backward()
+    assert criterion.covariance.count.tolist() == [12, 12, 12]
 
 
 def test_no_graph_is_kept_between_calls():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isda import checks, distributed
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
-from isda.devices import READ_EVERY, on_host
+from isda.devices import READ_EVERY, Mirror, on_host
 from isda.functional.device_moments import absorb_moments
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means
@@ -63,7 +63,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         effective = None if decay is None else torch.zeros(self.num_means, dtype=dtype, device=device)
         self.register_buffer("effective", effective)
         # Off the CPU: what an update has computed anyway, and what the host has learnt at the last look.
-        self._known_scale: tuple[Tensor, int, Tensor] | None = None
+        self._known_scale: Mirror[Tensor] = Mirror()
         self._all_seen, self._updates = False, 0
 
     # -- what a model has to say -------------------------------------------------------------------------------------
@@ -114,10 +114,11 @@ class OnlineCovariance(CovarianceModel, ABC):
         """(G,) factors 1/n that turn scatters into covariances; any number will do for a scatter of zero."""
         if on_host(self.count):
             return torch.from_numpy(1 / np.maximum(self._seen_by_matrix().numpy(), 1)).to(self.dtype)
-        if self._known_scale is None or self._known_scale[:2] != (self.count, self.count._version):
+        share = self._known_scale.read(self.count)
+        if share is None or share.dtype != self.dtype:  # .double() leaves the counts as they are
             share = torch.ones((), dtype=self.dtype) / self._seen_by_matrix().clamp_min(1)
-            self._known_scale = (self.count, self.count._version, share)
-        return self._known_scale[2]
+            self._known_scale.write(self.count, share)
+        return share
 
     def scale_of(self, matrices: Tensor) -> Tensor:
         """(K,) the factors of the chosen matrices."""
@@ -256,7 +257,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         if self.effective is not None:
             self.effective += absorbed.new
         if self.num_means == self.num_matrices:
-            self._known_scale = (self.count, self.count._version, absorbed.share)
+            self._known_scale.write(self.count, absorbed.share)
         self._updates += 1
         if self._updates % READ_EVERY == 1 and not self._all_seen:
             self._all_seen = bool((self._seen() > 0).all())

@@ -71,9 +71,12 @@ class ShrunkCovariance(FullCovariance):
         """What the covariances are made of; computed once per update."""
         key = (self.scatter._version, self.count._version)
         known = self._known_mixture
-        if known is None or known[0] is not self.scatter or known[1:3] != key:
-            self._known_mixture = known = (self.scatter, *key, self._mix())
-        return known[3]
+        if known is not None and known[0] is self.scatter and known[1:3] == key:
+            return known[3]
+        mixture = self._mix()
+        if not torch.is_inference_mode_enabled():  # what is made there, no graph could use
+            self._known_mixture = (self.scatter, *key, mixture)
+        return mixture
 
     @torch.no_grad()
     def _mix(self) -> Mixture:

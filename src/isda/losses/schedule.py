@@ -7,7 +7,7 @@ from typing import SupportsFloat
 import torch
 from torch import Tensor, nn
 
-from isda.devices import on_host
+from isda.devices import Mirror, on_host
 
 __all__ = ["StrengthSchedule"]
 
@@ -37,7 +37,7 @@ class StrengthSchedule(nn.Module):
         self._advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
-        self._step_on_host, self._microstep_on_host = _Mirror(), _Mirror()
+        self._step_on_host, self._microstep_on_host = _Counter(), _Counter()
 
     @property
     def total_steps(self) -> int | None:
@@ -102,26 +102,21 @@ class StrengthSchedule(nn.Module):
             self._step_on_host.write(self.step.add_(1), done + 1)
 
 
-class _Mirror:
+class _Counter:
     """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
 
     def __init__(self) -> None:
-        # The buffer itself is kept, so that no other one can take its place in memory and pass for it.
-        self._buffer: Tensor | None = None
-        self._address, self._version, self._value = 0, -1, 0
-
-    def __reduce__(self) -> tuple[type[_Mirror], tuple[()]]:
-        """A copy reads its own buffer."""
-        return (_Mirror, ())
+        self._mirror: Mirror[int] = Mirror()
 
     def read(self, buffer: Tensor) -> int:
         if on_host(buffer):
             return int(buffer)
-        if self._buffer is not buffer or (self._address, self._version) != (buffer.data_ptr(), buffer._version):
-            self.write(buffer, int(buffer))
-        return self._value
+        value = self._mirror.read(buffer)
+        if value is None:
+            value = int(buffer)
+            self._mirror.write(buffer, value)
+        return value
 
     def write(self, buffer: Tensor, value: int) -> None:
         if not on_host(buffer):
-            self._buffer, self._value = buffer, value
-            self._address, self._version = buffer.data_ptr(), buffer._version
+            self._mirror.write(buffer, value)
