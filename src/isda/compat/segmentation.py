@@ -48,12 +48,8 @@ class ISDALoss(PublishedLoss[EstimatorCV]):
         """
         if not self.training:
             return y
-        try:
+        with self.estimator.withdrawing():
             weight = classifier_weight(final_conv)
             batch = check_batch(self.criterion, y, target_x, features, weight)
-            assert batch.features is not None
-        except ValueError:
-            self.estimator.withdraw()
-            raise
-        self.estimator.update(batch.features, batch.classes, mask=batch.counts)
+        learn(self.estimator, batch, self.criterion._groups(batch), align_corners=False)
         return self.criterion.augmented_logits(y, target_x, weight=weight, strength=ratio)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -23,6 +24,9 @@ from isda.functional.unchanged import Unchanged
 __all__ = ["CovarianceModel", "statistics_dtype", "without_autocast"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_BAD_INPUT, _NOT_FINITE, _OTHER_ERROR = 1, 2, 3
+"""What processes that share an update tell each other when there is none."""
 
 
 def without_autocast(method: _Method) -> _Method:
@@ -284,19 +288,20 @@ class CovarianceModel(nn.Module):
     @torch.no_grad()
     def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
-        self._check_rows(features, targets, mask)
-        targets = targets.long()
         error: ValueError | None = None
-        if self.validate and on_host(targets):
-            rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
-            message = checks.label_error(labels, self.num_classes)
-            error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
+        with self.withdrawing():
+            self._check_rows(features, targets, mask)
+            targets = targets.long()
+            if self.validate and on_host(targets):
+                rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
+                message = checks.label_error(labels, self.num_classes)
+                error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
+            labels = targets.clamp(0, self.num_classes - 1)
+            if self.validate and not on_host(targets):
+                mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
+            kept = labels == targets if mask is None else mask & (labels == targets)
+            seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         self._announce(len(features), error)
-        labels = targets.clamp(0, self.num_classes - 1)
-        if self.validate and not on_host(targets):
-            mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
-        kept = labels == targets if mask is None else mask & (labels == targets)
-        seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
@@ -318,16 +323,16 @@ class CovarianceModel(nn.Module):
 
     def _announce(self, rows: int, error: ValueError | None) -> list[int]:
         """How many rows every process brings to an update; raises on all of them if one has an error."""
-        # 1: bad input, 2: features that are not finite.
-        kind = 0 if error is None else 1 + isinstance(error, checks.NonFiniteFeatures)
-        header = [[rows, kind]]
+        header = [[rows, 0 if error is None else _kind_of(error)]]
         if self._world_size() > 1:
             header = distributed.exchange_counts(header[0], self.count.device, self.process_group)
         if error is not None:
             raise error
         for rank, (_, bad) in enumerate(header):
+            if bad == _OTHER_ERROR:
+                raise RuntimeError(f"process {rank} raised an error before the update; statistics were not changed")
             if bad:
-                raised = checks.NonFiniteFeatures if bad == 2 else ValueError
+                raised = checks.NonFiniteFeatures if bad == _NOT_FINITE else ValueError
                 raise raised(f"bad input on process {rank}; statistics were not changed")
         return [size for size, _ in header]
 
@@ -339,20 +344,30 @@ class CovarianceModel(nn.Module):
                 "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
             )
 
-    def withdraw(self) -> None:
-        """Tell the processes that are about to share an update that this one has bad input: they raise too."""
+    def withdraw(self, error: Exception | None = None) -> None:
+        """Tell the processes that are about to share an update that this one has none: they raise too.
+
+        Args:
+            error: why; bad input unless it is given.
+        """
         if self._world_size() > 1:
-            distributed.exchange_counts([0, 1], self.count.device, self.process_group)
+            kind = _BAD_INPUT if error is None else _kind_of(error)
+            distributed.exchange_counts([0, kind], self.count.device, self.process_group)
+
+    @contextmanager
+    def withdrawing(self) -> Iterator[None]:
+        """``withdraw`` if the block, which comes before a shared update, raises an error."""
+        try:
+            yield
+        except Exception as error:
+            self.withdraw(error)
+            raise
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        try:
-            checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
-            checks.check_mask(mask, len(features))
-            if len(features) == 0:
-                raise ValueError("features must hold at least one row, got an empty batch")
-        except ValueError:
-            self.withdraw()
-            raise
+        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
+        checks.check_mask(mask, len(features))
+        if len(features) == 0:
+            raise ValueError("features must hold at least one row, got an empty batch")
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         mine = (type(self).__name__, self.num_classes, self.feature_dim)
@@ -363,6 +378,13 @@ class CovarianceModel(nn.Module):
     def extra_repr(self) -> str:
         """Show the sizes in repr()."""
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+
+
+def _kind_of(error: Exception) -> int:
+    """How other processes are told of an error."""
+    if isinstance(error, checks.NonFiniteFeatures):
+        return _NOT_FINITE
+    return _BAD_INPUT if isinstance(error, ValueError) else _OTHER_ERROR
 
 
 def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:

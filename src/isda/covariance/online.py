@@ -164,15 +164,17 @@ class OnlineCovariance(CovarianceModel, ABC):
         With several processes every one of them calls this with its own rows, and all end with the statistics of the
         concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
         """
-        if groups is None:
-            self._check_rows(features, targets, mask)
-            targets = targets.long()
-        features = features.detach()
-        if features.dtype != self.dtype:
-            features = features.to(self.dtype)
-        if self._world_size() > 1:
-            if mask is not None:
+        together = self._world_size() > 1
+        with self.withdrawing():
+            if groups is None:
+                self._check_rows(features, targets, mask)
+                targets = targets.long()
+            features = features.detach()
+            if features.dtype != self.dtype:
+                features = features.to(self.dtype)
+            if together and mask is not None:
                 features, targets = features[mask], targets[mask]
+        if together:
             self._update_together(features, targets)
         elif on_host(targets):
             if mask is not None:
@@ -199,7 +201,9 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _update_together(self, features: Tensor | Patches, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
-        sizes = self._announce(len(features), self._first_error(features, targets))
+        with self.withdrawing():
+            error = self._first_error(features, targets)
+        sizes = self._announce(len(features), error)
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():

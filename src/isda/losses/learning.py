@@ -24,9 +24,11 @@ def learn(covariance: CovarianceModel, batch: Batch, groups: Groups, align_corne
         groups: its rows by class.
         align_corners: how logits are resized to the features (F.interpolate).
     """
-    assert batch.features is not None
-    known = groups if batch.counts is None or not on_host(batch.classes) else None
-    absorbed = batch.features if type(covariance).update in _ABLE else dense(batch.features)
+    with covariance.withdrawing():
+        if batch.features is None:
+            raise ValueError("batch must hold the features to learn from, got none")
+        known = groups if batch.counts is None or not on_host(batch.classes) else None
+        absorbed = batch.features if type(covariance).update in _ABLE else dense(batch.features)
     covariance.update(absorbed, batch.classes, mask=batch.counts, groups=known)
     if isinstance(covariance, ConfusionCovariance):
         shown = as_rows(resize_logits(batch.logits, batch.grid, align_corners))

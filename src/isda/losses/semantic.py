@@ -121,37 +121,38 @@ class SemanticLoss(AttachableLoss, ABC):
             weight: weights of the classifier; likewise.
             strength: lambda for this call instead of the schedule's, which then does not move.
         """
-        logits = logits_of(logits)
         if not self.training:
-            logits, targets = self._as_torch_has_it(logits, targets)
+            logits, targets = self._as_torch_has_it(logits_of(logits), targets)
             self._forget_recorded()
             return self._cross_entropy(logits, targets)
         recomputing = in_backward() or self._held
         moves = strength is None
-        if recomputing and strength is None:
-            strength = self._last_strength
-        strength = self.schedule.chosen(strength)
         alone = features is None and weight is None and self._recorder is None and self.shift is None
-        if alone and strength == self.schedule.lambda_0 == 0:
-            return self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
-        again = False
+        plain = alone and self.schedule.lambda_0 == 0
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
+        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
+        counts = not (recomputing or plain)
         try:
+            logits = logits_of(logits)
+            strength = self.schedule.chosen(self._last_strength if recomputing and strength is None else strength)
+            if plain and strength == 0:
+                return (
+                    self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
+                )
             rows, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
             if rows is None or weight is None:
+                counts = False
                 return self._evaluate(*self._as_torch_has_it(logits, targets))
             if record is not None and record.has_classes_last(logits):
                 logits, targets = classes_second(logits, targets)
             if record is not None and record.strength is not None:
-                again, strength = True, record.strength if moves else strength
+                counts, strength = False, record.strength if moves else strength
             batch = self._checked(logits, targets, rows, weight)
-        except ValueError:
-            if not (recomputing or again):
-                self.covariance.withdraw()
+            groups = self._groups(batch)
+        except Exception as error:
+            if counts:
+                self.covariance.withdraw(error)
             raise
-        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
-        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
-        counts = not (recomputing or again)
-        groups = self._groups(batch)
         if counts:
             if record is not None and record.joining:
                 self.covariance.refuse_join()
