@@ -8,18 +8,23 @@ error is raised when the host looks: in the first and every hundredth call, by s
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isda.devices import READ_EVERY
 
 __all__ = [
     "LateErrors",
     "NonFiniteFeatures",
+    "check_entry",
     "check_labels_dtype",
     "check_mask",
     "check_rows",
+    "check_state",
+    "check_strength",
     "finite_error",
     "finite_rows",
     "label_error",
@@ -28,6 +33,7 @@ __all__ = [
 ]
 
 _MOST_ROWS = 2.0**40
+_LARGEST_STRENGTH = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class NonFiniteFeatures(ValueError):
@@ -60,6 +66,52 @@ def check_mask(mask: Tensor | None, length: int) -> None:
     """A mask says yes or no for every row."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (length,)):
         raise ValueError(f"mask must be bool of shape ({length},), got {mask.dtype} of shape {shape_of(mask)}")
+
+
+def check_strength(name: str, value: float) -> None:
+    """A strength lambda: finite, >= 0 and so small that lambda times a variance as large is finite in float32.
+
+    Example:
+        >>> check_strength("lambda_0", 1e300)
+        Traceback (most recent call last):
+        ...
+        ValueError: lambda_0 must be at most 1.8e+19, or lambda times a variance overflows float32, got 1e+300
+    """
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    if value > _LARGEST_STRENGTH:
+        limit = f"at most {_LARGEST_STRENGTH:.2g}, or lambda times a variance overflows float32"
+        raise ValueError(f"{name} must be {limit}, got {value!r}")
+
+
+def check_state(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """Let every part of ``module`` that has a method ``_check_state`` look at a state before any of it is loaded.
+
+    Args:
+        module: whose state it is.
+        state: what ``load_state_dict`` was given.
+        prefix: of the module's names in it.
+    """
+    for name, part in module.named_modules():
+        check = getattr(part, "_check_state", None)
+        if check is not None:
+            check(state, f"{prefix}{name}." if name else prefix)
+
+
+def check_entry(name: str, value: object, lowest: float = -math.inf) -> None:
+    """Refuse an entry of a state that holds NaN, infinity or numbers below ``lowest``. Reads the device.
+
+    What is no tensor, or one without values here (meta, sharded), is left to torch.
+    """
+    if not isinstance(value, Tensor) or value.is_meta or value.numel() == 0 or type(value).__name__ == "DTensor":
+        return
+    low, high = (float(extreme) for extreme in (value.detach().amin(), value.detach().amax()))  # they pass NaN on
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{name} in the state must be finite, got NaN or infinity; statistics were not changed")
+    if low < lowest:
+        raise ValueError(
+            f"{name} in the state must be at least {lowest:g}, got {low:g}; statistics were not changed"
+        )
 
 
 def label_error(

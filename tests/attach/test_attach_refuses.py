@@ -84,6 +84,19 @@ def test_a_subclass_that_computes_the_product_is_accepted() -> None:
     assert find_classifier(SmallNet(head)) is head
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_lazy_head_is_refused_until_it_has_seen_an_input(by_name: bool) -> None:
+    model = SmallNet(nn.LazyLinear(CLASSES))
+    message = "must have its weight before a criterion is attached, got a lazy LazyLinear.*run one batch"
+    with pytest.raises(ValueError, match=message):
+        ISDALoss.attach(model, classifier="fc" if by_name else None)
+    x, y = batch()
+    model(x)
+    criterion = ISDALoss.attach(model)
+    criterion(model(x), y).backward()
+    assert int(criterion.covariance.count.sum()) == len(x)
+
+
 def test_grouped_convolutions_are_refused() -> None:
     convolution = nn.Conv2d(4, 4, 1, groups=2)
     with pytest.raises(ValueError, match=r"an nn\.Linear or an nn\.Conv2d without groups, got Conv2d"):

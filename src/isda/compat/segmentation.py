@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from isda.compat.estimator import DiagonalEstimator, classifier_weight
 from isda.compat.loss import PublishedLoss
 from isda.losses.inputs import check_batch
+from isda.losses.learning import learn
 
 __all__ = ["EstimatorCV", "ISDALoss"]
 

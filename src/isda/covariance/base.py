@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -54,6 +54,8 @@ class CovarianceModel(nn.Module):
     """Whether updates are shared between the processes of torch.distributed when it is running."""
     process_group: dist.ProcessGroup | None = None
     """The processes that share them; None for all."""
+    not_negative: tuple[str, ...] = ("count",)
+    """Entries of the state that are never below 0."""
 
     def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
@@ -257,8 +259,7 @@ class CovarianceModel(nn.Module):
         targets = self._class_indices(targets, "targets", self.count.device)
         if int(n) != n or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
-        if not 0 <= strength < math.inf:
-            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        checks.check_strength("strength", strength)
         if features is not None:
             checks.check_rows(features, targets, self.feature_dim)
         draws = self.directions(targets, n, generator) * math.sqrt(strength)
@@ -315,6 +316,17 @@ class CovarianceModel(nn.Module):
     def _save_to_state_dict(self, *args: Any, **settings: Any) -> None:
         self._late_errors.raise_if_any()
         super()._save_to_state_dict(*args, **settings)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        checks.check_state(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with NaN, infinite or negative statistics, before any of it is loaded."""
+        for name in (*self._parameters, *self._buffers):
+            checks.check_entry(
+                prefix + name, state.get(prefix + name), 0 if name in self.not_negative else -math.inf
+            )
 
     # -- many processes ----------------------------------------------------------------------------------------------
 

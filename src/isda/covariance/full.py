@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isda import checks
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
@@ -132,6 +133,12 @@ class FullCovariance(OnlineCovariance):
             add_outer_products(self.scatter, rows, groups)
         else:
             add_outer_products_of(self.scatter, rows, groups)
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        super()._check_state(state, prefix)
+        scatter = state.get(f"{prefix}scatter")
+        if isinstance(scatter, Tensor) and scatter.ndim == 3:
+            checks.check_entry(f"the diagonal of {prefix}scatter", scatter.diagonal(dim1=1, dim2=2), 0)
 
     def _scale(self, factors: Tensor) -> None:
         # In place and only where something changes: the matrices of classes that do not occur are not even read.

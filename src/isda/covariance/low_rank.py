@@ -36,6 +36,7 @@ class LowRankCovariance(OnlineCovariance):
     scatter: Tensor
     sketch: Tensor
     fill: Tensor
+    not_negative = (*OnlineCovariance.not_negative, "scatter", "fill")
 
     def __init__(self, num_classes: int, feature_dim: int, *, rank: int = 16, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)

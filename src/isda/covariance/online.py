@@ -41,6 +41,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     origin: Tensor
     offset: Tensor
     effective: Tensor | None
+    not_negative = ("count", "effective")
 
     def __init__(
         self,
@@ -139,8 +140,8 @@ class OnlineCovariance(CovarianceModel, ABC):
             buffer.zero_()
         self._all_seen, self._updates = False, 0
 
-    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:
-        super()._load_from_state_dict(*args, **settings)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
         self._all_seen, self._updates = False, 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OnlineCovariance:

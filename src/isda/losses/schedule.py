@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 
+from isda import checks
 from isda.devices import Mirror, on_host
 
 __all__ = ["StrengthSchedule"]
@@ -31,13 +33,17 @@ class StrengthSchedule(nn.Module):
         super().__init__()
         if not isinstance(lambda_0, SupportsFloat):  # a model, where attach(model) takes one first
             raise ValueError(f"lambda_0 must be a finite number >= 0, got {type(lambda_0).__name__}")
-        if not lambda_0 >= 0 or lambda_0 == float("inf"):
-            raise ValueError(f"lambda_0 must be a finite number >= 0, got {lambda_0!r}")
+        checks.check_strength("lambda_0", lambda_0)
         self.lambda_0, self.total_steps = float(lambda_0), total_steps
         self._advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
         self._step_on_host, self._microstep_on_host = _Counter(), _Counter()
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with a negative step, before any of it is loaded."""
+        for name, lowest in (("step", 0), ("microstep", _DRIVEN)):
+            checks.check_entry(prefix + name, state.get(prefix + name), lowest)
 
     @property
     def total_steps(self) -> int | None:
@@ -75,8 +81,7 @@ class StrengthSchedule(nn.Module):
         if strength is None:
             return self.strength
         strength = float(strength)
-        if not strength >= 0 or strength == float("inf"):
-            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        checks.check_strength("strength", strength)
         return strength
 
     def set_step(self, step: int) -> None:

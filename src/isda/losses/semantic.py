@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from isda import checks
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel
@@ -165,6 +166,15 @@ class SemanticLoss(AttachableLoss, ABC):
             if moves:
                 self.schedule.advance()
         return loss
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        checks.check_state(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with class weights that the constructor refuses, before any of it is loaded."""
+        for name in self._buffers:
+            checks.check_entry(prefix + name, state.get(prefix + name), 0)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
