@@ -8,6 +8,8 @@ error is raised when the host looks: in the first and every hundredth call, by s
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,14 +32,24 @@ __all__ = [
     "label_error",
     "largest_feature",
     "shape_of",
+    "warn",
 ]
 
 _MOST_ROWS = 2.0**40
 _LARGEST_STRENGTH = math.sqrt(torch.finfo(torch.float32).max)
+_OWN = ("isda.", "torch.")
 
 
 class NonFiniteFeatures(ValueError):
     """Features that hold NaN or infinity, or whose squares overflow: training has diverged."""
+
+
+def warn(message: str) -> None:
+    """Warn, naming the innermost line outside isda and torch."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -109,9 +121,7 @@ def check_entry(name: str, value: object, lowest: float = -math.inf) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"{name} in the state must be finite, got NaN or infinity; statistics were not changed")
     if low < lowest:
-        raise ValueError(
-            f"{name} in the state must be at least {lowest:g}, got {low:g}; statistics were not changed"
-        )
+        raise ValueError(f"{name} in the state must be at least {lowest:g}, got {low:g}; statistics were not changed")
 
 
 def label_error(
@@ -173,11 +183,11 @@ def finite_rows(features: Tensor, below: float = math.inf) -> Tensor:
 
 
 class LateErrors:
-    """Numbers of bad rows, counted on the device and read by the host in every hundredth call."""
+    """Numbers of rows, and of bad ones, counted on the device and read by the host in every hundredth call."""
 
     def __init__(self) -> None:
         self._counts: Tensor | None = None
-        self._calls = 0
+        self._calls, self._warned = 0, False
 
     def __reduce__(self) -> tuple[type[LateErrors], tuple[()]]:
         """Copies and pickles start empty: what was counted belongs to this process and this object."""
@@ -212,15 +222,26 @@ class LateErrors:
         return admitted
 
     def raise_if_any(self) -> None:
-        """Raise for the bad rows since the last time; reads the device."""
+        """Raise for the bad rows since the last time, or warn if there were no rows at all; reads the device."""
         if self._counts is None:
             return
         wanted, labelled, admitted = self._counts.tolist()
         self._counts = None
+        if wanted == 0:
+            self.warn_of_empty()
         if admitted < wanted:
             kind = NonFiniteFeatures if admitted < labelled else ValueError
             raise kind(
                 f"features and targets held {wanted - labelled} labels out of range and {labelled - admitted} rows of "
                 f"features with NaN or infinity, or too large for their squares, among the last {wanted} rows; they "
                 "were kept out of the statistics (a soft target that is not finite counts as a label out of range)"
+            )
+
+    def warn_of_empty(self) -> None:
+        """Warn, once, that no row of a batch counts; on a device, of all batches since it was looked at."""
+        if not self._warned:
+            self._warned = True
+            warn(
+                "every target of a batch is ignored: the statistics learn nothing from it, and with reduction='mean' "
+                "its loss is NaN; check the labels and ignore_index"
             )

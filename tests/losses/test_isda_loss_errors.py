@@ -318,7 +318,8 @@ def test_a_strength_that_overflows_is_refused_at_once(value):
 @pytest.mark.parametrize("bad", [-0.5, float("inf"), float("nan")])
 def test_weights_that_are_negative_or_not_finite_are_refused(kind, bad):
     weights = torch.tensor([1.0, bad, 0.0])
-    with pytest.raises(ValueError, match=rf"class_weight must hold finite numbers >= 0, got {bad:g} \(1 of 3 are not\)"):
+    message = rf"class_weight must hold finite numbers >= 0, got {bad:g} \(1 of 3 are not\)"
+    with pytest.raises(ValueError, match=message):
         kind(CLASSES, DIM, class_weight=weights)
     if kind is ISDABCELoss:
         with pytest.raises(ValueError, match="pos_weight must hold finite numbers >= 0"):

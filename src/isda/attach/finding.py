@@ -191,8 +191,8 @@ def _checked(head: Any, what: str) -> nn.Module:
         raise ValueError(f"{what} is an nn.Identity: the model has no classifier (num_classes=0?)")
     if isinstance(head, nn.Module) and any(is_lazy(parameter) for parameter in head.parameters()):
         raise ValueError(
-            f"{what} must have its weight before a criterion is attached, got a lazy {type(head).__name__} that has seen "
-            "no input; run one batch through the model first"
+            f"{what} must have its weight before a criterion is attached, got a lazy {type(head).__name__} that has "
+            "seen no input; run one batch through the model first"
         )
     if not (isinstance(head, nn.Module) and is_product(head)):
         raise ValueError(

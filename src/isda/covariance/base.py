@@ -306,6 +306,8 @@ class CovarianceModel(nn.Module):
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
+        if self.validate and mask is not None and on_host(mask) and not bool(mask.any()):
+            self._late_errors.warn_of_empty()
 
     def train(self, mode: bool = True) -> CovarianceModel:
         """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
@@ -324,9 +326,7 @@ class CovarianceModel(nn.Module):
     def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
         """Raise ValueError for a state with NaN, infinite or negative statistics, before any of it is loaded."""
         for name in (*self._parameters, *self._buffers):
-            checks.check_entry(
-                prefix + name, state.get(prefix + name), 0 if name in self.not_negative else -math.inf
-            )
+            checks.check_entry(prefix + name, state.get(prefix + name), 0 if name in self.not_negative else -math.inf)
 
     # -- many processes ----------------------------------------------------------------------------------------------
 
@@ -383,8 +383,10 @@ class CovarianceModel(nn.Module):
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         mine = (type(self).__name__, self.num_classes, self.feature_dim)
-        theirs = (type(other).__name__, other.num_classes, other.feature_dim)
-        if mine != theirs:
+        theirs: Any = type(other).__name__
+        if isinstance(other, CovarianceModel):
+            theirs = (theirs, other.num_classes, other.feature_dim)
+        if mine != theirs or not isinstance(other, type(self)):
             raise ValueError(f"other must be a {mine[0]} of {mine[1]} classes x {mine[2]} features, got {theirs}")
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -42,7 +42,8 @@ class FullCovariance(OnlineCovariance):
     """Whether one matrix serves all classes."""
 
     def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
-        device, dtype = torch.device(settings.get("device") or "cpu"), statistics_dtype(settings.get("dtype"))
+        device = torch.device(settings.get("device") or torch.get_default_device())
+        dtype = statistics_dtype(settings.get("dtype"))
         check_full_fits(1 if self.shared else num_classes, feature_dim, dtype.itemsize, device)
         super().__init__(num_classes, feature_dim, **settings)
         shape = (self.num_matrices, self.feature_dim, self.feature_dim)
@@ -149,7 +150,6 @@ class FullCovariance(OnlineCovariance):
             self.scatter *= factors.view(-1, 1, 1)
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, FullCovariance)
-        self.scatter += other.scatter
+        self.scatter += cast(FullCovariance, other).scatter
         for matrix, row in zip(self.scatter, between, strict=True):
             matrix.addr_(row, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     origin: Tensor
     offset: Tensor
     effective: Tensor | None
-    not_negative = ("count", "effective")
+    not_negative: tuple[str, ...] = ("count", "effective")
 
     def __init__(
         self,
@@ -90,8 +90,7 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
         """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""
-        assert isinstance(other, OnlineCovariance)
-        self.scatter += other.scatter
+        self.scatter += cast(OnlineCovariance, other).scatter
         everything = torch.arange(self.num_means, device=between.device)
         self.absorb(between, group_rows(everything, self.num_means))
 
@@ -177,6 +176,8 @@ class OnlineCovariance(CovarianceModel, ABC):
                 features, targets = features[mask], targets[mask]
         if together:
             self._update_together(features, targets)
+            if self.validate and not len(features):
+                self._late_errors.warn_of_empty()
         elif on_host(targets):
             if mask is not None:
                 features, targets, groups = features[mask], targets[mask], None
@@ -185,6 +186,8 @@ class OnlineCovariance(CovarianceModel, ABC):
                 raise error
             if len(features):
                 self._learn(features, targets, None, groups)
+            elif self.validate:
+                self._late_errors.warn_of_empty()
         else:
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
@@ -300,8 +303,8 @@ class OnlineCovariance(CovarianceModel, ABC):
         return classes if self.num_means == self.num_classes else torch.zeros_like(classes)
 
     def _forget(self, present: Tensor) -> None:
-        assert self.decay is not None
-        assert self.effective is not None
+        if self.decay is None or self.effective is None:
+            return
         factors = torch.ones_like(self.effective).masked_fill_(present, self.decay)
         self.effective *= factors
         self._scale(factors)
@@ -311,7 +314,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     def merge(self, other: CovarianceModel) -> None:
         """Absorb everything that ``other``, a model of the same kind and shape, has seen."""
         self._check_same_kind(other)
-        assert isinstance(other, OnlineCovariance)
+        other = cast(OnlineCovariance, other)
         everything = torch.arange(self.num_means, device=self.offset.device)
         old, new = self.weight_of(everything).to(self.dtype), other.weight_of(everything).to(self.dtype)
         share = (new / (old + new).clamp_min(torch.finfo(self.dtype).tiny)).unsqueeze(1)
@@ -327,6 +330,6 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         super()._check_same_kind(other)
-        assert isinstance(other, OnlineCovariance)
-        if self.decay is None and other.decay is not None:
-            raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {other.decay}")
+        decay = cast(OnlineCovariance, other).decay
+        if self.decay is None and decay is not None:
+            raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {decay}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -54,8 +54,7 @@ class ShrunkCovariance(FullCovariance):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ShrunkCovariance:
         """A copy, which has no mixture yet."""
-        twin = super().__deepcopy__(memo)
-        assert isinstance(twin, ShrunkCovariance)
+        twin = cast(ShrunkCovariance, super().__deepcopy__(memo))
         twin._known_mixture = None
         return twin
 

@@ -15,7 +15,7 @@ from isda.functional.binary import binary_expectation, binary_jensen_bound
 from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
 from isda.losses.arguments import check_weights
-from isda.losses.compiling import outside_graphs
+from isda.losses.compiling import outside_graphs, refuse_transforms
 from isda.losses.inputs import Batch, check_logits, check_weight_shape, plain_weight
 from isda.losses.label_inputs import LabelsMonitor, check_labels, ignored_labels
 from isda.losses.outputs import logits_of
@@ -125,6 +125,7 @@ class ISDABCELoss(SemanticLoss):
             weight: (K, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
+        refuse_transforms(self)
         logits = logits_of(logits)
         weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)

@@ -19,9 +19,9 @@ from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
 from isda.losses.arguments import check_settings, made_covariance
 from isda.losses.attachable import AttachableLoss
-from isda.losses.compiling import outside_graphs
+from isda.losses.compiling import outside_graphs, refuse_transforms
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
-from isda.losses.learning import learn
+from isda.losses.learning import RepeatMonitor, learn
 from isda.losses.long_tail.providers import MeanShift, Offset
 from isda.losses.long_tail.terms import check_providers, margin_terms
 from isda.losses.outputs import classes_second, logits_of
@@ -81,7 +81,7 @@ class SemanticLoss(AttachableLoss, ABC):
         self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
         self.align_corners, self.validate = align_corners, validate
         self.register_buffer("class_weight", class_weight)
-        self.shares = SharesMonitor()
+        self.shares, self._repeats = SharesMonitor(), RepeatMonitor()
 
     # -- what a criterion brings -------------------------------------------------------------------------------------
 
@@ -126,6 +126,8 @@ class SemanticLoss(AttachableLoss, ABC):
             logits, targets = self._as_torch_has_it(logits_of(logits), targets)
             self._forget_recorded()
             return self._cross_entropy(logits, targets)
+        refuse_transforms(self)
+        given = targets
         recomputing = in_backward() or self._held
         moves = strength is None
         alone = features is None and weight is None and self._recorder is None and self.shift is None
@@ -158,6 +160,8 @@ class SemanticLoss(AttachableLoss, ABC):
             if record is not None and record.joining:
                 self.covariance.refuse_join()
             learn(self.covariance, batch, groups, self.align_corners)
+            if self.validate:
+                self._repeats.check(given, weight)
         loss = self._loss(self._with_terms(batch, groups, strength), groups, strength)
         if counts:
             self._last_strength = strength
@@ -223,6 +227,7 @@ class SemanticLoss(AttachableLoss, ABC):
         loss_of: Callable[[Tensor, Tensor, float], Tensor],
     ) -> Tensor:
         """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
+        refuse_transforms(self)
         logits = logits_of(logits)
         weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)
