@@ -8,30 +8,48 @@ error is raised when the host looks: in the first and every hundredth call, by s
 from __future__ import annotations
 
 import math
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isda.devices import READ_EVERY
 
 __all__ = [
     "LateErrors",
     "NonFiniteFeatures",
+    "check_entry",
     "check_labels_dtype",
     "check_mask",
     "check_rows",
+    "check_state",
+    "check_strength",
     "finite_error",
     "finite_rows",
     "label_error",
     "largest_feature",
     "shape_of",
+    "warn",
 ]
 
 _MOST_ROWS = 2.0**40
+_LARGEST_STRENGTH = math.sqrt(torch.finfo(torch.float32).max)
+_OWN = ("isda.", "torch.")
 
 
 class NonFiniteFeatures(ValueError):
     """Features that hold NaN or infinity, or whose squares overflow: training has diverged."""
+
+
+def warn(message: str) -> None:
+    """Warn, naming the innermost line outside isda and torch."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def shape_of(tensor: Tensor) -> str:
@@ -60,6 +78,50 @@ def check_mask(mask: Tensor | None, length: int) -> None:
     """A mask says yes or no for every row."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (length,)):
         raise ValueError(f"mask must be bool of shape ({length},), got {mask.dtype} of shape {shape_of(mask)}")
+
+
+def check_strength(name: str, value: float) -> None:
+    """A strength lambda: finite, >= 0 and so small that lambda times a variance as large is finite in float32.
+
+    Example:
+        >>> check_strength("lambda_0", 1e300)
+        Traceback (most recent call last):
+        ...
+        ValueError: lambda_0 must be at most 1.8e+19, or lambda times a variance overflows float32, got 1e+300
+    """
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    if value > _LARGEST_STRENGTH:
+        limit = f"at most {_LARGEST_STRENGTH:.2g}, or lambda times a variance overflows float32"
+        raise ValueError(f"{name} must be {limit}, got {value!r}")
+
+
+def check_state(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """Let every part of ``module`` that has a method ``_check_state`` look at a state before any of it is loaded.
+
+    Args:
+        module: whose state it is.
+        state: what ``load_state_dict`` was given.
+        prefix: of the module's names in it.
+    """
+    for name, part in module.named_modules():
+        check = getattr(part, "_check_state", None)
+        if check is not None:
+            check(state, f"{prefix}{name}." if name else prefix)
+
+
+def check_entry(name: str, value: object, lowest: float = -math.inf) -> None:
+    """Refuse an entry of a state that holds NaN, infinity or numbers below ``lowest``. Reads the device.
+
+    What is no tensor, or one without values here (meta, sharded), is left to torch.
+    """
+    if not isinstance(value, Tensor) or value.is_meta or value.numel() == 0 or type(value).__name__ == "DTensor":
+        return
+    low, high = (float(extreme) for extreme in (value.detach().amin(), value.detach().amax()))  # they pass NaN on
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{name} in the state must be finite, got NaN or infinity; statistics were not changed")
+    if low < lowest:
+        raise ValueError(f"{name} in the state must be at least {lowest:g}, got {low:g}; statistics were not changed")
 
 
 def label_error(
@@ -121,11 +183,11 @@ def finite_rows(features: Tensor, below: float = math.inf) -> Tensor:
 
 
 class LateErrors:
-    """Numbers of bad rows, counted on the device and read by the host in every hundredth call."""
+    """Numbers of rows, and of bad ones, counted on the device and read by the host in every hundredth call."""
 
     def __init__(self) -> None:
         self._counts: Tensor | None = None
-        self._calls = 0
+        self._calls, self._warned = 0, False
 
     def __reduce__(self) -> tuple[type[LateErrors], tuple[()]]:
         """Copies and pickles start empty: what was counted belongs to this process and this object."""
@@ -152,22 +214,34 @@ class LateErrors:
         counts = torch.stack([mask, labelled, admitted]).sum(1)
         if self._counts is not None and self._counts.device != counts.device:
             self.raise_if_any()
-        self._counts = counts if self._counts is None else self._counts.add_(counts)
+        # Not in place: in inference mode that would spoil the next call outside of it.
+        self._counts = counts if self._counts is None else self._counts + counts
         self._calls += 1
         if self._calls % READ_EVERY == 1:
             self.raise_if_any()
         return admitted
 
     def raise_if_any(self) -> None:
-        """Raise for the bad rows since the last time; reads the device."""
+        """Raise for the bad rows since the last time, or warn if there were no rows at all; reads the device."""
         if self._counts is None:
             return
         wanted, labelled, admitted = self._counts.tolist()
         self._counts = None
+        if wanted == 0:
+            self.warn_of_empty()
         if admitted < wanted:
             kind = NonFiniteFeatures if admitted < labelled else ValueError
             raise kind(
                 f"features and targets held {wanted - labelled} labels out of range and {labelled - admitted} rows of "
                 f"features with NaN or infinity, or too large for their squares, among the last {wanted} rows; they "
                 "were kept out of the statistics (a soft target that is not finite counts as a label out of range)"
+            )
+
+    def warn_of_empty(self) -> None:
+        """Warn, once, that no row of a batch counts; on a device, of all batches since it was looked at."""
+        if not self._warned:
+            self._warned = True
+            warn(
+                "every target of a batch is ignored: the statistics learn nothing from it, and with reduction='mean' "
+                "its loss is NaN; check the labels and ignore_index"
             )

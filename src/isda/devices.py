@@ -6,11 +6,14 @@ Everywhere else a read makes the host wait for all the work it has queued. docs/
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["READ_EVERY", "on_host", "send"]
+__all__ = ["READ_EVERY", "Mirror", "on_host", "send"]
+
+_Value = TypeVar("_Value")
 
 READ_EVERY = 100
 """Off the host, values that can wait (numbers of bad rows, sizes of variances) are read in every so many calls."""
@@ -38,3 +41,40 @@ def send(values: Tensor | Sequence[float] | float, device: torch.device, dtype: 
     """
     made = values if isinstance(values, Tensor) else torch.tensor(values)
     return made.to(device, dtype, non_blocking=True)
+
+
+class Mirror(Generic[_Value]):
+    """A value that was computed from a buffer, known until the buffer changes or another one takes its place.
+
+    Example:
+        >>> mirror, buffer = Mirror(), torch.zeros(2)
+        >>> mirror.write(buffer, 0.0)
+        >>> mirror.read(buffer)
+        0.0
+        >>> mirror.read(buffer.add_(1)) is None
+        True
+    """
+
+    def __init__(self) -> None:
+        # The buffer itself is kept, so that no other one can take its place in memory and pass for it.
+        self._buffer: Tensor | None = None
+        self._address, self._version = 0, -1
+        self._value: _Value | None = None
+
+    def __reduce__(self) -> tuple[type[Mirror[_Value]], tuple[()]]:
+        """A copy knows nothing: its buffer is another one."""
+        return (Mirror, ())
+
+    def read(self, buffer: Tensor) -> _Value | None:
+        """The value that was written for this state of the buffer, or None."""
+        if self._buffer is not buffer or (self._address, self._version) != (buffer.data_ptr(), buffer._version):
+            return None
+        return self._value
+
+    def write(self, buffer: Tensor, value: _Value) -> None:
+        """Keep the value that belongs to the buffer as it is now; one made in inference mode, no graph could use."""
+        if isinstance(value, Tensor) and value.is_inference():
+            self._buffer = self._value = None
+            return
+        self._buffer, self._value = buffer, value
+        self._address, self._version = buffer.data_ptr(), buffer._version

@@ -84,6 +84,19 @@ def test_a_subclass_that_computes_the_product_is_accepted() -> None:
     assert find_classifier(SmallNet(head)) is head
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_lazy_head_is_refused_until_it_has_seen_an_input(by_name: bool) -> None:
+    model = SmallNet(nn.LazyLinear(CLASSES))
+    message = "must have its weight before a criterion is attached, got a lazy LazyLinear.*run one batch"
+    with pytest.raises(ValueError, match=message):
+        ISDALoss.attach(model, classifier="fc" if by_name else None)
+    x, y = batch()
+    model(x)
+    criterion = ISDALoss.attach(model)
+    criterion(model(x), y).backward()
+    assert int(criterion.covariance.count.sum()) == len(x)
+
+
 def test_grouped_convolutions_are_refused() -> None:
     convolution = nn.Conv2d(4, 4, 1, groups=2)
     with pytest.raises(ValueError, match=r"an nn\.Linear or an nn\.Conv2d without groups, got Conv2d"):
@@ -277,3 +290,71 @@ def test_logits_of_another_model_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no features were recorded for these logits \(12, 3\)"):
         criterion(SmallNet()(x), y)
     assert_untouched(criterion)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_head_that_was_replaced_is_named(kept: bool) -> None:
+    model, (x, y) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    old = model.fc if kept else None
+    model.fc = nn.Linear(FEATURES, CLASSES)
+    with pytest.raises(ValueError, match=r"no longer part of the model; attach a criterion to the model again"):
+        criterion(model(x), y)
+    assert_untouched(criterion)
+    del old
+
+
+def test_more_compiled_passes_than_are_kept_are_named() -> None:
+    """The logits of the first of three passes; those of the last two have their features."""
+    model, (x, y) = SmallNet(), batch()
+    criterion, compiled = ISDALoss.attach(model), torch.compile(model, backend="aot_eager")
+    first, *others = [compiled(x + shift) for shift in range(3)]
+    with pytest.raises(ValueError, match="keeps the features of its last two passes: call the criterion after each"):
+        criterion(first, y)
+    assert_untouched(criterion)
+    for logits in others:
+        criterion(logits, y)
+    assert int(criterion.covariance.count.sum()) == 2 * len(x)
+
+
+def test_scripting_an_attached_model_says_what_to_do() -> None:
+    model, (x, _) = SmallNet(), batch()
+    criterion = ISDALoss.attach(model)
+    with pytest.raises(AttributeError, match=r"call criterion\.detach\(\) first and attach again afterwards"):
+        torch.jit.script(model)
+    criterion.detach()
+    torch.testing.assert_close(torch.jit.script(model)(x), model(x))
+
+
+TRANSFORMED = {
+    "grad": lambda model, loss: torch.func.grad(
+        lambda parameters: loss(lambda x: torch.func.functional_call(model, parameters, (x,)), *batch())
+    )(dict(model.named_parameters())),
+    "vmap": lambda model, loss: torch.vmap(lambda x, y: loss(model, x.unsqueeze(0), y.unsqueeze(0)))(*batch()),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED)
+@pytest.mark.parametrize("call", ["loss", "consistency", "augmented logits"])
+def test_transforms_of_torch_func_are_refused(transform: str, call: str) -> None:
+    model = SmallNet()
+    criterion = ISDALoss.attach(model)
+
+    def loss(network: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+        logits = network(x)
+        if call == "consistency":
+            return criterion.consistency(logits)
+        return criterion(logits, y) if call == "loss" else criterion.augmented_logits(logits, y).sum()
+
+    with pytest.raises(ValueError, match=r"ISDALoss must be called outside of torch\.func\.grad, torch\.vmap"):
+        TRANSFORMED[transform](model, loss)
+    assert_untouched(criterion)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED)
+def test_an_attached_model_in_eval_mode_can_be_transformed(transform: str) -> None:
+    model = SmallNet().eval()
+    plain = TRANSFORMED[transform](model, lambda network, x, y: F.cross_entropy(network(x), y))
+    criterion = ISDALoss.attach(model).eval()
+    attached = TRANSFORMED[transform](model, lambda network, x, y: criterion(network(x), y))
+    torch.testing.assert_close(attached, plain)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from covariance_cases import A, C
 
-from isda import covariance
+from isda import ISDALoss, covariance
 from isda.devices import READ_EVERY
 from pretend_accelerator import on_pretend
 
@@ -58,3 +60,47 @@ def test_draws_on_a_device_are_those_of_the_cpu(name, rows, accelerator):
         torch.manual_seed(1)
         draws = there.sample(on_pretend(targets), 3).cpu()
     torch.testing.assert_close(draws, expected, rtol=1e-9, atol=1e-9)
+
+
+def consistency_of(criterion: ISDALoss, place) -> torch.Tensor:
+    logits = torch.randn(6, C, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(C, A, generator=torch.Generator().manual_seed(2))
+    return criterion.consistency(place(logits), weight=place(weight), strength=0.5).cpu()
+
+
+@pytest.mark.parametrize("move", ["to another device and back", "double and float", "deepcopy", "assigned state"])
+@pytest.mark.parametrize("name", ["full", "diagonal", "low_rank", "shared", "within", "shrunk"])
+def test_a_criterion_that_was_moved_after_it_learnt_uses_its_own_counts(name, move, accelerator):
+    """The scale 1 / n that an update leaves on the device belongs to one buffer of counts in one state."""
+    settings = {"rank": 2} if name == "low_rank" else {}
+    batches = [(torch.randn(4 * C, A) + step, torch.arange(4 * C) % C) for step in range(3)]
+    expected = ISDALoss(C, A, 0.5, covariance=name, **settings)
+    for features, labels in batches:
+        expected.covariance.update(features, labels)
+    once = copy.deepcopy(expected)
+    expected.covariance.merge(once.covariance)
+    with accelerator:
+        criterion = ISDALoss(C, A, 0.5, covariance=name, device="pretend", **settings)
+        for features, labels in batches:
+            criterion.covariance.update(on_pretend(features), on_pretend(labels))
+        consistency_of(criterion, on_pretend)  # from here on the scale is known
+        twin = copy.deepcopy(criterion)
+        if move == "to another device and back":
+            criterion.to("cpu").to("pretend")
+        elif move == "double and float":
+            criterion.double().float()
+        elif move == "deepcopy":
+            criterion = copy.deepcopy(criterion)
+        else:
+            state = {key: value.clone() for key, value in criterion.state_dict().items()}
+            criterion.load_state_dict(state, assign=True)
+        torch.testing.assert_close(consistency_of(criterion, on_pretend), consistency_of(once, torch.clone))
+        criterion.covariance.merge(twin.covariance)  # as many features again: the scale is another one
+        torch.testing.assert_close(consistency_of(criterion, on_pretend), consistency_of(expected, torch.clone))
+
+
+def test_a_scale_follows_statistics_that_become_wider(accelerator):
+    with accelerator:
+        model = covariance.create("diagonal", C, A, device="pretend")
+        model.update(on_pretend(torch.randn(4 * C, A)), on_pretend(torch.arange(4 * C) % C))
+        assert model.double().scale.dtype == torch.float64

@@ -26,7 +26,7 @@ from covariance_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.covariance import FullCovariance, IdentityCovariance
+from isda.covariance import FullCovariance, IdentityCovariance, ScaledCovariance
 from oracles import batch_covariance, batch_mean
 
 
@@ -153,6 +153,39 @@ def test_state_dict_round_trip_is_exact(name, settings, tmp_path):
     model.update(features, targets)
     twin.update(features, targets)
     assert_same_state(twin, snapshot(model))
+
+
+@pytest.mark.parametrize("bad", ["NaN", "infinite", "negative"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_state_with_impossible_statistics_is_refused_before_anything_changes(name, bad):
+    """NaN and infinity in any entry; below 0 where an entry is a count or a sum of squares."""
+    settings = {"decay": 0.9} if name in ONLINE else {}
+    source = fed(name, **settings)
+    for entry, value in source.state_dict().items():
+        if bad == "negative":
+            if entry not in ("count", "effective", "scatter", "fill"):
+                continue
+            spoilt = -value - 1
+        elif value.is_floating_point():
+            spoilt = value.clone()
+            spoilt.view(-1)[-1] = float("nan" if bad == "NaN" else "-inf")
+        else:
+            continue
+        target = make(name, **settings)
+        before = copy.deepcopy(target.state_dict())
+        with pytest.raises(ValueError, match=f"{entry} in the state must be .*; statistics were not changed"):
+            target.load_state_dict(source.state_dict() | {entry: spoilt})
+        assert all(torch.equal(kept, before[key]) for key, kept in target.state_dict().items())
+
+
+def test_a_wrapped_model_looks_at_the_statistics_of_its_base():
+    model = ScaledCovariance(FullCovariance(C, A))
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    state["log_scale"].fill_(1.0)
+    state["base.origin"].fill_(float("nan"))
+    with pytest.raises(ValueError, match=r"base\.origin in the state must be finite"):
+        model.load_state_dict(state)
+    assert not model.log_scale.any()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -172,6 +172,37 @@ def bad_input(model: str, through: str, bad_rank: int, rank: int, world: int) ->
     return messages
 
 
+OTHER_ERRORS = ("features on meta", "labels on meta", "no logits", "a negative strength")
+
+
+def other_error(model: str, rank: int, world: int) -> dict[str, tuple[str, str, int]]:
+    """For errors of torch and of arguments on process 0: type and message on this one, and rows of a good call after.
+
+    A process that waits for another one gives up after TIMEOUT, and the case fails.
+    """
+    criterion = ISDALoss(CLASSES, FEATURES, STRENGTH, covariance=model)
+    results = {}
+    for kind in OTHER_ERRORS:
+        criterion.covariance.reset()
+        logits, targets, features = torch.randn(4, CLASSES), torch.arange(4), torch.randn(4, FEATURES)
+        given: Any = (logits, targets, features, STRENGTH)
+        if rank == 0:
+            given = {
+                "features on meta": (logits, targets, features.to("meta"), STRENGTH),
+                "labels on meta": (logits, targets.to("meta"), features, STRENGTH),
+                "no logits": ([logits], targets, features, STRENGTH),
+                "a negative strength": (logits, targets, features, -1.0),
+            }[kind]
+        error = ("", "")
+        for x, y, a, strength in (given, (logits, targets, features, STRENGTH)):
+            try:
+                criterion(x, y, features=a, weight=classifier(torch.float32), strength=strength)
+            except (ValueError, RuntimeError) as raised:
+                error = (type(raised).__name__, str(raised))
+        results[kind] = (*error, int(criterion.covariance.count.sum()))
+    return results
+
+
 def local_only(rank: int, world: int) -> Tensor:
     """sync=False keeps every process to itself."""
     model = covariance.DiagonalCovariance(CLASSES, FEATURES, sync=False)
@@ -328,6 +359,8 @@ def cases(world: int) -> dict[str, Callable[[int, int], Any]]:
     if world == 2:
         for model, through in itertools.product(("full", "identity"), ("criterion", "update")):
             chosen[f"bad-{model}-{through}"] = bind(bad_input, model, through, 1)
+        for model in ("full", "identity"):
+            chosen[f"other-error-{model}"] = bind(other_error, model)
         for wrapper in WRAPPERS:
             chosen[f"train-{wrapper}"] = bind(train, wrapper)
         for bound in ("jensen", "exact"):

@@ -13,6 +13,7 @@ from distributed_worker import (
     BAD_INPUTS,
     CLASSES,
     IGNORED,
+    OTHER_ERRORS,
     STATISTICS,
     WRAPPERS,
     Settings,
@@ -227,6 +228,22 @@ def test_bad_input_on_one_process_raises_on_all_and_changes_nothing(
         else:
             assert f"bad input on process {bad_rank}; statistics were not changed" in message
         assert results[world][rank][case][f"{kind}, good"] == "changed: "
+
+
+@pytest.mark.parametrize("kind", OTHER_ERRORS)
+@pytest.mark.parametrize("model", ["full", "identity"])
+def test_any_error_on_one_process_raises_on_the_other_instead_of_leaving_it_waiting(
+    results: dict, model: str, kind: str
+) -> None:
+    first, second = (result[f"other-error-{model}"][kind] for result in results[2])
+    if "meta" in kind:
+        assert first[0] in ("RuntimeError", "NotImplementedError")
+        message = "process 0 raised an error before the update; statistics were not changed"
+        assert second[:2] == ("RuntimeError", message)
+    else:
+        assert first[0] == "ValueError"
+        assert second[:2] == ("ValueError", "bad input on process 0; statistics were not changed")
+    assert first[2] == second[2] == 8  # what came after is learnt by both
 
 
 # -- data parallel training --------------------------------------------------------------------------------------------

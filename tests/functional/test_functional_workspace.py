@@ -29,3 +29,12 @@ def test_shape_and_dtype_are_as_asked():
         assert tensor.shape == (3, 5, 7)
         assert tensor.dtype == dtype
         assert tensor.is_contiguous()
+
+
+def test_memory_made_in_inference_mode_is_not_used_again():
+    like = torch.empty(0, dtype=torch.float64)
+    with torch.inference_mode():
+        first = Scratch((300, 300), like)  # larger than what any other test has left
+        assert first.tensor.is_inference()
+        del first
+    assert not Scratch((8, 8), like).tensor.is_inference()

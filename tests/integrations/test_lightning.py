@@ -135,6 +135,23 @@ def test_validation_is_plain_cross_entropy_and_changes_nothing():
     assert int(isda.criterion.covariance.count.sum()) == EPOCHS * COUNT
 
 
+class Forgetful(Classifier):
+    """Has a criterion and computes its loss without it."""
+
+    def training_step(self, batch, index):
+        return F.cross_entropy(self.network(batch[0]), batch[1])
+
+
+def test_a_criterion_that_is_never_called_is_warned_of_after_the_first_epoch():
+    isda = ISDACallback(lambda_0=LAMBDA_0)
+    with pytest.warns(UserWarning, match="Forgetful never called its CrossEntropyLoss in the first epoch") as seen:
+        fit(Forgetful(), isda)
+    assert sum("never called" in str(warning.message) for warning in seen) == 1
+    assert int(isda.criterion.covariance.count.sum()) == 0
+    with pytest.warns(UserWarning, match="never called"):
+        fit(Forgetful(), isda, max_epochs=-1, max_steps=2)  # ends in the middle of an epoch
+
+
 def test_the_module_is_given_back_as_it_was():
     module = Classifier()
     names = set(vars(module.criterion)), module.state_dict().keys()

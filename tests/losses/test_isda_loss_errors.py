@@ -4,7 +4,7 @@ import pytest
 import torch
 from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
 
-from isda import ISDALoss
+from isda import ISDABCELoss, ISDALoss
 from isda.covariance import DiagonalCovariance, FullCovariance
 from isda.losses.inputs import check_batch
 
@@ -279,6 +279,56 @@ def test_advance_every_must_be_a_positive_integer(value):
     assert criterion.advance_every == 1
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("schedule.step", torch.tensor(-1), "must be at least 0, got -1"),
+        ("schedule.step", torch.tensor(float("nan")), "must be finite"),
+        ("schedule.microstep", torch.tensor(-2), "must be at least -1, got -2"),
+        ("covariance.count", torch.tensor([1, -1, 1]), "must be at least 0, got -1"),
+        ("covariance.offset", torch.full((CLASSES, DIM), float("inf")), "must be finite"),
+        ("class_weight", torch.tensor([1.0, -1.0, 1.0]), "must be at least 0, got -1"),
+    ],
+)
+def test_a_state_with_impossible_values_is_refused_before_anything_changes(entry, value, message):
+    criterion = made(class_weight=torch.ones(CLASSES))
+    before = state_of(criterion)
+    state = ISDALoss(CLASSES, DIM, 1.0, total_steps=10, class_weight=torch.ones(CLASSES)).state_dict()
+    with pytest.raises(ValueError, match=rf"{entry} in the state {message}.*; statistics were not changed"):
+        criterion.load_state_dict(state | {entry: value})
+    assert_same_state(criterion, before)
+
+
+@pytest.mark.parametrize("value", [1e300, 1e30, 2e19])
+def test_a_strength_that_overflows_is_refused_at_once(value):
+    message = r"must be at most 1.8e\+19, or lambda times a variance overflows float32, got "
+    with pytest.raises(ValueError, match="lambda_0 " + message):
+        ISDALoss(CLASSES, DIM, value)
+    criterion = made()
+    before = state_of(criterion)
+    with pytest.raises(ValueError, match="strength " + message):
+        criterion(**good(), strength=value)
+    with pytest.raises(ValueError, match="strength " + message):
+        criterion.covariance.sample(torch.tensor([0]), strength=value)
+    assert_same_state(criterion, before)
+    assert ISDALoss(CLASSES, DIM, 1e19).strength == 1e19
+
+
+@pytest.mark.parametrize("kind", [ISDALoss, ISDABCELoss])
+@pytest.mark.parametrize("bad", [-0.5, float("inf"), float("nan")])
+def test_weights_that_are_negative_or_not_finite_are_refused(kind, bad):
+    weights = torch.tensor([1.0, bad, 0.0])
+    message = rf"class_weight must hold finite numbers >= 0, got {bad:g} \(1 of 3 are not\)"
+    with pytest.raises(ValueError, match=message):
+        kind(CLASSES, DIM, class_weight=weights)
+    if kind is ISDABCELoss:
+        with pytest.raises(ValueError, match="pos_weight must hold finite numbers >= 0"):
+            kind(CLASSES, DIM, pos_weight=weights)
+    else:
+        with pytest.raises(ValueError, match="class_weight must be above 0 for at least one class"):
+            kind(CLASSES, DIM, class_weight=torch.zeros(CLASSES))
+
+
 def test_a_state_dict_of_another_shape_is_refused():
     with pytest.raises(RuntimeError, match="size mismatch"):
         made().load_state_dict(ISDALoss(CLASSES, DIM + 1).state_dict())
@@ -321,7 +371,7 @@ class Announcing(FullCovariance):
 
     withdrawals = 0
 
-    def withdraw(self):
+    def withdraw(self, error=None):
         self.withdrawals += 1
 
 

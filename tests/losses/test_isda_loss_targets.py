@@ -112,6 +112,37 @@ def test_ignored_rows_feed_no_statistics_and_get_no_gradient(bound):
     assert weight.grad.isfinite().all()
 
 
+@pytest.mark.any_device
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "shared", "identity"])
+def test_batches_of_ignored_rows_are_warned_of_once(covariance):
+    """On a device at its first look, without one of its own."""
+    criterion = ISDALoss(3, 4, 0.5, covariance=covariance)
+    features, weight = torch.randn(6, 4), torch.randn(3, 4)
+    ignored = torch.full((6,), -100)
+    with pytest.warns(UserWarning, match="every target of a batch is ignored.*check the labels and ignore_index"):
+        criterion(features @ weight.t(), ignored, features=features, weight=weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for targets in (ignored, torch.arange(6) % 3):
+            criterion(features @ weight.t(), targets, features=features, weight=weight)
+        criterion.eval()
+    assert criterion.covariance.count.sum() == 6
+
+
+@pytest.mark.any_device
+def test_ignored_batches_after_the_first_look_are_reported_when_training_ends():
+    criterion = ISDALoss(3, 4, 0.5, covariance="diagonal")
+    features, weight = torch.randn(6, 4), torch.randn(3, 4)
+    criterion(features @ weight.t(), torch.arange(6) % 3, features=features, weight=weight)
+
+    def end_training():
+        criterion(features @ weight.t(), torch.full((6,), -100), features=features, weight=weight)
+        criterion.eval()
+
+    with pytest.warns(UserWarning, match="every target of a batch is ignored"):
+        end_training()
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "low_rank", "shared", "identity", "learned"])

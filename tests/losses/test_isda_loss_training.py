@@ -2,6 +2,8 @@
 
 import copy
 import textwrap
+import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from isda import ISDALoss
+from isda.functional import workspace
 from many_processes import side_by_side
 
 CLASSES, DIM, ROWS = 4, 6, 12
@@ -155,6 +158,88 @@ def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeyp
         first.backward()
 
 
+def sharpness_aware(criterion, model, batches, optimiser, *, held=False, second_pass=True):
+    """Sharpness-aware minimisation as it is usually written: the weights move up, a second pass, back, a step."""
+    for x, y in batches:
+        optimiser.zero_grad()
+        criterion(model(x), y).backward()
+        if second_pass:
+            moves = [0.05 * parameter.grad for parameter in model.parameters()]
+            with torch.no_grad():
+                for parameter, move in zip(model.parameters(), moves, strict=True):
+                    parameter.add_(move)
+            optimiser.zero_grad()
+            with criterion.held() if held else nullcontext():
+                criterion(model(x), y).backward()
+            with torch.no_grad():
+                for parameter, move in zip(model.parameters(), moves, strict=True):
+                    parameter.sub_(move)
+        optimiser.step()
+
+
+@pytest.mark.any_device
+@pytest.mark.parametrize("fixed", [False, True])  # one batch again and again, and new ones
+def test_a_second_pass_that_counts_again_is_warned_of_once(fixed):
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    criterion, optimiser = ISDALoss.attach(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(1 if fixed else 4)] * (4 if fixed else 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sharpness_aware(criterion, model, batches, optimiser, second_pass=False)
+        sharpness_aware(criterion, model, batches, optimiser, held=True)
+    with pytest.warns(UserWarning, match=r"count the same batch twice.*with criterion\.held\(\)") as seen:
+        sharpness_aware(criterion, model, batches, optimiser)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+
+
+def test_weights_that_are_moved_by_hand_and_passes_over_two_views_are_not_warned_of():
+    model, y = nn.Linear(4, 3), torch.arange(6) % 3
+    criterion, x = ISDALoss.attach(model), torch.randn(6, 4)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            criterion(model(x), y).backward()
+            with torch.no_grad():
+                model.weight.sub_(0.1 * model.weight.grad)
+        for _ in range(3):
+            (criterion(model(x), y) + criterion(model(x + 1), y)).backward()
+            optimiser.step()
+
+
+def test_closures_that_count_a_batch_at_every_evaluation_are_warned_of():
+    model, x, y = nn.Linear(4, 3), torch.randn(12, 4), torch.arange(12) % 3
+    criterion, optimiser = ISDALoss.attach(model), torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    with pytest.warns(UserWarning, match="further evaluations of a closure"):
+        optimiser.step(closure)
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_a_training_call_in_inference_mode_spoils_no_later_one(covariance, bound, monkeypatch):
+    """Nothing that was made in inference mode is kept for a graph, in this criterion or in another."""
+    monkeypatch.setattr(workspace, "_spare", {})
+    criterion, other = (ISDALoss(3, 8, 0.5, covariance=covariance, bound=bound) for _ in range(2))
+    weight = normal(3, 8, seed=1).requires_grad_()
+    with torch.inference_mode():
+        features = normal(24, 8, seed=2)
+        criterion(features @ weight.t(), torch.arange(24) % 3, features=features, weight=weight)
+    criterion.consistency(normal(6, 3, seed=3), weight=weight).backward()
+    for later in (criterion, other):
+        features = normal(12, 8, seed=4)
+        later(features @ weight.t(), torch.arange(12) % 3, features=features, weight=weight).backward()
+    assert criterion.covariance.count.tolist() == [12, 12, 12]
+
+
 def test_no_graph_is_kept_between_calls():
     model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
     loss_of(model, criterion, *data(1)).backward()
@@ -247,6 +332,8 @@ SHARDED = """
     except ImportError:  # torch 2.4
         from torch.distributed._tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
     from isda import ISDALoss
 
     dist.init_process_group("gloo")
@@ -294,6 +381,32 @@ SHARDED = """
             criterion(attached(features[mine]), targets[mine]).backward()
             grad = attached[1].weight.grad.full_tensor()
             assert (grad - through_both).abs().max() < 1e-10, (bound, reshard, "attached")
+    # A head that is split by tensor parallelism, before and after a criterion is attached, is refused with a sentence.
+    for late in (False, True):
+        split = nn.Sequential(nn.Identity(), nn.Linear(6, 5, dtype=torch.float64))
+        plan = {"1": ColwiseParallel(output_layouts=Replicate(), use_local_output=False)}
+        if not late:
+            parallelize_module(split, mesh, plan)
+        criterion = ISDALoss.attach(split, 1.0, sync=False)
+        if late:
+            parallelize_module(split, mesh, plan)
+        try:
+            split(features)
+        except ValueError as error:
+            assert "must not be split by tensor parallelism" in str(error), error
+        else:
+            raise AssertionError("the split head was accepted")
+        criterion.detach()
+        whole = ISDALoss(5, 6, 1.0, dtype=torch.float64, sync=False)
+        logits = split(features)
+        try:
+            whole(logits, targets, features=features, weight=split[1].weight)
+        except ValueError as error:
+            assert "logits must be an ordinary tensor, got a DTensor" in str(error), error
+        else:
+            raise AssertionError("the DTensor was accepted")
+        whole(logits.full_tensor(), targets, features=features, weight=split[1].weight).backward()
+        assert whole.covariance.count.sum() == 8
     Path(sys.argv[1], f"equal-{dist.get_rank()}").touch()
     dist.barrier()
     os._exit(0)  # taking the process groups of fully_shard down at exit aborts now and then: a joinable thread

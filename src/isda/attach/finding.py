@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from isda.attach.wrappers import unwrap
 from isda.recording import BY_HAND, is_product, sizes_of
@@ -188,6 +189,11 @@ def _checked(head: Any, what: str) -> nn.Module:
     """Refuse heads whose output is not exactly W a + b with the W that they show."""
     if isinstance(head, nn.Identity):
         raise ValueError(f"{what} is an nn.Identity: the model has no classifier (num_classes=0?)")
+    if isinstance(head, nn.Module) and any(is_lazy(parameter) for parameter in head.parameters()):
+        raise ValueError(
+            f"{what} must have its weight before a criterion is attached, got a lazy {type(head).__name__} that has "
+            "seen no input; run one batch through the model first"
+        )
     if not (isinstance(head, nn.Module) and is_product(head)):
         raise ValueError(
             f"{what} must be an nn.Linear or an nn.Conv2d without groups, got {type(head).__name__}; for a head that "

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from isda.compat.estimator import DiagonalEstimator, classifier_weight
 from isda.compat.loss import PublishedLoss
 from isda.losses.inputs import check_batch
+from isda.losses.learning import learn
 
 __all__ = ["EstimatorCV", "ISDALoss"]
 
@@ -48,12 +49,8 @@ class ISDALoss(PublishedLoss[EstimatorCV]):
         """
         if not self.training:
             return y
-        try:
+        with self.estimator.withdrawing():
             weight = classifier_weight(final_conv)
             batch = check_batch(self.criterion, y, target_x, features, weight)
-            assert batch.features is not None
-        except ValueError:
-            self.estimator.withdraw()
-            raise
-        self.estimator.update(batch.features, batch.classes, mask=batch.counts)
+        learn(self.estimator, batch, self.criterion._groups(batch), align_corners=False)
         return self.criterion.augmented_logits(y, target_x, weight=weight, strength=ratio)

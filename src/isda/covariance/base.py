@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -23,6 +24,9 @@ from isda.functional.unchanged import Unchanged
 __all__ = ["CovarianceModel", "statistics_dtype", "without_autocast"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_BAD_INPUT, _NOT_FINITE, _OTHER_ERROR = 1, 2, 3
+"""What processes that share an update tell each other when there is none."""
 
 
 def without_autocast(method: _Method) -> _Method:
@@ -50,6 +54,8 @@ class CovarianceModel(nn.Module):
     """Whether updates are shared between the processes of torch.distributed when it is running."""
     process_group: dist.ProcessGroup | None = None
     """The processes that share them; None for all."""
+    not_negative: tuple[str, ...] = ("count",)
+    """Entries of the state that are never below 0."""
 
     def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
@@ -253,8 +259,7 @@ class CovarianceModel(nn.Module):
         targets = self._class_indices(targets, "targets", self.count.device)
         if int(n) != n or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
-        if not 0 <= strength < math.inf:
-            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        checks.check_strength("strength", strength)
         if features is not None:
             checks.check_rows(features, targets, self.feature_dim)
         draws = self.directions(targets, n, generator) * math.sqrt(strength)
@@ -284,22 +289,25 @@ class CovarianceModel(nn.Module):
     @torch.no_grad()
     def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
-        self._check_rows(features, targets, mask)
-        targets = targets.long()
         error: ValueError | None = None
-        if self.validate and on_host(targets):
-            rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
-            message = checks.label_error(labels, self.num_classes)
-            error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
+        with self.withdrawing():
+            self._check_rows(features, targets, mask)
+            targets = targets.long()
+            if self.validate and on_host(targets):
+                rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
+                message = checks.label_error(labels, self.num_classes)
+                error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
+            labels = targets.clamp(0, self.num_classes - 1)
+            if self.validate and not on_host(targets):
+                mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
+            kept = labels == targets if mask is None else mask & (labels == targets)
+            seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         self._announce(len(features), error)
-        labels = targets.clamp(0, self.num_classes - 1)
-        if self.validate and not on_host(targets):
-            mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
-        kept = labels == targets if mask is None else mask & (labels == targets)
-        seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
+        if self.validate and mask is not None and on_host(mask) and not bool(mask.any()):
+            self._late_errors.warn_of_empty()
 
     def train(self, mode: bool = True) -> CovarianceModel:
         """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
@@ -311,6 +319,15 @@ class CovarianceModel(nn.Module):
         self._late_errors.raise_if_any()
         super()._save_to_state_dict(*args, **settings)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        checks.check_state(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with NaN, infinite or negative statistics, before any of it is loaded."""
+        for name in (*self._parameters, *self._buffers):
+            checks.check_entry(prefix + name, state.get(prefix + name), 0 if name in self.not_negative else -math.inf)
+
     # -- many processes ----------------------------------------------------------------------------------------------
 
     def _world_size(self) -> int:
@@ -318,16 +335,16 @@ class CovarianceModel(nn.Module):
 
     def _announce(self, rows: int, error: ValueError | None) -> list[int]:
         """How many rows every process brings to an update; raises on all of them if one has an error."""
-        # 1: bad input, 2: features that are not finite.
-        kind = 0 if error is None else 1 + isinstance(error, checks.NonFiniteFeatures)
-        header = [[rows, kind]]
+        header = [[rows, 0 if error is None else _kind_of(error)]]
         if self._world_size() > 1:
             header = distributed.exchange_counts(header[0], self.count.device, self.process_group)
         if error is not None:
             raise error
         for rank, (_, bad) in enumerate(header):
+            if bad == _OTHER_ERROR:
+                raise RuntimeError(f"process {rank} raised an error before the update; statistics were not changed")
             if bad:
-                raised = checks.NonFiniteFeatures if bad == 2 else ValueError
+                raised = checks.NonFiniteFeatures if bad == _NOT_FINITE else ValueError
                 raise raised(f"bad input on process {rank}; statistics were not changed")
         return [size for size, _ in header]
 
@@ -339,30 +356,49 @@ class CovarianceModel(nn.Module):
                 "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
             )
 
-    def withdraw(self) -> None:
-        """Tell the processes that are about to share an update that this one has bad input: they raise too."""
+    def withdraw(self, error: Exception | None = None) -> None:
+        """Tell the processes that are about to share an update that this one has none: they raise too.
+
+        Args:
+            error: why; bad input unless it is given.
+        """
         if self._world_size() > 1:
-            distributed.exchange_counts([0, 1], self.count.device, self.process_group)
+            kind = _BAD_INPUT if error is None else _kind_of(error)
+            distributed.exchange_counts([0, kind], self.count.device, self.process_group)
+
+    @contextmanager
+    def withdrawing(self) -> Iterator[None]:
+        """``withdraw`` if the block, which comes before a shared update, raises an error."""
+        try:
+            yield
+        except Exception as error:
+            self.withdraw(error)
+            raise
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        try:
-            checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
-            checks.check_mask(mask, len(features))
-            if len(features) == 0:
-                raise ValueError("features must hold at least one row, got an empty batch")
-        except ValueError:
-            self.withdraw()
-            raise
+        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
+        checks.check_mask(mask, len(features))
+        if len(features) == 0:
+            raise ValueError("features must hold at least one row, got an empty batch")
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         mine = (type(self).__name__, self.num_classes, self.feature_dim)
-        theirs = (type(other).__name__, other.num_classes, other.feature_dim)
-        if mine != theirs:
+        theirs: Any = type(other).__name__
+        if isinstance(other, CovarianceModel):
+            theirs = (theirs, other.num_classes, other.feature_dim)
+        if mine != theirs or not isinstance(other, type(self)):
             raise ValueError(f"other must be a {mine[0]} of {mine[1]} classes x {mine[2]} features, got {theirs}")
 
     def extra_repr(self) -> str:
         """Show the sizes in repr()."""
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+
+
+def _kind_of(error: Exception) -> int:
+    """How other processes are told of an error."""
+    if isinstance(error, checks.NonFiniteFeatures):
+        return _NOT_FINITE
+    return _BAD_INPUT if isinstance(error, ValueError) else _OTHER_ERROR
 
 
 def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:

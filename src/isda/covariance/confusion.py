@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -83,8 +83,8 @@ class ConfusionCovariance(WrappedCovariance):
     @torch.no_grad()
     def merge(self, other: CovarianceModel) -> None:
         """Absorb what the other has seen; confusions of a class that both know are averaged by their counts."""
-        assert isinstance(other, ConfusionCovariance)
         self._check_same_kind(other)
+        other = cast(ConfusionCovariance, other)
         mine, theirs = self.count * self.known, other.count * other.known
         share = torch.where(self.known, theirs / (mine + theirs).clamp_min(1), other.known.to(torch.float64))
         super().merge(other)

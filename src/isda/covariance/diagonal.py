@@ -31,6 +31,7 @@ class DiagonalCovariance(OnlineCovariance):
     """
 
     scatter: Tensor
+    not_negative = (*OnlineCovariance.not_negative, "scatter")
 
     def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)

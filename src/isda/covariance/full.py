@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from isda import checks
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
@@ -41,7 +42,8 @@ class FullCovariance(OnlineCovariance):
     """Whether one matrix serves all classes."""
 
     def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
-        device, dtype = torch.device(settings.get("device") or "cpu"), statistics_dtype(settings.get("dtype"))
+        device = torch.device(settings.get("device") or torch.get_default_device())
+        dtype = statistics_dtype(settings.get("dtype"))
         check_full_fits(1 if self.shared else num_classes, feature_dim, dtype.itemsize, device)
         super().__init__(num_classes, feature_dim, **settings)
         shape = (self.num_matrices, self.feature_dim, self.feature_dim)
@@ -133,6 +135,12 @@ class FullCovariance(OnlineCovariance):
         else:
             add_outer_products_of(self.scatter, rows, groups)
 
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        super()._check_state(state, prefix)
+        scatter = state.get(f"{prefix}scatter")
+        if isinstance(scatter, Tensor) and scatter.ndim == 3:
+            checks.check_entry(f"the diagonal of {prefix}scatter", scatter.diagonal(dim1=1, dim2=2), 0)
+
     def _scale(self, factors: Tensor) -> None:
         # In place and only where something changes: the matrices of classes that do not occur are not even read.
         if on_host(factors):
@@ -142,7 +150,6 @@ class FullCovariance(OnlineCovariance):
             self.scatter *= factors.view(-1, 1, 1)
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, FullCovariance)
-        self.scatter += other.scatter
+        self.scatter += cast(FullCovariance, other).scatter
         for matrix, row in zip(self.scatter, between, strict=True):
             matrix.addr_(row, row)

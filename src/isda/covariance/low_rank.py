@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class LowRankCovariance(OnlineCovariance):
     scatter: Tensor
     sketch: Tensor
     fill: Tensor
+    not_negative = (*OnlineCovariance.not_negative, "scatter", "fill")
 
     def __init__(self, num_classes: int, feature_dim: int, *, rank: int = 16, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)
@@ -137,7 +138,7 @@ class LowRankCovariance(OnlineCovariance):
         self.sketch *= factors.sqrt().view(-1, 1, 1)
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, LowRankCovariance)
+        other = cast(LowRankCovariance, other)
         self.scatter += other.scatter + between.square()
         rows = torch.cat([other.sketch.to(self.dtype), between.unsqueeze(1)], dim=1)
         index = torch.arange(self.num_classes, device=rows.device).unsqueeze(1).expand(rows.shape[:2]).flatten()
@@ -145,6 +146,6 @@ class LowRankCovariance(OnlineCovariance):
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         super()._check_same_kind(other)
-        assert isinstance(other, LowRankCovariance)
-        if other.rank != self.rank:
-            raise ValueError(f"other must have rank {self.rank}, got {other.rank}")
+        rank = cast(LowRankCovariance, other).rank
+        if rank != self.rank:
+            raise ValueError(f"other must have rank {self.rank}, got {rank}")

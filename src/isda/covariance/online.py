@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isda import checks, distributed
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
-from isda.devices import READ_EVERY, on_host
+from isda.devices import READ_EVERY, Mirror, on_host
 from isda.functional.device_moments import absorb_moments
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means
@@ -41,6 +41,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     origin: Tensor
     offset: Tensor
     effective: Tensor | None
+    not_negative: tuple[str, ...] = ("count", "effective")
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         effective = None if decay is None else torch.zeros(self.num_means, dtype=dtype, device=device)
         self.register_buffer("effective", effective)
         # Off the CPU: what an update has computed anyway, and what the host has learnt at the last look.
-        self._known_scale: tuple[Tensor, int, Tensor] | None = None
+        self._known_scale: Mirror[Tensor] = Mirror()
         self._all_seen, self._updates = False, 0
 
     # -- what a model has to say -------------------------------------------------------------------------------------
@@ -89,8 +90,7 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
         """Add the scatter of ``other`` and the outer product of each row of ``between`` (G, A)."""
-        assert isinstance(other, OnlineCovariance)
-        self.scatter += other.scatter
+        self.scatter += cast(OnlineCovariance, other).scatter
         everything = torch.arange(self.num_means, device=between.device)
         self.absorb(between, group_rows(everything, self.num_means))
 
@@ -114,10 +114,11 @@ class OnlineCovariance(CovarianceModel, ABC):
         """(G,) factors 1/n that turn scatters into covariances; any number will do for a scatter of zero."""
         if on_host(self.count):
             return torch.from_numpy(1 / np.maximum(self._seen_by_matrix().numpy(), 1)).to(self.dtype)
-        if self._known_scale is None or self._known_scale[:2] != (self.count, self.count._version):
+        share = self._known_scale.read(self.count)
+        if share is None or share.dtype != self.dtype:  # .double() leaves the counts as they are
             share = torch.ones((), dtype=self.dtype) / self._seen_by_matrix().clamp_min(1)
-            self._known_scale = (self.count, self.count._version, share)
-        return self._known_scale[2]
+            self._known_scale.write(self.count, share)
+        return share
 
     def scale_of(self, matrices: Tensor) -> Tensor:
         """(K,) the factors of the chosen matrices."""
@@ -138,8 +139,8 @@ class OnlineCovariance(CovarianceModel, ABC):
             buffer.zero_()
         self._all_seen, self._updates = False, 0
 
-    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:
-        super()._load_from_state_dict(*args, **settings)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
         self._all_seen, self._updates = False, 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OnlineCovariance:
@@ -163,16 +164,20 @@ class OnlineCovariance(CovarianceModel, ABC):
         With several processes every one of them calls this with its own rows, and all end with the statistics of the
         concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
         """
-        if groups is None:
-            self._check_rows(features, targets, mask)
-            targets = targets.long()
-        features = features.detach()
-        if features.dtype != self.dtype:
-            features = features.to(self.dtype)
-        if self._world_size() > 1:
-            if mask is not None:
+        together = self._world_size() > 1
+        with self.withdrawing():
+            if groups is None:
+                self._check_rows(features, targets, mask)
+                targets = targets.long()
+            features = features.detach()
+            if features.dtype != self.dtype:
+                features = features.to(self.dtype)
+            if together and mask is not None:
                 features, targets = features[mask], targets[mask]
+        if together:
             self._update_together(features, targets)
+            if self.validate and not len(features):
+                self._late_errors.warn_of_empty()
         elif on_host(targets):
             if mask is not None:
                 features, targets, groups = features[mask], targets[mask], None
@@ -181,6 +186,8 @@ class OnlineCovariance(CovarianceModel, ABC):
                 raise error
             if len(features):
                 self._learn(features, targets, None, groups)
+            elif self.validate:
+                self._late_errors.warn_of_empty()
         else:
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
@@ -198,7 +205,9 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _update_together(self, features: Tensor | Patches, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
-        sizes = self._announce(len(features), self._first_error(features, targets))
+        with self.withdrawing():
+            error = self._first_error(features, targets)
+        sizes = self._announce(len(features), error)
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():
@@ -256,7 +265,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         if self.effective is not None:
             self.effective += absorbed.new
         if self.num_means == self.num_matrices:
-            self._known_scale = (self.count, self.count._version, absorbed.share)
+            self._known_scale.write(self.count, absorbed.share)
         self._updates += 1
         if self._updates % READ_EVERY == 1 and not self._all_seen:
             self._all_seen = bool((self._seen() > 0).all())
@@ -294,8 +303,8 @@ class OnlineCovariance(CovarianceModel, ABC):
         return classes if self.num_means == self.num_classes else torch.zeros_like(classes)
 
     def _forget(self, present: Tensor) -> None:
-        assert self.decay is not None
-        assert self.effective is not None
+        if self.decay is None or self.effective is None:
+            return
         factors = torch.ones_like(self.effective).masked_fill_(present, self.decay)
         self.effective *= factors
         self._scale(factors)
@@ -305,7 +314,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     def merge(self, other: CovarianceModel) -> None:
         """Absorb everything that ``other``, a model of the same kind and shape, has seen."""
         self._check_same_kind(other)
-        assert isinstance(other, OnlineCovariance)
+        other = cast(OnlineCovariance, other)
         everything = torch.arange(self.num_means, device=self.offset.device)
         old, new = self.weight_of(everything).to(self.dtype), other.weight_of(everything).to(self.dtype)
         share = (new / (old + new).clamp_min(torch.finfo(self.dtype).tiny)).unsqueeze(1)
@@ -321,6 +330,6 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _check_same_kind(self, other: CovarianceModel) -> None:
         super()._check_same_kind(other)
-        assert isinstance(other, OnlineCovariance)
-        if self.decay is None and other.decay is not None:
-            raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {other.decay}")
+        decay = cast(OnlineCovariance, other).decay
+        if self.decay is None and decay is not None:
+            raise ValueError(f"other must have decay=None to be merged into counts that never decay, got {decay}")

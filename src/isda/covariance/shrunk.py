@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -54,8 +54,7 @@ class ShrunkCovariance(FullCovariance):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ShrunkCovariance:
         """A copy, which has no mixture yet."""
-        twin = super().__deepcopy__(memo)
-        assert isinstance(twin, ShrunkCovariance)
+        twin = cast(ShrunkCovariance, super().__deepcopy__(memo))
         twin._known_mixture = None
         return twin
 
@@ -71,9 +70,12 @@ class ShrunkCovariance(FullCovariance):
         """What the covariances are made of; computed once per update."""
         key = (self.scatter._version, self.count._version)
         known = self._known_mixture
-        if known is None or known[0] is not self.scatter or known[1:3] != key:
-            self._known_mixture = known = (self.scatter, *key, self._mix())
-        return known[3]
+        if known is not None and known[0] is self.scatter and known[1:3] == key:
+            return known[3]
+        mixture = self._mix()
+        if not torch.is_inference_mode_enabled():  # what is made there, no graph could use
+            self._known_mixture = (self.scatter, *key, mixture)
+        return mixture
 
     @torch.no_grad()
     def _mix(self) -> Mixture:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor
 
 from isda.covariance.base import CovarianceModel
@@ -43,6 +45,5 @@ class WithinCovariance(SharedCovariance):
         self.scatter *= factors[0]
 
     def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        assert isinstance(other, WithinCovariance)
-        self.scatter += other.scatter
+        self.scatter += cast(WithinCovariance, other).scatter
         self.scatter[0].addmm_(between.t(), between)

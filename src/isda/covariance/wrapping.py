@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -53,8 +53,7 @@ class WrappedCovariance(CovarianceModel):
     def merge(self, other: CovarianceModel) -> None:
         """The bases are merged."""
         self._check_same_kind(other)
-        assert isinstance(other, WrappedCovariance)
-        self.base.merge(other.base)
+        self.base.merge(cast(WrappedCovariance, other).base)
         self.count.copy_(self.base.count)
 
     def reset(self) -> None:

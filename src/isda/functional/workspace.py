@@ -35,7 +35,8 @@ class Scratch:
 
     def __del__(self) -> None:
         buffer = getattr(self, "_buffer", None)
-        if buffer is not None and on_host(buffer):
+        # Memory made in inference mode could not be written to outside of it.
+        if buffer is not None and on_host(buffer) and not buffer.is_inference():
             other = _spare.get(buffer.dtype)
             if other is None or other.numel() < buffer.numel():
                 _spare[buffer.dtype] = buffer

@@ -52,7 +52,11 @@ class Adoption:
         settings |= {"classifier": self.classifier, **self.settings}
         criterion = kind.attach(network, self.lambda_0, steps, **settings)
         if state is not None:
-            criterion.load_state_dict(state)
+            try:
+                criterion.load_state_dict(state)
+            except Exception:
+                criterion.detach()
+                raise
         self.criterion, self._network, self._loaded = criterion, weakref.ref(bare), None
         return criterion
 

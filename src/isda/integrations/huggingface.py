@@ -84,8 +84,7 @@ class ISDATraining(_TrainerCallback):
             labels: classes (N,), (N, L) or (N, H', W'), -100 where they do not count; or distributions (N, C).
             num_items_in_batch: labels in all batches of this step of the optimiser; those of this batch by default.
         """
-        if self.criterion is None:
-            raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
+        criterion = self._attached()
         if labels is None:
             raise ValueError("labels must be in every batch, under that name, got none")
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs
@@ -95,12 +94,12 @@ class ISDATraining(_TrainerCallback):
         # Trainer evaluates without gradients, before and after training too.
         training = torch.is_grad_enabled()
         self._called |= training
-        self.criterion.train(training)
+        criterion.train(training)
         if not training:
-            self.criterion.to(logits.device)
-        total = self.criterion(logits, labels)
+            criterion.to(logits.device)
+        total = criterion(logits, labels)
         items: Tensor | float = labels.ne(_NOT_COUNTED).sum() if num_items_in_batch is None else num_items_in_batch
-        if is_soft(labels) and not isinstance(self.criterion, ISDABCELoss):
+        if is_soft(labels) and not isinstance(criterion, ISDABCELoss):
             items = items / logits.shape[1]  # every share of a distribution was counted
         return total / (items.clamp_min(1) if isinstance(items, Tensor) else max(items, 1))
 
@@ -132,22 +131,24 @@ class ISDATraining(_TrainerCallback):
         """The optimiser has made its step: so does the strength."""
         if not self._called:
             raise ValueError(f"the trainer must use the loss of this callback, {_HOW}")
-        assert self.criterion is not None
-        self.criterion.set_step(state.global_step)
+        self._attached().set_step(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Put the statistics into the checkpoint, on the process that saves the rest of it."""
         # A hyperparameter search keeps the folders of its trials to itself, and never resumes one.
         if args.should_save and not args.save_only_model and not state.is_hyper_param_search:
-            assert self.criterion is not None
-            write_statistics(self.criterion, _checkpoint(args.output_dir, state) / _FILE, _origin(state))
+            write_statistics(self._attached(), _checkpoint(args.output_dir, state) / _FILE, _origin(state))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave the model as it was; the criterion stays, for a look at its statistics and for evaluations."""
-        assert self.criterion is not None
-        self.criterion.detach()
+        self._attached().detach()
 
     # -- how it is done ----------------------------------------------------------------------------------------------
+
+    def _attached(self) -> SemanticLoss:
+        if self.criterion is None:
+            raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
+        return self.criterion
 
     def _attach(self, model: nn.Module, args: Any) -> SemanticLoss:
         self.criterion, settings = None, dict(self.settings)  # at most one set of statistics in memory

@@ -11,6 +11,7 @@ from isda.integrations.adoption import Adoption
 from isda.integrations.missing import needs
 from isda.losses import SemanticLoss
 from isda.losses.compiling import outside_graphs
+from isda.losses.warning import warn
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -76,6 +77,7 @@ class ISDACallback(_Callback):
     ) -> None:
         self._name, self._adoption = criterion, Adoption(lambda_0, total_steps, classifier, settings)
         self._replaced: nn.Module | None = None
+        self._stand_in: _StandIn | None = None
 
     @property
     def criterion(self) -> SemanticLoss | None:
@@ -97,7 +99,7 @@ class ISDACallback(_Callback):
         network = pl_module if self._adoption.classifier is not None else _network_of(pl_module)
         criterion = self._adoption.begin(plain, network, self._steps(trainer))
         criterion.set_step(trainer.global_step)
-        plain.forward = _StandIn(plain, criterion, trainer)
+        plain.forward = self._stand_in = _StandIn(plain, criterion, trainer)
         self._replaced = plain
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -105,11 +107,22 @@ class ISDACallback(_Callback):
         if self.criterion is not None:
             self.criterion.set_step(trainer.global_step)
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warn after the first epoch if the module's criterion was never called."""
+        if self._stand_in is not None and not self._stand_in.called:
+            kind = type(self._stand_in.plain).__name__
+            warn(
+                f"{type(pl_module).__name__} never called its {kind} in the first epoch, so ISDA had no part in its "
+                "training; call it in training_step, as self.criterion(logits, targets), or name the criterion that is "
+                "called as ISDACallback(criterion=...)"
+            )
+        self._stand_in = None
+
     def teardown(self, *_: Any, **__: Any) -> None:
         """Leave the module as it was; the statistics stay with the callback."""
         if self._replaced is not None:
             del self._replaced.forward
-            self._replaced = None
+            self._replaced = self._stand_in = None
         self._adoption.end()
 
     on_exception = teardown
@@ -146,10 +159,12 @@ class _StandIn:
 
     def __init__(self, plain: nn.Module, criterion: SemanticLoss, trainer: Trainer) -> None:
         self.plain, self.criterion, self.trainer = plain, criterion, trainer
+        self.called = False
 
     @outside_graphs
     def __call__(self, input: Tensor, target: Tensor) -> Tensor:
         if self.trainer.training:
+            self.called = True
             return self.criterion(input, target)
         return type(self.plain).forward(self.plain, input, target)
 

@@ -12,17 +12,28 @@ from isda.choices import check_choice, did_you_mean
 from isda.covariance import MODELS, CovarianceModel, create
 from isda.covariance.auto import AUTO
 
-__all__ = ["check_found", "check_settings", "check_tilt_steps", "made_covariance"]
+__all__ = ["check_found", "check_settings", "check_tilt_steps", "check_weights", "made_covariance"]
 
 
 def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None) -> None:
     """Refuse values out of range; see ISDALoss."""
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
-    if class_weight is not None and not isinstance(class_weight, Tensor):
-        raise ValueError(f"class_weight must be a tensor of shape ({num_classes},), got {type(class_weight).__name__}")
-    if class_weight is not None and tuple(class_weight.shape) != (num_classes,):
-        raise ValueError(f"class_weight must have shape ({num_classes},), got {checks.shape_of(class_weight)}")
+    if class_weight is not None:
+        check_weights("class_weight", class_weight, num_classes)
+        if not class_weight.is_meta and not bool((class_weight > 0).any()):
+            raise ValueError("class_weight must be above 0 for at least one class, got zeros alone")
+
+
+def check_weights(name: str, weights: Any, size: int) -> None:
+    """Refuse weights of classes or labels that are not ``size`` finite numbers >= 0 in a tensor."""
+    if not isinstance(weights, Tensor):
+        raise ValueError(f"{name} must be a tensor of shape ({size},), got {type(weights).__name__}")
+    if tuple(weights.shape) != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {checks.shape_of(weights)}")
+    bad = None if weights.is_meta else weights[~((weights >= 0) & weights.isfinite())]
+    if bad is not None and len(bad):
+        raise ValueError(f"{name} must hold finite numbers >= 0, got {float(bad[0]):g} ({len(bad)} of {size} are not)")
 
 
 def check_found(settings: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ class AttachableLoss(nn.Module):
         settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}
         sizes = [sizes_of(head) for head in heads]
         criterion = cls(sizes[0][0], sum(size for _, size in sizes), lambda_0, total_steps, **settings)
-        criterion._recorder = record_inputs(*heads)
+        criterion._recorder = record_inputs(*heads, model=model)
         return criterion
 
     def detach(self) -> None:

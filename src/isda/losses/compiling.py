@@ -1,4 +1,4 @@
-"""Criteria inside a compiled training step: they run outside its graphs."""
+"""Criteria inside a compiled training step, outside whose graphs they run, and inside torch.func, where they do not."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable, but it imports the compiler at the first call only
 
-__all__ = ["outside_graphs"]
+from isda.recording import in_transform
+
+__all__ = ["outside_graphs", "refuse_transforms"]
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -30,3 +33,13 @@ def outside_graphs(method: Callable[_Arguments, _Result]) -> Callable[_Arguments
         return method(*args, **kwargs)
 
     return call
+
+
+def refuse_transforms(criterion: nn.Module) -> None:
+    """Raise ValueError inside torch.func.grad, vmap and the like, which cannot follow statistics that change."""
+    if in_transform():
+        raise ValueError(
+            f"{type(criterion).__name__} must be called outside of torch.func.grad, torch.vmap and other transforms of "
+            "torch.func, which cannot follow its statistics; use loss.backward() or torch.autograd.grad, or "
+            "criterion.eval() for plain cross-entropy"
+        )

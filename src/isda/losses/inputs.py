@@ -94,6 +94,7 @@ def check_batch(
     settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
 ) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
+    _check_whole(logits=logits, targets=targets, features=features)
     check_logits(settings, logits)
     weight = plain_weight(weight)
     check_weight_shape(settings, weight)
@@ -122,6 +123,13 @@ def check_batch(
         labels = labels.masked_fill(~counts, 0)
     # Elsewhere labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
     return Batch(logits, targets, weight, features, labels, counts, grid)
+
+
+def _check_whole(**tensors: Tensor | Patches | None) -> None:
+    """Refuse tensors that are spread over processes; a weight may be."""
+    for name, tensor in tensors.items():
+        if type(tensor).__name__ == "DTensor":
+            raise ValueError(f"{name} must be an ordinary tensor, got a DTensor; pass its full_tensor()")
 
 
 def check_logits(settings: Settings, logits: Tensor) -> None:

@@ -15,7 +15,7 @@ from isda.functional.consistency import jensen_consistency, tilted_consistency
 from isda.functional.grouping import Groups
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.arguments import check_tilt_steps
-from isda.losses.compiling import outside_graphs
+from isda.losses.compiling import outside_graphs, refuse_transforms
 from isda.losses.inputs import Batch, check_batch
 from isda.losses.long_tail.providers import MeanShift, Offset
 from isda.losses.outputs import logits_of
@@ -40,8 +40,9 @@ class ISDALoss(SemanticLoss):
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper.
         total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
-        covariance: full, diagonal, low_rank, shared, identity, learned, auto (full up to 1 GiB of state, else
-            low_rank), or a CovarianceModel.
+        covariance: full, diagonal, low_rank, shared, within (one matrix, pooled within the classes), shrunk (full,
+            shrunk towards within), identity, learned, auto (full up to 1 GiB of state, else low_rank), or a
+            CovarianceModel.
         bound: "jensen", as published, or "tilted", never looser.
         ignore_index: label of samples or pixels that do not count.
         reduction: mean, sum or none.
@@ -155,6 +156,7 @@ class ISDALoss(SemanticLoss):
             weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
+        refuse_transforms(self)
         logits = logits_of(logits)
         weight = self._weight_for(logits, weight)
         strength = self.schedule.chosen(strength)

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda import checks
 from isda.autocast import outside_autocast
 from isda.choices import check_choice, did_you_mean
 from isda.covariance import CovarianceModel
 from isda.functional.binary import binary_expectation, binary_jensen_bound
 from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
-from isda.losses.compiling import outside_graphs
+from isda.losses.arguments import check_weights
+from isda.losses.compiling import outside_graphs, refuse_transforms
 from isda.losses.inputs import Batch, check_logits, check_weight_shape, plain_weight
 from isda.losses.label_inputs import LabelsMonitor, check_labels, ignored_labels
 from isda.losses.outputs import logits_of
@@ -94,8 +94,8 @@ class ISDABCELoss(SemanticLoss):
             if name in _OF_CLASSES:
                 raise ValueError(f"ISDABCELoss has no setting {name!r}{did_you_mean(name, ('ignore_value',))}")
         for name, given in (("pos_weight", pos_weight), ("class_weight", class_weight)):
-            if given is not None and tuple(given.shape) != (num_labels,):
-                raise ValueError(f"{name} must have shape ({num_labels},), got {checks.shape_of(given)}")
+            if given is not None:
+                check_weights(name, given, num_labels)
         super().__init__(
             1,
             feature_dim,
@@ -125,6 +125,7 @@ class ISDABCELoss(SemanticLoss):
             weight: (K, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
+        refuse_transforms(self)
         logits = logits_of(logits)
         weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)

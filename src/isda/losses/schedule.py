@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
 
-from isda.devices import on_host
+from isda import checks
+from isda.devices import Mirror, on_host
 
 __all__ = ["StrengthSchedule"]
 
@@ -31,13 +33,17 @@ class StrengthSchedule(nn.Module):
         super().__init__()
         if not isinstance(lambda_0, SupportsFloat):  # a model, where attach(model) takes one first
             raise ValueError(f"lambda_0 must be a finite number >= 0, got {type(lambda_0).__name__}")
-        if not lambda_0 >= 0 or lambda_0 == float("inf"):
-            raise ValueError(f"lambda_0 must be a finite number >= 0, got {lambda_0!r}")
+        checks.check_strength("lambda_0", lambda_0)
         self.lambda_0, self.total_steps = float(lambda_0), total_steps
         self._advance_every = 1
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
-        self._step_on_host, self._microstep_on_host = _Mirror(), _Mirror()
+        self._step_on_host, self._microstep_on_host = _Counter(), _Counter()
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with a negative step, before any of it is loaded."""
+        for name, lowest in (("step", 0), ("microstep", _DRIVEN)):
+            checks.check_entry(prefix + name, state.get(prefix + name), lowest)
 
     @property
     def total_steps(self) -> int | None:
@@ -75,8 +81,7 @@ class StrengthSchedule(nn.Module):
         if strength is None:
             return self.strength
         strength = float(strength)
-        if not strength >= 0 or strength == float("inf"):
-            raise ValueError(f"strength must be a finite number >= 0, got {strength!r}")
+        checks.check_strength("strength", strength)
         return strength
 
     def set_step(self, step: int) -> None:
@@ -102,26 +107,21 @@ class StrengthSchedule(nn.Module):
             self._step_on_host.write(self.step.add_(1), done + 1)
 
 
-class _Mirror:
+class _Counter:
     """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
 
     def __init__(self) -> None:
-        # The buffer itself is kept, so that no other one can take its place in memory and pass for it.
-        self._buffer: Tensor | None = None
-        self._address, self._version, self._value = 0, -1, 0
-
-    def __reduce__(self) -> tuple[type[_Mirror], tuple[()]]:
-        """A copy reads its own buffer."""
-        return (_Mirror, ())
+        self._mirror: Mirror[int] = Mirror()
 
     def read(self, buffer: Tensor) -> int:
         if on_host(buffer):
             return int(buffer)
-        if self._buffer is not buffer or (self._address, self._version) != (buffer.data_ptr(), buffer._version):
-            self.write(buffer, int(buffer))
-        return self._value
+        value = self._mirror.read(buffer)
+        if value is None:
+            value = int(buffer)
+            self._mirror.write(buffer, value)
+        return value
 
     def write(self, buffer: Tensor, value: int) -> None:
         if not on_host(buffer):
-            self._buffer, self._value = buffer, value
-            self._address, self._version = buffer.data_ptr(), buffer._version
+            self._mirror.write(buffer, value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from isda import checks
 from isda.autocast import outside_autocast
 from isda.choices import check_choice
 from isda.covariance import CovarianceModel
@@ -18,9 +19,9 @@ from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
 from isda.losses.arguments import check_settings, made_covariance
 from isda.losses.attachable import AttachableLoss
-from isda.losses.compiling import outside_graphs
+from isda.losses.compiling import outside_graphs, refuse_transforms
 from isda.losses.inputs import Batch, check_batch, check_logits, plain_weight, recorded
-from isda.losses.learning import learn
+from isda.losses.learning import RepeatMonitor, learn
 from isda.losses.long_tail.providers import MeanShift, Offset
 from isda.losses.long_tail.terms import check_providers, margin_terms
 from isda.losses.outputs import classes_second, logits_of
@@ -80,7 +81,7 @@ class SemanticLoss(AttachableLoss, ABC):
         self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
         self.align_corners, self.validate = align_corners, validate
         self.register_buffer("class_weight", class_weight)
-        self.shares = SharesMonitor()
+        self.shares, self._repeats = SharesMonitor(), RepeatMonitor()
 
     # -- what a criterion brings -------------------------------------------------------------------------------------
 
@@ -121,41 +122,46 @@ class SemanticLoss(AttachableLoss, ABC):
             weight: weights of the classifier; likewise.
             strength: lambda for this call instead of the schedule's, which then does not move.
         """
-        logits = logits_of(logits)
         if not self.training:
-            logits, targets = self._as_torch_has_it(logits, targets)
+            logits, targets = self._as_torch_has_it(logits_of(logits), targets)
             self._forget_recorded()
             return self._cross_entropy(logits, targets)
+        refuse_transforms(self)
+        given = targets
         recomputing = in_backward() or self._held
         moves = strength is None
-        if recomputing and strength is None:
-            strength = self._last_strength
-        strength = self.schedule.chosen(strength)
         alone = features is None and weight is None and self._recorder is None and self.shift is None
-        if alone and strength == self.schedule.lambda_0 == 0:
-            return self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
-        again = False
+        plain = alone and self.schedule.lambda_0 == 0
+        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
+        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
+        counts = not (recomputing or plain)
         try:
+            logits = logits_of(logits)
+            strength = self.schedule.chosen(self._last_strength if recomputing and strength is None else strength)
+            if plain and strength == 0:
+                return (
+                    self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
+                )
             rows, weight, record = recorded(self._recorder, logits, features, weight, verify=self.validate)
             if rows is None or weight is None:
+                counts = False
                 return self._evaluate(*self._as_torch_has_it(logits, targets))
             if record is not None and record.has_classes_last(logits):
                 logits, targets = classes_second(logits, targets)
             if record is not None and record.strength is not None:
-                again, strength = True, record.strength if moves else strength
+                counts, strength = False, record.strength if moves else strength
             batch = self._checked(logits, targets, rows, weight)
-        except ValueError:
-            if not (recomputing or again):
-                self.covariance.withdraw()
+            groups = self._groups(batch)
+        except Exception as error:
+            if counts:
+                self.covariance.withdraw(error)
             raise
-        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
-        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
-        counts = not (recomputing or again)
-        groups = self._groups(batch)
         if counts:
             if record is not None and record.joining:
                 self.covariance.refuse_join()
             learn(self.covariance, batch, groups, self.align_corners)
+            if self.validate:
+                self._repeats.check(given, weight)
         loss = self._loss(self._with_terms(batch, groups, strength), groups, strength)
         if counts:
             self._last_strength = strength
@@ -164,6 +170,15 @@ class SemanticLoss(AttachableLoss, ABC):
             if moves:
                 self.schedule.advance()
         return loss
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        checks.check_state(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        """Raise ValueError for a state with class weights that the constructor refuses, before any of it is loaded."""
+        for name in self._buffers:
+            checks.check_entry(prefix + name, state.get(prefix + name), 0)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
@@ -212,6 +227,7 @@ class SemanticLoss(AttachableLoss, ABC):
         loss_of: Callable[[Tensor, Tensor, float], Tensor],
     ) -> Tensor:
         """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
+        refuse_transforms(self)
         logits = logits_of(logits)
         weight = plain_weight(self._weight_for(logits, weight))
         strength = self.schedule.chosen(strength)

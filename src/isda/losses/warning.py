@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
+from isda.checks import warn
 
 __all__ = ["warn", "warn_of_eval_mode"]
-
-_OWN = ("isda.", "torch.")
-
-
-def warn(message: str) -> None:
-    """Warn, naming the innermost line outside isda and torch."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_OWN):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def warn_of_eval_mode() -> None:

@@ -1,7 +1,7 @@
 """What went into the classifier, found by the logits it belongs to."""
 
 from isda.recording.found import Found
-from isda.recording.graph import in_backward
+from isda.recording.graph import in_backward, in_transform
 from isda.recording.layers import bias_of, is_product, sizes_of, weight_of
 from isda.recording.recorder import Recorder, record_inputs
 from isda.recording.sentences import BY_HAND, DATA_PARALLEL
@@ -13,6 +13,7 @@ __all__ = [
     "Recorder",
     "bias_of",
     "in_backward",
+    "in_transform",
     "is_product",
     "record_inputs",
     "sizes_of",

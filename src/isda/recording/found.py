@@ -97,7 +97,8 @@ class Found:
         given = _rows(logits, place.axis)[:_VERIFIED_ROWS].to(dtype)
         rows = place.features[:_VERIFIED_ROWS].dense() if isinstance(place.features, Patches) else None
         rows = _rows(place.tensor, place.axis)[:_VERIFIED_ROWS] if rows is None else rows
-        biases = [_times(own[0].record.bias, _scale(own)) for own in self._by_head if own[0].record.bias is not None]
+        by_head = [(own[0].record.bias, _scale(own)) for own in self._by_head]
+        biases = [_times(bias, scale) for bias, scale in by_head if bias is not None]
         with outside_autocast(logits.device):
             expected = F.linear(rows.to(dtype), weight.flatten(1).to(dtype))
             for bias in biases:
@@ -162,8 +163,7 @@ def _product(factors: tuple[float | Tensor, ...]) -> float | Tensor:
     return product
 
 
-def _times(tensor: Tensor | None, scale: float | Tensor) -> Tensor:
-    assert tensor is not None
+def _times(tensor: Tensor, scale: float | Tensor) -> Tensor:
     return tensor if isinstance(scale, float) and scale == 1 else tensor * scale
 
 

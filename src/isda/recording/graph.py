@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["LEAF", "in_backward", "is_opaque", "kind_of", "metadata_of", "parents_of", "walk"]
+__all__ = ["LEAF", "in_backward", "in_transform", "is_opaque", "kind_of", "metadata_of", "parents_of", "walk"]
 
 LEAF = "torch::autograd::AccumulateGrad"
 # Whole pieces of a model in one node of the graph: reentrant activation checkpointing and torch.compile.
@@ -21,6 +21,11 @@ _MOST_NODES = 64
 def in_backward() -> bool:
     """Whether autograd is running a backward pass right now: a forward in it is a recomputation."""
     return torch._C._current_graph_task_id() != -1
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func (grad, vmap, jvp, ...) is running: its tensors have no memory of their own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def metadata_of(node: Any) -> dict[Any, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isda.recording.graph import in_backward, metadata_of
+from isda.recording.graph import in_backward, in_transform, metadata_of
 from isda.recording.record import NOTHING, Record
-from isda.recording.sentences import DATA_PARALLEL
+from isda.recording.sentences import DATA_PARALLEL, SCRIPTED, TENSOR_PARALLEL
 
 __all__ = ["Hook", "remove_hooks"]
 
@@ -45,9 +45,13 @@ class Hook:
             raise ValueError(DATA_PARALLEL)
         if self.retired:  # a compiled model does not notice that a hook is gone
             return
-        features = args[0] if args else kwargs["input"]
-        record = Record(head, features.detach()) if head.training else Record(head)
         compiling = torch.compiler.is_compiling()
+        if not compiling and in_transform():
+            return
+        features = args[0] if args else kwargs["input"]
+        if not compiling and "DTensor" in (type(features).__name__, type(output).__name__):
+            raise ValueError(TENSOR_PARALLEL)
+        record = Record(head, features.detach()) if head.training else Record(head)
         if not compiling:
             record.joining = _is_joining()
             if self.head is None:
@@ -60,6 +64,11 @@ class Hook:
             elif not compiling:
                 record.shape, record.address = output.shape, output.data_ptr()
             self._before, self._last = self._last, record
+
+    @property
+    def __name__(self) -> str:
+        """No hook has one: torch.jit.script, which asks for it, gets a sentence."""
+        raise AttributeError(SCRIPTED)
 
     @property
     def newest(self) -> Record:

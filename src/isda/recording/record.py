@@ -68,10 +68,10 @@ class Record:
 
     def laid_out(self, shape: torch.Size) -> tuple[Tensor | Patches, int]:
         """The features in the layout of logits of this shape, and which of their dimensions is A."""
-        assert self.features is not None
+        if self.features is None:
+            raise ValueError("the classifier must be in training mode to record its input, got eval mode")
         features = features_of(self.head, self.features)
-        if isinstance(base_of(self.head), nn.Linear):
-            assert isinstance(features, Tensor)
+        if isinstance(features, Tensor) and isinstance(base_of(self.head), nn.Linear):
             if shape == (*features.shape[:-1], sizes_of(self.head)[0]):
                 return features, len(shape) - 1
             features = features.flatten(0, -2) if len(shape) == 2 else features.movedim(-1, 1)

@@ -17,8 +17,11 @@ from isda.recording.sentences import BY_HAND
 __all__ = ["Recorder", "record_inputs"]
 
 
-def record_inputs(*heads: nn.Module) -> Recorder:
-    """Record the inputs of the classifiers ``heads`` from now on, in place of whoever recorded them before."""
+def record_inputs(*heads: nn.Module, model: nn.Module | None = None) -> Recorder:
+    """Record the inputs of the classifiers ``heads`` from now on, in place of whoever recorded them before.
+
+    ``model`` is what they are the classifiers of; it is asked where a classifier has gone.
+    """
     hooks = []
     for head in heads:
         remove_hooks(head)
@@ -26,7 +29,7 @@ def record_inputs(*heads: nn.Module) -> Recorder:
         hook.head = weakref.ref(head)
         head.register_forward_hook(hook, with_kwargs=True)
         hooks.append(hook)
-    return Recorder(hooks)
+    return Recorder(hooks, model)
 
 
 class Recorder:
@@ -34,10 +37,12 @@ class Recorder:
 
     Args:
         hooks: one on each classifier, in the order in which their features stand side by side.
+        model: what the classifiers are part of, where that is known.
     """
 
-    def __init__(self, hooks: Sequence[Hook]) -> None:
+    def __init__(self, hooks: Sequence[Hook], model: nn.Module | None = None) -> None:
         self.hooks = tuple(hooks)
+        self._model = None if model is None else weakref.ref(model)
         self._verified = False
 
     def __reduce__(self) -> tuple[type[Recorder], tuple[tuple[Hook, ...]]]:
@@ -96,10 +101,27 @@ class Recorder:
         return any((record.shape, record.address) == (logits.shape, logits.data_ptr()) for record in newest)
 
     def _unknown(self, logits: Tensor) -> ValueError:
-        return ValueError(
+        if self._is_replaced():
+            return ValueError(
+                "the classifier that this criterion was attached to is no longer part of the model; attach a criterion "
+                "to the model again after its classifier was replaced"
+            )
+        hidden = logits.grad_fn is not None and Trail(logits, self.hooks).is_hidden
+        message = (
             f"no features were recorded for these logits {shape_of(logits)}: they must come from the model that "
             "this criterion was attached to (a copy of the model needs a criterion of its own)"
         )
+        passes = "; a compiled model keeps the features of its last two passes: call the criterion after each pass"
+        return ValueError(message + passes if hidden else message)
+
+    def _is_replaced(self) -> bool:
+        """Whether a classifier is gone, or is no longer part of the model."""
+        heads = [hook.head() for hook in self.hooks if hook.head is not None]
+        model = None if self._model is None else self._model()
+        if model is None:
+            return any(head is None for head in heads)
+        parts = {id(part) for part in model.modules()}
+        return any(id(head) not in parts for head in heads)
 
     def _search(self, logits: Tensor, loose: list[list[Record]], *, verify: bool) -> Found | None:
         """Follow the graph of the logits back to the classifiers; without a graph, compare places in memory."""

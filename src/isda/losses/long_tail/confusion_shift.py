@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -37,7 +39,8 @@ class ConfusionShift(MeanShift):
     @torch.no_grad()
     def vectors(self, covariance: CovarianceModel) -> Tensor:
         """(C, A)."""
-        assert isinstance(covariance, ConfusionCovariance)
+        self.check(covariance)
+        covariance = cast(ConfusionCovariance, covariance)
         mean = covariance.mean
         return covariance.graph @ mean - mean
 

@@ -90,9 +90,7 @@ class MetaLearner(nn.Module):
 
     def __init__(self, criterion: ISDALoss, lr: float = 0.003, *, classifier: nn.Module | str | None = None) -> None:
         super().__init__()
-        covariance = criterion.covariance
-        if not isinstance(covariance, ScaledCovariance):
-            raise ValueError(f"criterion must have a ScaledCovariance, got {type(covariance).__name__}")
+        covariance = _scaled(criterion)
         if criterion.bound != "jensen":
             raise ValueError(f'criterion must have bound="jensen", got {criterion.bound!r}')
         if not 0 <= lr < float("inf"):
@@ -119,8 +117,7 @@ class MetaLearner(nn.Module):
             balanced: inputs and labels (M,).
             rate: of the virtual step, usually the current learning rate.
         """
-        criterion, covariance = self.criterion, self.criterion.covariance
-        assert isinstance(covariance, ScaledCovariance)
+        criterion, covariance = self.criterion, _scaled(self.criterion)
         named = dict(network.named_parameters())
         head = weight_of(find_classifier(network, self._classifier[0]))
         place = next(index for index, parameter in enumerate(named.values()) if parameter is head)
@@ -157,8 +154,7 @@ class MetaLearner(nn.Module):
 
         At strength 0 the covariances have no part in the loss, and nothing is done.
         """
-        covariance = self.criterion.covariance
-        assert isinstance(covariance, ScaledCovariance)
+        covariance = _scaled(self.criterion)
         if self.criterion.strength > 0:
             self.moments.descend(covariance.log_scale, self.gradient(network, batch, balanced, rate), self.lr)
 
@@ -182,3 +178,11 @@ class MetaLearner(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings in repr()."""
         return f"lr={self.lr:g}"
+
+
+def _scaled(criterion: ISDALoss) -> ScaledCovariance:
+    """The covariance of a criterion, which must have scales to train."""
+    covariance = criterion.covariance
+    if not isinstance(covariance, ScaledCovariance):
+        raise ValueError(f"criterion must have a ScaledCovariance, got {type(covariance).__name__}")
+    return covariance
