@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from isda.estimator import ISDAClassifier
     from isda.losses import ISDABCELoss, ISDALoss
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "ISDABCELoss",
     "ISDAClassifier",
