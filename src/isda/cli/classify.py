@@ -55,13 +55,13 @@ def classify(
     from isda.cli.output import show
     from isda.embeddings.classifying import classified, prediction_table
     from isda.embeddings.tables import read_tables
-    from isda.estimator.settings import check_settings
     from isda.files import write_text
     from isda.plain_text import harmless
 
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be in 0..{2**32 - 1}, got {seed}")
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
     model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
-    check_settings(model)
     tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
     if predictions is not None and not any(map(len, tables.asked)):
         raise ValueError(f"predictions are of rows without a label, {file} has none")
