@@ -50,7 +50,7 @@ def fits(draw: Draw, number: int) -> Iterator[tuple[str, Any]]:
     every, known = np.concatenate([rows, others]), np.concatenate([labels, np.full(len(others), -1)])
     for name, weight in WEIGHTS.items():
         settings: dict[str, Any] = {"lambda_0": alone.lambda_0_ or STRENGTH, "C": alone.C_, "consistency": weight}
-        trained = ISDAClassifier(**settings, epochs=EPOCHS, validation_fraction=0, random_state=number)
+        trained = ISDAClassifier(**settings, unlabelled=-1, epochs=EPOCHS, validation_fraction=0, random_state=number)
         yield name, trained.fit(every, known)
 
 

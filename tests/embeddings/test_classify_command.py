@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,11 +34,10 @@ def archive(rows, tmp_path_factory):
     return path
 
 
-def table(path, features, names, heading=True):
+def table(path, features, names):
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        if heading:
-            writer.writerow([*(f"f{n}" for n in range(features.shape[1])), "label"])
+        writer.writerow([*(f"f{n}" for n in range(features.shape[1])), "label"])
         writer.writerows([*row, name] for row, name in zip(features.tolist(), names, strict=True))
     return path
 
@@ -114,7 +114,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
     learnt = table(tmp_path / "learnt.csv", features[:60], NAMES[labels[:60]])
     names = NAMES[labels[60:]].copy()
     names[::4] = ""
-    judged = table(tmp_path / "judged.csv", features[60:], names, heading=False)
+    judged = table(tmp_path / "judged.csv", features[60:], names)
     words = ["classify", learnt, "--test", judged, "--lambda-0", "1", "--C", "1"]
     record = json.loads(isda(*words, "--json", "-", "--predictions", tmp_path / "answers.csv")[0])
     assert (record["rows"], record["judged_by"], record["unlabelled"], record["held_out"]) == (60, 45, 15, False)
@@ -132,6 +132,9 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
         (["--lambda-0", "strong"], "lambda_0 must be \"auto\" or a number, got 'strong'"),
         (["--lambda-0", "-1"], "lambda_0 must be"),
         (["--C", "0"], "C must be"),
+        (["--seed", "-1"], "seed must be in 0..4294967295, got -1"),
+        (["--C", "1e300"], "C must be a finite number >= 1e-12 and <= 1e+12, got 1e+300"),
+        (["--lambda-0", "1e300"], "lambda_0 must be a finite number >= 0 and <= 1e+09, got 1e+300"),
         (["--covariance", "withn"], "did you mean 'within'"),
         (["--offset", "ldma"], "did you mean 'ldam'"),
         (["--label", "kind"], "label and ignore name columns of a table"),
@@ -152,3 +155,40 @@ def test_features_that_are_no_numbers_are_refused(tmp_path):
     assert "must be finite, got 1" in str(code)
     file = table(tmp_path / "b.csv", np.ones((4, 1)), ["a", "a", "b", "b"])
     assert "predictions are of rows without a label" in str(isda("classify", file, "--predictions", "c.csv")[2])
+
+
+def test_the_order_of_columns_changes_nothing(rows, tmp_path):
+    features, labels = rows
+    learnt, judged = (table(tmp_path / f"{n}.csv", features[n::2], NAMES[labels[n::2]]) for n in (0, 1))
+    lines = [line.split(",") for line in judged.read_text().splitlines()]
+    turned = tmp_path / "turned.csv"
+    turned.write_text("\n".join(";".join([line[4], *line[3::-1]]) for line in lines))
+    words = ["--lambda-0", "1", "--C", "1", "--json", "-"]
+    records = [json.loads(isda("classify", learnt, "--test", file, *words)[0]) for file in (judged, turned)]
+    assert records[0]["error"] == records[1]["error"] < 50
+    assert records[0]["log_likelihood"] == pytest.approx(records[1]["log_likelihood"], abs=1e-12)
+    other = turned.read_text().replace("f0", "g0")
+    turned.write_text(other)
+    assert "got none called 'f0'" in str(isda("classify", learnt, "--test", turned, *words)[2])
+
+
+def test_what_a_spreadsheet_would_run_is_escaped_in_predictions(rows, tmp_path, monkeypatch):
+    features, labels = rows
+    monkeypatch.chdir(tmp_path)
+    names = np.array(["=1+2", "-1.5", "@cow"])[labels]
+    names[90:] = ""
+    file = table(Path("-rows.csv"), features, names)
+    code = isda("classify", f"./{file}", "--lambda-0", "1", "--C", "1", "--predictions", "answers.csv")[2]
+    assert code is None
+    with open("answers.csv", newline="") as written:
+        answers = list(csv.DictReader(written))
+    assert {row["prediction"] for row in answers} == {"'=1+2", "-1.5", "'@cow"}
+    assert {row["file"] for row in answers} == {"'-rows.csv"}
+
+
+def test_values_whose_squares_overflow_are_refused(rows, tmp_path):
+    features, labels = rows
+    features = np.where(np.arange(480).reshape(120, 4) == 5, 1e308, features)
+    code = isda("classify", table(tmp_path / "a.csv", features, NAMES[labels]))[2]
+    assert "a.csv must be smaller than 6.4e+147 in magnitude" in str(code)
+    assert "got 1e+308 in row 3" in str(code)

@@ -16,7 +16,10 @@ from sklearn.preprocessing import StandardScaler
 from isda import ISDAClassifier
 from isda.estimator.convex import ConvexProblem
 from isda.estimator.folds import splits
-from isda.estimator.solver import minimise
+from isda.estimator.objective import Objective
+from isda.estimator.rows import Rows
+from isda.estimator.solver import Curvature, minimise
+from isda.estimator.statistics import row_covariances
 
 
 @pytest.fixture(scope="module", params=["three classes", "two classes"])
@@ -125,3 +128,17 @@ def test_folds_keep_every_class_in_training_and_hold_every_row_out_once():
         assert set(labels[train]) == {0, 1, 2}
         assert sorted([*train, *held_out]) == list(range(11))
     assert sorted(np.concatenate([held_out for _, held_out in pairs])) == list(range(10))
+
+
+def test_float32_rows_of_low_rank_need_no_penalty():
+    """Their second moments have negative eigenvalues by rounding; the coordinates of the search must not mind."""
+    chance = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2000, 3, generator=chance) @ torch.randn(3, 300, generator=chance)
+    rows = Rows.of(inputs, torch.arange(2000) % 3, 3)
+    flat = Objective(rows, row_covariances("within", rows), strength=1.0, penalty=1e-15, bound="jensen")
+    curvature, directions = Curvature(flat), torch.randn(3, 301, generator=chance)
+    back = curvature.coordinates(curvature.parameters(directions))
+    assert torch.isfinite(back).all()
+    flat.rows = rows._replace(loss_weights=torch.full((2000,), float("nan")))
+    with pytest.raises(ValueError, match="finite second moments"):
+        Curvature(flat)

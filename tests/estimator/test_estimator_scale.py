@@ -97,5 +97,5 @@ def test_fits_that_go_on_start_from_the_optimum_not_from_its_multiple(digits, tm
 
 
 def test_what_is_no_scale_is_refused(digits):
-    with pytest.raises(ValueError, match="scale must be a finite number > 0, got 0"):
+    with pytest.raises(ValueError, match=r"scale must be a finite number >= 1e-30 and <= 1e\+30, got 0"):
         ISDAClassifier(scale=0).fit(*digits[:2])

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from isda import ISDAClassifier
@@ -27,8 +28,8 @@ def few(digits):
 
 def test_unlabelled_rows_move_the_model(few):
     # The labelled rows alone: the only difference is the consistency term.
-    without = ISDAClassifier(0.5, C=0.1, consistency=0.0).fit(*few)
-    with_them = ISDAClassifier(0.5, C=0.1, epochs=5, random_state=0).fit(*few)
+    without = ISDAClassifier(0.5, C=0.1, unlabelled=-1, consistency=0.0).fit(*few)
+    with_them = ISDAClassifier(0.5, C=0.1, unlabelled=-1, epochs=5, random_state=0).fit(*few)
     assert not hasattr(without, "network_")
     assert without.classes_.tolist() == with_them.classes_.tolist() == list(range(10))
     assert np.abs(without.coef_ - with_them.coef_).max() > 1e-3
@@ -74,14 +75,15 @@ def test_hidden_layers_learn_what_a_line_cannot():
 @pytest.mark.parametrize("name", ["within", "shrunk", "full", "diagonal", "shared", "identity"])
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_every_covariance_and_bound_trains(few, name, bound):
-    model = ISDAClassifier(0.2, C=0.1, covariance=name, bound=bound, epochs=1, random_state=0).fit(*few)
+    model = ISDAClassifier(0.2, C=0.1, covariance=name, bound=bound, unlabelled=-1, epochs=1, random_state=0).fit(*few)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.coef_).all()
 
 
 def test_same_seed_same_model(few):
     X, labels = few
-    first, second = (ISDAClassifier(0.5, C=0.1, epochs=3, random_state=3).fit(X, labels) for _ in range(2))
+    model = ISDAClassifier(0.5, C=0.1, unlabelled=-1, epochs=3, random_state=3)
+    first, second = (clone(model).fit(X, labels) for _ in range(2))
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
 
 

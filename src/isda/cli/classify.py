@@ -32,11 +32,12 @@ def classify(
 
     A table has a column for each feature and one for the labels; rows whose label is empty are predicted. A file of
     embeddings is one that `isda embed` has written, or holds x_train, y_train and, if it likes, x_test, y_test and
-    classes; rows with the label -1 are predicted.
+    classes; rows with the label -1, or with an empty name for a label, are predicted.
 
     Args:
         file: a file of embeddings (.npz), or a table of numbers (.csv, .tsv).
         test: another such file, to judge by; by default the test part of the first, else a share of its labelled rows.
+            Columns of two tables are matched by name.
         split: that share, where there are no test rows.
         label: the column of labels of a table; by default the one called "label", else the last.
         ignore: columns of a table that are neither label nor feature.
@@ -57,11 +58,13 @@ def classify(
     from isda.files import write_text
     from isda.plain_text import harmless
 
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be in 0..{2**32 - 1}, got {seed}")
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
+    model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
     tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
     if predictions is not None and not any(map(len, tables.asked)):
         raise ValueError(f"predictions are of rows without a label, {file} has none")
-    model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
     result = classified(tables, model)
     show(result.record(file), json, lambda: print(harmless(result.told(file))))
     if predictions is not None:

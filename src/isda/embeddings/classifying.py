@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from isda.embeddings.csv_files import is_number
 from isda.embeddings.measuring import measures
 from isda.embeddings.rows import Rows
 from isda.embeddings.tables import Tables
 
 __all__ = ["Classified", "classified", "prediction_table"]
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,10 @@ def classified(tables: Tables, model: Any) -> Classified:
 
 
 def prediction_table(result: Classified, tables: Tables) -> str:
-    """The predicted class of every unlabelled row and its probability, as text of comma-separated values."""
+    """The predicted class of every unlabelled row and its probability, as text of comma-separated values.
+
+    A name that a spreadsheet would take for a formula gets an apostrophe in front of it.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "row", "prediction", "probability"])
@@ -97,12 +103,17 @@ def prediction_table(result: Classified, tables: Tables) -> str:
     return text.getvalue()
 
 
+def _not_a_formula(text: str) -> str:
+    """What begins with = + - @, a tab or a carriage return is run by spreadsheets, unless it is a number."""
+    return f"'{text}" if text.startswith(FORMULAS) and not is_number(text) else text
+
+
 def _answers(model: Any, rows: Rows) -> list[tuple[str, int, str, str]]:
     probabilities: NDArray[np.float64] = model.predict_proba(rows.features)
     best = probabilities.argmax(1)
     names = np.asarray(model.classes_)[best]
     likely = probabilities[np.arange(len(best)), best]
     return [
-        (rows.source, int(number), str(name), f"{p:.6f}")
+        (_not_a_formula(rows.source), int(number), _not_a_formula(str(name)), f"{p:.6f}")
         for number, name, p in zip(rows.row_numbers, names, likely, strict=True)
     ]

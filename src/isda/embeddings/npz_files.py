@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], provenance: Mappin
 def read_npz_rows(path: Path) -> tuple[Rows, Rows | None]:
     """Training rows, and test rows if there are any. Nothing is unpickled, headers are checked before arrays are read.
 
-    Labels are integers, -1 for unlabelled rows, that count the names in `classes`; or names themselves, then without
-    `classes`.
+    Labels are integers, -1 for unlabelled rows, that count the names in `classes`; or names themselves, empty for
+    unlabelled rows. Without `classes` the label -1 might be a class: a warning says how many rows have it.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -46,7 +47,8 @@ def read_npz_rows(path: Path) -> tuple[Rows, Rows | None]:
             _check(path, headers, part)
         wanted = [f"{letter}_{part}" for part in parts for letter in "xy"] + ["classes"] * ("classes" in headers)
         arrays = {key: read_member(archive, key) for key in wanted}
-    made = [_rows(path, arrays, part) for part in parts]
+    classes = _class_names(path, arrays["classes"]) if "classes" in arrays else None
+    made = [_rows(path, arrays, part, classes) for part in parts]
     return made[0], made[1] if len(made) > 1 else None
 
 
@@ -66,20 +68,45 @@ def _check(path: Path, headers: Mapping[str, Header], part: str) -> None:
         )
     if "classes" in headers:
         shape, dtype = headers["classes"]
-        if dtype.kind not in "US" or len(shape) != 1:
+        if dtype.kind not in "US" or len(shape) != 1 or 0 in shape:
             raise NotADataSet(f"classes of {path} must be names of shape (C,), got {dtype} of shape {shape}")
 
 
-def _rows(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> Rows:
+def _rows(path: Path, arrays: Mapping[str, NDArray[Any]], part: str, classes: NDArray[np.str_] | None) -> Rows:
     features, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-    return Rows(features.astype(np.float64), _names(path, f"y_{part}", labels, arrays.get("classes")), str(path))
+    return Rows(features.astype(np.float64), _names(path, f"y_{part}", labels, classes), str(path))
 
 
-def _names(path: Path, key: str, labels: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.str_]:
+def _class_names(path: Path, array: NDArray[Any]) -> NDArray[np.str_]:
+    """The names of the classes; two that are the same, or one that is empty, would lose a class."""
+    classes = _text(path, "classes", array)
+    for position, name in enumerate(classes.tolist()):
+        if not name.strip():
+            raise NotADataSet(f"classes of {path} must be names, got an empty one at position {position}")
+        first = classes.tolist().index(name)
+        if first < position:
+            raise NotADataSet(
+                f"classes of {path} must be different names, got {name!r} at the positions {first} and {position}"
+            )
+    return classes
+
+
+def _names(path: Path, key: str, labels: NDArray[Any], classes: NDArray[np.str_] | None) -> NDArray[np.str_]:
     if labels.dtype.kind in "US":
-        return _text(labels)
+        names = _text(path, key, labels)
+        names[np.char.strip(names) == UNLABELLED] = UNLABELLED
+        strange = [] if classes is None else sorted(set(names.tolist()) - {UNLABELLED, *classes.tolist()})
+        if strange:
+            raise NotADataSet(f"{key} of {path} must hold names in classes, got {strange[0]!r}")
+        return names
     unlabelled = labels == MINUS_ONE
     if classes is None:
+        if unlabelled.any():
+            warnings.warn(
+                f"{int(unlabelled.sum())} of {len(labels)} rows in {key} of {path} have the label -1 and are taken for "
+                "rows without a label; if -1 is a class, store names as labels",
+                stacklevel=2,
+            )
         return np.where(unlabelled, UNLABELLED, labels.astype(np.str_))
     outside = (labels < MINUS_ONE) | (labels >= len(classes))
     if outside.any():
@@ -88,8 +115,14 @@ def _names(path: Path, key: str, labels: NDArray[Any], classes: NDArray[Any] | N
             f"{key} of {path} holds the label {labels[first]} at position {first}; with {len(classes)} classes labels "
             f"must be in 0..{len(classes) - 1}, or -1 for unlabelled rows"
         )
-    return np.where(unlabelled, UNLABELLED, _text(classes)[np.where(unlabelled, 0, labels).astype(np.int64)])
+    return np.where(unlabelled, UNLABELLED, classes[np.where(unlabelled, 0, labels).astype(np.int64)])
 
 
-def _text(array: NDArray[Any]) -> NDArray[np.str_]:
-    return np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array.astype(np.str_)
+def _text(path: Path, key: str, array: NDArray[Any]) -> NDArray[np.str_]:
+    if array.dtype.kind == "U":
+        return array.astype(np.str_)
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        # To replace what cannot be decoded would make one class of two.
+        raise NotADataSet(f"{key} of {path} must be names in UTF-8: {error}") from error

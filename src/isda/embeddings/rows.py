@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,10 @@ class Rows:
     """Where they come from, for messages."""
     numbers: NDArray[np.int64] | None = None
     """Which row of the source each is, counted from 1; their order if left out."""
+    columns: tuple[str, ...] | None = None
+    """(A,) names of the features of a table; None if they have none."""
+    label: str | None = None
+    """The name of its column of labels."""
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -44,7 +48,7 @@ class Rows:
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | Sequence[int]) -> Rows:
         """Some of the rows."""
         places = np.asarray(chosen)
-        return Rows(self.features[places], self.names[places], self.source, self.row_numbers[places])
+        return replace(self, features=self.features[places], names=self.names[places], numbers=self.row_numbers[places])
 
     def __len__(self) -> int:
         return len(self.names)

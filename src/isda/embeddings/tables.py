@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isda.checks import largest_feature
 from isda.data.splits import hold_out
 from isda.embeddings.csv_files import read_csv_rows
 from isda.embeddings.npz_files import read_npz_rows
@@ -45,6 +46,7 @@ def read_tables(
     Args:
         path: of the file.
         test: another one, to judge by; by default the test part of the first, else a share of its labelled rows.
+            Columns of two tables are matched by name.
         split: that share, of each class.
         seed: which rows these are.
         label: the column of labels of a table.
@@ -58,10 +60,10 @@ def read_tables(
         raise ValueError(f"split must lie strictly between 0 and 1, got {split}")
     rows, own = _read(path, label, ignore)
     if test is not None:
-        first, second = _read(test, label, ignore)
+        first, second = _read(test, label, ignore, rows)
         own = first if second is None else second
     for part in (rows, own):
-        _check_finite(part)
+        _check_size(part)
     labelled = rows.take(rows.labelled)
     if len(np.unique(labelled.names)) < 2:
         raise ValueError(f"{path} must have labelled rows of at least two classes, got {_told(labelled)}")
@@ -72,18 +74,29 @@ def read_tables(
     return Tables(labelled, own.take(own.labelled), tuple(r.take(~r.labelled) for r in (rows, own)), held_out=False)
 
 
-def _read(path: Path, label: str | None, ignore: Sequence[str]) -> tuple[Rows, Rows | None]:
+def _read(path: Path, label: str | None, ignore: Sequence[str], like: Rows | None = None) -> tuple[Rows, Rows | None]:
     if path.suffix.lower() == ".npz":
         if label is not None or ignore:
             raise ValueError(f"label and ignore name columns of a table, got the file of embeddings {path}")
         return read_npz_rows(path)
-    return read_csv_rows(path, label, ignore), None
+    return read_csv_rows(path, label, ignore, like), None
 
 
-def _check_finite(rows: Rows | None) -> None:
-    broken = 0 if rows is None else int((~np.isfinite(rows.features).all(1)).sum())
-    if rows is not None and broken:
+def _check_size(rows: Rows | None) -> None:
+    """Raise a ValueError for features that are not finite, or whose squares are not."""
+    if rows is None:
+        return
+    broken = int((~np.isfinite(rows.features).all(1)).sum())
+    if broken:
         raise ValueError(f"features of {rows.source} must be finite, got {broken} rows whose are not")
+    below = largest_feature(torch.float64)
+    large = np.flatnonzero(np.abs(rows.features).max(1) >= below)
+    if len(large):
+        raise ValueError(
+            f"features of {rows.source} must be smaller than {below:.2g} in magnitude, or their squares overflow, got "
+            f"{np.abs(rows.features[large[0]]).max():.2g} in row {rows.row_numbers[large[0]]}; divide the feature by a "
+            "constant, or leave it out"
+        )
 
 
 def _told(rows: Rows) -> str:

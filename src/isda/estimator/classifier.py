@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from isda.estimator.data import Data, Fitted, Scaler
+from isda.estimator.data import Data, Fitted, Scaler, check_size, class_factors
 from isda.estimator.fitting import fit_convex, fit_partially, fit_stochastic, network_scores
 from isda.estimator.settings import check_settings
 from isda.estimator.storing import load, save
@@ -34,9 +33,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     is scikit-learn's LogisticRegression(C=C), on standardised rows if ``standardize``.
 
     Args:
-        lambda_0: strength of the augmentation; 0 is plain cross-entropy, "auto" is chosen together with C by the
-            log-likelihood of held-out rows (``cv_results_``).
-        C: inverse of the L2 penalty, as in LogisticRegression; "auto" to choose it.
+        lambda_0: strength of the augmentation, at most 1e9; 0 is plain cross-entropy, "auto" is chosen together with C
+            by the log-likelihood of held-out rows (``cv_results_``).
+        C: inverse of the L2 penalty, as in LogisticRegression, from 1e-12 to 1e12; "auto" to choose it.
         scale: factor on the logits of the optimum, and so on ``coef_`` and ``intercept_``. Strong augmentation finds
             good directions and small logits; "auto" makes up for that by held-out rows where lambda_0 or C is chosen
             by them, and is 1 elsewhere, and for what is trained by AdamW.
@@ -45,9 +44,11 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         bound: "jensen" (the paper's) or "tilted".
         standardize: scale every feature to mean 0 and standard deviation 1 first; the penalty is on the weights of the
             scaled features. ``coef_`` and ``intercept_`` are for the features as they came.
-        unlabelled: the label of rows without one, None if there are none. Where it and one other value are all the
-            labels there are, it is taken for a class. Such rows take part by the consistency bound (Prop. 2).
-        class_weight: None, "balanced", or weights by label: factors of the losses, which the covariances do not see.
+        unlabelled: the label of rows without one, for example -1 as in sklearn.semi_supervised: such rows take part
+            by the consistency bound (Prop. 2). None, the default, if every row has a label: then -1 is a class as any
+            other.
+        class_weight: None, "balanced", or weights >= 0 by label: factors of the losses, which the covariances do not
+            see.
         offset: for classes of very different sizes: "logit-adjustment", "ldam", or a provider of isda.losses.long_tail
             with a strength of its own. Offsets o_yj are part of the logits in training alone. lambda_0 and C are then
             chosen by the mean over classes of the held-out log-likelihood, in which every class counts the same.
@@ -93,7 +94,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         covariance: str = "within",
         bound: str = "jensen",
         standardize: bool = True,
-        unlabelled: Any = -1,
+        unlabelled: Any = None,
         class_weight: Any = None,
         offset: str | Offset | None = None,
         tol: float = 1e-5,
@@ -142,11 +143,12 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         data = self._checked(X, y, sample_weight)
         before = getattr(self, "classes_", None)
         known = data.labelled & (data.counts > 0)
-        self.classes_, encoded = np.unique(data.labels[known], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_.tolist()}")
-        self._warm = self.warm_start and before is not None and np.array_equal(before, self.classes_)
-        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=data.labels[known])
+        classes, encoded = np.unique(data.labels[known], return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least two classes, got {_class_names(classes)}{self._left_out(data)}")
+        factors = class_factors(self.class_weight, classes, data.labels[known], data.counts[known])
+        self.classes_ = classes
+        self._warm = self.warm_start and before is not None and np.array_equal(before, classes)
         others = ~data.labelled if self.consistency else np.zeros_like(known)
         self.scaler_ = Scaler.of(data.rows[known | others], data.counts[known | others], on=self.standardize)
         fitted = Fitted(self.scaler_.scaled(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_))
@@ -170,14 +172,19 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         if first:
             if classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit, got None")
-            self.classes_ = np.unique(np.asarray(classes))
-            self.scaler_ = Scaler.of(data.rows, data.counts, on=self.standardize)
+            every = np.unique(np.asarray(classes))
+            if not _labelled(every, self.unlabelled).all():
+                raise ValueError(f"classes must not hold the label of unlabelled rows, got {self.unlabelled!r} in them")
+        else:
+            every = self.classes_
         labels = data.labels[data.labelled]
-        strange = np.setdiff1d(labels, self.classes_)
+        strange = np.setdiff1d(labels, every)
         if len(strange):
-            raise ValueError(f"y must hold labels of the classes {self.classes_.tolist()}, got {strange.tolist()}")
-        encoded = np.searchsorted(self.classes_, labels)
-        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+            raise ValueError(f"y must hold labels of the classes {every.tolist()}, got {strange.tolist()}")
+        encoded = np.searchsorted(every, labels)
+        factors = class_factors(self.class_weight, every, labels, data.counts[data.labelled])
+        if first:
+            self.classes_, self.scaler_ = every, Scaler.of(data.rows, data.counts, on=self.standardize)
         rows = self.scaler_.scaled(data.rows)
         fitted = Fitted(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
         fit_partially(self, fitted, rows[~data.labelled])
@@ -188,22 +195,31 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
         check_classification_targets(labels)
         counts = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        labelled = np.ones(len(labels), dtype=bool)
-        if self.unlabelled is not None:
-            different = np.asarray(labels != self.unlabelled)
-            # Where it and one other value are all the labels there are, it is a class.
-            if different.shape == labelled.shape and (not reset or len(np.unique(labels[different])) > 1):
-                labelled = different
-        return Data(rows, labels, counts, labelled)
+        check_size(rows, counts, standardize=self.standardize)
+        return Data(rows, labels, counts, _labelled(labels, self.unlabelled))
+
+    def _left_out(self, data: Data) -> str:
+        """The end of the message about too few classes: how many rows have no label, or no weight."""
+        unlabelled, weightless = int((~data.labelled).sum()), int((data.counts == 0).sum())
+        told = f"; {unlabelled} rows are unlabelled={self.unlabelled!r}" if unlabelled else ""
+        return told + (f"; {weightless} rows have sample_weight 0" if weightless else "")
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Logits (n_samples, n_classes); with two classes their difference (n_samples,), as scikit-learn has it."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        if hasattr(self, "coef_"):
-            scores = rows @ self.coef_.T + self.intercept_
-        else:
-            scores = network_scores(self.network_, self.scaler_.scaled(rows))
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            if hasattr(self, "coef_"):
+                scores = rows @ self.coef_.T + self.intercept_
+            else:
+                scores = network_scores(self.network_, self.scaler_.scaled(rows))
+        overflown = int((~np.isfinite(scores)).any(1).sum())
+        if overflown:
+            largest = max(float(rows.max()), -float(rows.min()))
+            raise ValueError(
+                f"X must hold values of the size that the classifier was fitted to, got values up to {largest:.2g}: "
+                f"the logits of {overflown} of {len(rows)} rows overflow"
+            )
         if len(self.classes_) == 2:
             return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0])
         return np.asarray(scores)
@@ -244,3 +260,15 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     @staticmethod
     def _both(scores: NDArray[Any]) -> NDArray[Any]:
         return scores if scores.ndim == 2 else np.stack([np.zeros_like(scores), scores], 1)
+
+
+def _labelled(labels: NDArray[Any], unlabelled: Any) -> NDArray[np.bool_]:
+    """(N,) which of the labels are not the mark of unlabelled rows."""
+    if unlabelled is None:
+        return np.ones(len(labels), dtype=bool)
+    # As objects: a mark of another type than the labels is none of them.
+    return np.array([bool(label != unlabelled) for label in labels.tolist()], dtype=bool)
+
+
+def _class_names(classes: NDArray[Any]) -> str:
+    return f"one class: {classes.tolist()[0]!r}" if len(classes) else "none"

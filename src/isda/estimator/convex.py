@@ -164,7 +164,9 @@ class ConvexProblem:
         mine, theirs = mine.onto(basis), theirs.onto(basis)
         rows, weights = mine.rows(), theirs.loss_weights
         if balanced:
-            weights = weights * everything.total / (everything.num_classes * everything.class_totals()[theirs.labels])
+            # A class of weight 0 stays at 0.
+            sizes = everything.class_totals().clamp_min(torch.finfo(weights.dtype).tiny)
+            weights = weights * everything.total / (everything.num_classes * sizes[theirs.labels])
         return Fold(rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total)
 
 

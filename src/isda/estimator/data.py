@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
 
-__all__ = ["Data", "Fitted", "Scaler"]
+from isda.checks import largest_feature
+
+__all__ = ["Data", "Fitted", "Scaler", "check_size", "class_factors"]
+
+LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
+"""Between these lie sums of sample weights and class weights that float32 can hold."""
 
 
 class Data(NamedTuple):
@@ -50,10 +57,13 @@ class Scaler(NamedTuple):
         """Weighted mean and standard deviation of every feature; 0 and 1 where not ``on``, 1 for a constant feature."""
         if not on:
             return cls(np.zeros(rows.shape[1], rows.dtype), np.ones(rows.shape[1], rows.dtype))
-        centre = np.average(rows, axis=0, weights=counts)
+        # The mean of many equal numbers need not be that number.
+        constant = (rows == rows[0]).all(0)
+        centre = np.where(constant, rows[0], np.average(rows, axis=0, weights=counts))
         spread = np.sqrt(np.average((rows - centre) ** 2, axis=0, weights=counts))
-        # The spread of a constant feature is the rounding of its mean, or of its values.
-        constant = (rows == rows[0]).all(0) | (spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre))
+        # Values that differ by their rounding alone are divided by what that is the rounding of.
+        nearly = spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre)
+        spread = np.where(nearly, np.maximum(np.abs(centre), 1), spread)
         return cls(centre.astype(rows.dtype), np.where(constant | (spread == 0), 1, spread).astype(rows.dtype))
 
     def scaled(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -68,3 +78,44 @@ class Scaler(NamedTuple):
     def rescaled(self, coefficients: NDArray[Any], intercept: NDArray[Any]) -> NDArray[Any]:
         """The inverse of ``unscaled``: (K, A + 1), the intercepts as the last column."""
         return np.concatenate([coefficients * self.spread, (intercept + coefficients @ self.centre)[:, None]], 1)
+
+
+def check_size(rows: NDArray[Any], counts: NDArray[Any], *, standardize: bool) -> None:
+    """Raise ValueError for rows (N, A) whose squares overflow, and for sample weights (N,) whose sum does.
+
+    Standard deviations are taken in float64; rows that are not scaled may be fitted in float32.
+    """
+    below = largest_feature(torch.float64 if standardize else torch.float32)
+    largest = max(float(rows.max()), -float(rows.min()))
+    if not largest < below:
+        hint = "divide the feature by a constant" if standardize else "set standardize=True"
+        raise ValueError(f"X must hold values smaller than {below:.2g} in magnitude, got {largest:.2g}; {hint}")
+    if counts.max() > MOST_WEIGHT or not LEAST_WEIGHT <= counts.sum() <= MOST_WEIGHT:
+        raise ValueError(
+            f"sample_weight must have a sum between {LEAST_WEIGHT:g} and {MOST_WEIGHT:g}, got weights up to "
+            f"{counts.max():.2g}"
+        )
+
+
+def class_factors(class_weight: Any, classes: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """(C,) factors of the losses of each class; ValueError unless they are finite, >= 0 and leave something to fit.
+
+    Args:
+        class_weight: None, "balanced", or weights by label.
+        classes: (C,) labels, sorted.
+        labels: (N,) of the labelled rows.
+        counts: (N,) their sample weights.
+    """
+    factors = np.asarray(compute_class_weight(class_weight, classes=classes, y=labels), dtype=np.float64)
+    for label, factor in zip(classes.tolist(), factors.tolist(), strict=True):
+        if not 0 <= factor <= MOST_WEIGHT:
+            raise ValueError(
+                f"class_weight must hold finite numbers >= 0 and <= {MOST_WEIGHT:g}, got {factor} for class {label!r}"
+            )
+    total = float((counts * factors[np.searchsorted(classes, labels)]).sum())
+    if len(labels) and not LEAST_WEIGHT <= total <= MOST_WEIGHT:
+        raise ValueError(
+            "class_weight times sample_weight must have a sum over the labelled rows between "
+            f"{LEAST_WEIGHT:g} and {MOST_WEIGHT:g}, got {total:.2g}"
+        )
+    return factors

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-__all__ = ["splits"]
+__all__ = ["check_folds", "splits"]
 
 
 def splits(cv: Any, inputs: NDArray[Any], labels: NDArray[Any], seed: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
@@ -30,13 +30,19 @@ def splits(cv: Any, inputs: NDArray[Any], labels: NDArray[Any], seed: int) -> li
         [0 1 2] [0 1]
         [0 1 2] [0 1]
     """
+    check_folds(cv)
+    if isinstance(cv, int | np.integer):
+        return list(_dealt(int(cv), labels, seed))
+    return [(np.asarray(a), np.asarray(b)) for a, b in check_cv(cv, labels, classifier=True).split(inputs, labels)]
+
+
+def check_folds(cv: Any) -> None:
+    """Raise ValueError for what is neither a number of folds, a splitter, nor splits."""
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
         if cv < 2:
             raise ValueError(f"cv must be at least 2 folds, got {cv}")
-        return list(_dealt(int(cv), labels, seed))
-    if not hasattr(cv, "split") and not isinstance(cv, Iterable):
+    elif isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
         raise ValueError(f"cv must be a number of folds, a splitter or a list of splits, got {cv!r}")
-    return [(np.asarray(a), np.asarray(b)) for a, b in check_cv(cv, labels, classifier=True).split(inputs, labels)]
 
 
 def _dealt(folds: int, labels: NDArray[Any], seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

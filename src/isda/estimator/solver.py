@@ -55,7 +55,14 @@ class Curvature:
         # A floor far below every curvature that matters, for objectives without a penalty.
         floor = 1e-10 * float(matrix.diagonal().mean()) + 1e-30
         matrix.diagonal().add_(max(objective.penalty, floor))
-        factor = torch.linalg.cholesky(matrix)
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        while failed and floor <= float(matrix.diagonal().sum()):
+            # By rounding, of which float32 rows have more. Any such coordinates lead to the same minimum.
+            floor *= 100
+            matrix.diagonal().add_(floor)
+            factor, failed = torch.linalg.cholesky_ex(matrix)
+        if failed:
+            raise ValueError("rows and weights must have finite second moments, got NaN or infinity")
         inverse = torch.linalg.solve_triangular(factor, torch.eye(dim, dtype=matrix.dtype), upper=False)
         self._inverse = inverse.to(rows.inputs.dtype)
         self._root = share**0.5
