@@ -34,3 +34,18 @@ def test_a_module_imports_by_full_names_and_suggests_words_in_the_one_way(module
     assert [ast.unparse(node) for node in imports if getattr(node, "level", 0)] == []
     suggests = [ast.unparse(node) for node in imports if "difflib" in ast.unparse(node)]
     assert suggests == [] or module.name == "choices.py"
+
+
+WITHOUT_ASSERTS = ("functional", "covariance", "losses", "attach", "recording", "integrations", "compat")
+"""Rooms that behave the same under ``python -O``."""
+
+
+@pytest.mark.parametrize("room", WITHOUT_ASSERTS)
+def test_a_room_checks_its_input_by_raising(room):
+    asserts = [
+        f"{module.relative_to(SOURCE)}:{node.lineno}"
+        for module in sorted((SOURCE / room).rglob("*.py"))
+        for node in ast.walk(parsed(module))
+        if isinstance(node, ast.Assert)
+    ]
+    assert asserts == []

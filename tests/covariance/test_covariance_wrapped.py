@@ -170,3 +170,10 @@ def test_merging_weighs_confusions_by_counts():
 
 def test_the_names_are_public():
     assert {"ConfusionCovariance", "ScaledCovariance"} <= set(covariance.__all__)
+
+
+@pytest.mark.parametrize("other", [FullCovariance(3, 4), ScaledCovariance(FullCovariance(3, 4)), None])
+def test_merging_something_else_is_refused(other):
+    model = ConfusionCovariance(FullCovariance(3, 4))
+    with pytest.raises(ValueError, match="other must be a ConfusionCovariance of 3 classes x 4 features, got"):
+        model.merge(other)

@@ -143,6 +143,7 @@ def test_ignored_batches_after_the_first_look_are_reported_when_training_ends():
         end_training()
 
 
+@pytest.mark.filterwarnings("ignore:every target of a batch is ignored")
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "low_rank", "shared", "identity", "learned"])

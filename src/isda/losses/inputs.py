@@ -22,6 +22,7 @@ __all__ = [
     "check_features",
     "check_logits",
     "check_weight_shape",
+    "check_whole",
     "grid_of",
     "plain_weight",
     "recorded",
@@ -94,7 +95,7 @@ def check_batch(
     settings: Settings, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
 ) -> Batch:
     """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
-    _check_whole(logits=logits, targets=targets, features=features)
+    check_whole(logits=logits, targets=targets, features=features)
     check_logits(settings, logits)
     weight = plain_weight(weight)
     check_weight_shape(settings, weight)
@@ -125,7 +126,7 @@ def check_batch(
     return Batch(logits, targets, weight, features, labels, counts, grid)
 
 
-def _check_whole(**tensors: Tensor | Patches | None) -> None:
+def check_whole(**tensors: Tensor | Patches | None) -> None:
     """Refuse tensors that are spread over processes; a weight may be."""
     for name, tensor in tensors.items():
         if type(tensor).__name__ == "DTensor":

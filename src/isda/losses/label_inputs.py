@@ -11,7 +11,15 @@ from torch import Tensor
 from isda import checks
 from isda.devices import READ_EVERY, on_host
 from isda.functional.patches import Patches
-from isda.losses.inputs import Batch, check_features, check_logits, check_weight_shape, grid_of, plain_weight
+from isda.losses.inputs import (
+    Batch,
+    check_features,
+    check_logits,
+    check_weight_shape,
+    check_whole,
+    grid_of,
+    plain_weight,
+)
 from isda.losses.spatial import as_rows
 from isda.losses.targets import SharesMonitor
 
@@ -76,6 +84,7 @@ def check_labels(
 
     Every row of the features is of class 0: there is one covariance, and every sample counts, whatever its labels.
     """
+    check_whole(logits=logits, targets=targets, features=features)
     check_logits(settings, logits)
     weight = plain_weight(weight)
     check_weight_shape(settings, weight)
