@@ -593,7 +593,7 @@ def test_compare_again_repeats_nothing(comparison):
         (["--methods", "isda", "isda-titled"], r"did you mean 'isda-tilted'\?"),
         (["--method", "isda"], "compare takes --methods, not --method"),
         (["--methods", "cross-entropy", "isda:covariance=ful"], r"did you mean 'full'\?"),
-        (["--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--seeds", "0"], "seeds must be from 1 to 1000, got 0"),
         (["--jobs", "0"], "jobs must be at least 1, got 0"),
         (["--network", "resnet20"], r"did you mean 'resnet-20'\?"),
     ],
@@ -630,3 +630,33 @@ def test_numbers_with_a_point_are_no_code_of_ones_own(tmp_path):
     interrupted(tmp_path / "run", method=method)
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code is None
+
+
+def test_an_option_equal_to_its_default_is_not_dropped_when_a_run_is_resumed(tmp_path):
+    assert train_small(tmp_path / "run", "--channels-last", "--epochs", "1")[2] is None
+    resumed = ["train", "--out", tmp_path / "run", "--resume"]
+    assert "channels_last=True, not False" in isda(*resumed, "--no-channels-last")[2]
+    assert isda(*resumed, "--channels-last")[2] is None
+    assert isda(*resumed)[2] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare"],
+        ["study", "sensitivity"],
+        ["tune"],
+        ["tune", "--choose-seeds"],
+        ["reproduce", "table-2"],
+        ["segment", "compare", "--data", "nowhere"],
+        ["segment", "tune", "--data", "nowhere"],
+        ["detect", "compare", "--data", "nowhere", "--methods", "multi-task:backbone=nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_more_seeds_than_a_plan_can_hold_are_refused_at_once(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    option = [] if words[-1] == "--choose-seeds" else ["--seeds"]
+    code = isda(*words, *option, 2147483648)[2]
+    assert re.fullmatch(r"isda: (choose_)?seeds must be from 1 to 1000, got 2147483648", code)
+    assert not list(tmp_path.iterdir())
