@@ -160,7 +160,7 @@ def test_a_folder_of_another_run_gets_no_traceback(tmp_path):
 def test_a_table_in_place_of_weights_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "table.csv").write_text("label,a,b\ncat,1,2\n")
     _, _, code = train_small(tmp_path / "run", "--network", "timm:test_resnet", "--pretrained", tmp_path / "table.csv")
-    assert code.startswith(f"isda: {tmp_path / 'table.csv'} cannot be read as weights: ")
+    assert code.startswith(f"isda: {tmp_path / 'table.csv'} cannot be read as weights: it must be a file of ")
     assert not (tmp_path / "run").exists()
 
 

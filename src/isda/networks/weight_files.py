@@ -17,6 +17,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         ValueError: names the file and what is wrong with it.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not path.is_file():
@@ -27,9 +28,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
-    except Exception as error:  # a file that is none of these is read as instructions, which fail in any way
+    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path} cannot be read as weights: {reason}") from error
+    except Exception as error:
+        # Any other file is read as pickled instructions, which fail in any way; torch then advises to run them.
+        raise ValueError(
+            f"{path} cannot be read as weights: it must be a file of safetensors, or one that torch.save wrote and that "
+            "holds tensors only"
+        ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
