@@ -179,3 +179,15 @@ def test_no_module_asserts():
         if isinstance(node, ast.Assert)
     ]
     assert asserting == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["map", "nowhere", "--seed", "9223372036854775808"], "isda: seed must be from 0 to 2^32 - 1, got 9223372"),
+        (["map", "nowhere", "--seed", "-1"], "isda: seed must be from 0 to 2^32 - 1, got -1"),
+        (["tightness", "nowhere", "--draws", "9223372036854775808"], "isda: draws must be at most 1000000, got 922"),
+    ],
+)
+def test_numbers_that_a_library_cannot_hold_are_refused_first(words, sentence):
+    assert isda(*words)[2].startswith(sentence)
