@@ -34,7 +34,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         # Any other file is read as pickled instructions, which fail in any way; torch then advises to run them.
         raise ValueError(
-            f"{path} cannot be read as weights: it must be a file of safetensors, or one of torch.save with tensors only"
+            f"{path} cannot be read as weights: it must be a file of safetensors or of torch.save with tensors only"
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
