@@ -50,6 +50,8 @@ def map(  # the command has this name
     from isda.engine.processes import join_processes
     from isda.plain_text import harmless
 
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}")
     options = MapOptions(by=by, images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
     with join_processes(device) as processes:
         title, views = draw_maps(

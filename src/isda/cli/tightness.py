@@ -8,6 +8,8 @@ from isda.cli.options import JsonFile
 
 __all__ = ["tightness"]
 
+MOST_DRAWS = 1_000_000
+
 
 def tightness(
     run: tyro.conf.Positional[Path],
@@ -31,7 +33,7 @@ def tightness(
         strengths: also measure the finished network at these strengths, with the covariances of its final features.
         lambda_0: the strength at the end of training, instead of the run's own (0.5 for runs without).
         images: of the training set that are looked at.
-        draws: per image and point; each comes with its opposite.
+        draws: per image and point, at most 1000000; each comes with its opposite.
         seed: of the draws, and of which images.
         out: the page, one file that can be opened and passed on as it is.
         data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
@@ -48,6 +50,8 @@ def tightness(
     from isda.engine.processes import join_processes
     from isda.plain_text import harmless
 
+    if draws > MOST_DRAWS:
+        raise ValueError(f"draws must be at most {MOST_DRAWS}, got {draws}")
     options = TightnessOptions(strengths=strengths, lambda_0=lambda_0, images=images, draws=draws, seed=seed)
     with join_processes(device) as processes:
         title, moments, finished = draw_tightness(

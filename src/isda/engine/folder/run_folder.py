@@ -7,6 +7,7 @@ import os
 import platform
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,24 @@ from isda import __version__
 from isda.engine.folder.checkpoint import Checkpoints, write_tensors
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.formats import FORMAT
-from isda.engine.folder.seal import digest, fingerprint, read_json_object, read_sealed, sealed, unsealed
+from isda.engine.folder.seal import (
+    digest,
+    fingerprint,
+    json_text,
+    read_json_object,
+    read_sealed,
+    sealed,
+    unsealed,
+)
 from isda.engine.processes import Processes
+from isda.errors import traceback_text
 from isda.files import replacing, write_text
 
-__all__ = ["CONFIG_FILE", "RunFolder"]
+__all__ = ["CONFIG_FILE", "ERROR_FILE", "RunFolder"]
 
 CONFIG_FILE = "config.json"
+ERROR_FILE = "error.txt"
+"""The traceback of a run that failed; not there while it goes on, nor after it has finished."""
 
 
 class RunFolder:
@@ -70,11 +82,12 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"the run folder {self.path} could not be made: {error}") from error
+        (self.path / ERROR_FILE).unlink(missing_ok=True)
         environment = _environment(processes)
         if self.started and self.environment_file.is_file():
             first = read_sealed(self.environment_file)
             environment = environment | {"started": first.get("started"), "resumed": environment["started"]}
-        write_text(self.environment_file, json.dumps(sealed(environment), indent=1) + "\n")
+        write_text(self.environment_file, json_text(sealed(environment), indent=1) + "\n")
         if not self.started:
             write_text(self.config_file, config.as_json())
 
@@ -101,11 +114,17 @@ class RunFolder:
         with (self.path / "complaints.txt").open("a", encoding="utf-8") as file:
             file.write(sentence + "\n")
 
+    def keep_traceback(self, error: Exception, rank: int) -> None:
+        """Write the traceback of an error that ended the run, beside those of other processes of the run."""
+        # The folder may be why the run failed: a full disk, for one.
+        with suppress(OSError), (self.path / ERROR_FILE).open("a", encoding="utf-8") as file:
+            file.write(f"Process {rank}, {_now()}\n{traceback_text(error)}\n")
+
     def append_metrics(self, metrics: dict[str, Any]) -> None:
         """Add one line."""
         try:
             with self.metrics_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metrics) + "\n")
+                file.write(json_text(metrics) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -155,7 +174,7 @@ class RunFolder:
 
     def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
         """Replace the file by the epochs before the step that a run continues from."""
-        write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in lines))
+        write_text(self.metrics_file, "".join(json_text(metrics) + "\n" for metrics in lines))
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """Write the final weights and then the result, which marks the run as finished."""
@@ -166,7 +185,7 @@ class RunFolder:
             "metrics_sha256": self._metrics_digest(),
             "weights_sha256": fingerprint(self.weights_file)["sha256"],
         }
-        write_text(self.result_file, json.dumps(sealed(result | digests), indent=1) + "\n")
+        write_text(self.result_file, json_text(sealed(result | digests), indent=1) + "\n")
 
     def check_weights(self, result: dict[str, Any]) -> None:
         """Raise a ValueError unless the final weights are those that the run has written, as its result tells."""
@@ -206,5 +225,9 @@ def _environment(processes: Processes) -> dict[str, Any]:
         "device": processes.device_name,
         "processes": processes.world,
         "threads": torch.get_num_threads(),
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": _now(),
     }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
