@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "isda"
 
 STOREYS = (
-    ("", "choices", "extras", "files", "plain_text", "seeds", "devices", "autocast", "checks", "distributed"),
+    ("", "choices", "extras", "errors", "files", "plain_text", "seeds", "devices", "autocast", "checks", "distributed"),
     ("functional",),
     ("covariance",),
     ("recording", "attach"),
@@ -74,7 +74,13 @@ def test_no_room_uses_one_above_it(module):
     assert beside <= NEIGHBOURS
 
 
-NEIGHBOURS = {("attach", "recording"), ("checks", "devices"), ("cli", "train"), ("__main__", "cli")}
+NEIGHBOURS = {
+    ("attach", "recording"),
+    ("checks", "devices"),
+    ("errors", "extras"),
+    ("cli", "train"),
+    ("__main__", "cli"),
+}
 """Rooms of one storey of which the first uses the second."""
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
 from isda.choices import did_you_mean
 from isda.cli.surroundings import SAID, prepared
-from isda.extras import MissingExtra, install, needed_by
+from isda.engine.naming import current_folder_on_path
+from isda.errors import DEBUG_VARIABLE, debugging, describe, is_ours, traceback_text
+from isda.extras import install, needed_by
 from isda.plain_text import harmless
 
 __all__ = ["COMMANDS", "GROUPS", "command", "main"]
@@ -84,9 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the words after ``isda``; those of the process if not given.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word != "--debug"]
     SAID.set(tuple(words))
-    with prepared():
+    with prepared(), _tracebacks("--debug" in given):
         try:
             _run(words)
             sys.stdout.flush()
@@ -95,8 +100,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("isda: interrupted", file=sys.stderr)
             sys.exit(130)
-        except (ValueError, OSError, MissingExtra) as error:
-            sys.exit(f"isda: {harmless(str(error))}")
+        except Exception as error:
+            sys.exit(f"isda: {harmless(_line(error))}")
+
+
+@contextmanager
+def _tracebacks(asked: bool) -> Iterator[None]:
+    """In the environment while the block runs: processes that the command starts show theirs too."""
+    before = os.environ.get(DEBUG_VARIABLE)
+    if asked:
+        os.environ[DEBUG_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if asked and before is None:
+            del os.environ[DEBUG_VARIABLE]
+        elif asked and before is not None:
+            os.environ[DEBUG_VARIABLE] = before
+
+
+def _line(error: Exception) -> str:
+    """The last line of a command that failed; the traceback goes before it where it is asked for."""
+    if debugging():
+        print(harmless(traceback_text(error)), end="", file=sys.stderr)
+    elif not is_ours(error):
+        return f"{describe(error)}; run again with --debug for the traceback"
+    return describe(error)
 
 
 def _run(words: list[str]) -> None:
@@ -115,7 +144,7 @@ def _run_one_of(commands: Mapping[str, str], program: str, words: list[str], fol
     """Run the command that the first word names, or say which there are."""
     first = words[0] if words else "--help"
     if first in commands:
-        with needed_by(f"{program} {first}"):
+        with needed_by(f"{program} {first}"), current_folder_on_path():
             import tyro
 
             from isda.cli.options import REGISTRY
@@ -134,6 +163,7 @@ def _help(commands: Mapping[str, str], program: str, about: str) -> str:
     lines = [f"  {name:{width}}  {summary}" for name, summary in commands.items()]
     told = f"`{program} COMMAND --help` explains a command"
     told += ", `isda --version` prints the version." if program == "isda" else "."
+    told += "\n`--debug` with any command shows the traceback of an error."
     if find_spec("tyro") is None:
         told += f"\nNone of them can run yet: they need libraries that are not installed. {install('lab')} brings them."
     return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", told])

@@ -10,6 +10,7 @@ import tyro
 from isda.engine.interruptions import Stopped
 from isda.engine.places.plan import read_planned
 from isda.engine.run_one import make_run, problem_of
+from isda.errors import is_ours
 from isda.files import write_text
 from isda.plain_text import harmless
 
@@ -49,6 +50,8 @@ def run(
         told = problem_of(error)
         if problem is not None and os.environ.get("RANK", "0") == "0":
             write_text(problem, json.dumps(told))
+        if not is_ours(error):
+            raise
         raise ValueError(f"{one.folder}: {told.sentence}") from error
     if os.environ.get("RANK", "0") == "0":
         print(harmless(f"{one.folder} is finished"))

@@ -20,12 +20,13 @@ from isda.engine.folder.config import RunConfig
 from isda.engine.folder.figures import results
 from isda.engine.folder.lock import FolderInUse, locked
 from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import NonFiniteLoss, stop_on_signals
+from isda.engine.interruptions import NonFiniteLoss, Stopped, stop_on_signals
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task
 from isda.engine.saving import Saver, Saving
 from isda.engine.task import Job, Place, Task
 from isda.engine.watching.hooks import Hook
+from isda.errors import is_ours
 
 __all__ = ["train"]
 
@@ -71,10 +72,14 @@ def train(
     with _alone_in(folder, processes):
         if RunFolder(folder).finished:  # by whoever had the folder before
             return run.read_result()
-        job = (task or find_task(config.task)).start(
-            config, data, place if workers is None else replace(place, workers=workers)
-        )
-        return _run(job, run, saving, hooks if processes.first else ())
+        # What is refused here may be the folder of another run: nothing is written to it.
+        with _traceback_kept(run, processes, refusals=False):
+            job = (task or find_task(config.task)).start(
+                config, data, place if workers is None else replace(place, workers=workers)
+            )
+            step, lines = _begin(run, job)
+        with _traceback_kept(run, processes):
+            return _run(job, run, saving, hooks if processes.first else (), step, lines)
 
 
 @contextmanager
@@ -93,9 +98,23 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
         yield
 
 
-def _run(job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook]) -> dict[str, Any]:
+@contextmanager
+def _traceback_kept(run: RunFolder, processes: Processes, refusals: bool = True) -> Iterator[None]:
+    """Write the traceback of an error to the run folder; of one that is a sentence of ours if ``refusals``."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except Exception as error:
+        if refusals or not is_ours(error):
+            run.keep_traceback(error, processes.rank)
+        raise
+
+
+def _run(
+    job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook], step: int, lines: list[dict[str, Any]]
+) -> dict[str, Any]:
     config, processes = job.config, job.processes
-    step, lines = _begin(run, job)
     saver = Saver(run, job, saving)
     try:
         for hook in hooks:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-__all__ = ["load_named"]
+from isda.errors import describe
+
+__all__ = ["current_folder_on_path", "load_named"]
 
 _Kind = TypeVar("_Kind")
 
@@ -26,16 +30,33 @@ def load_named(name: str, kind: type[_Kind], what: str) -> type[_Kind]:
     module_name, _, attribute = name.replace(":", ".").rpartition(".")
     if not module_name:
         raise ValueError(f"{what} must be written package.module:Class, got {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     try:
-        found: Any = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        with current_folder_on_path():
+            found: Any = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
         raise ValueError(f"{what} {name!r} could not be loaded: {error}") from error
+    except Exception as error:  # whatever a module does when it is imported
+        raise ValueError(f"{what} {name!r} could not be loaded: {describe(error)}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         room = ".".join(kind.__module__.split(".")[:2])
         raise ValueError(f"{what} {name!r} must be a subclass of {room}.{kind.__name__}, got {_short(found)}")
     return found
+
+
+@contextmanager
+def current_folder_on_path() -> Iterator[None]:
+    """Find modules in the current folder too while the block runs."""
+    folder = ""  # Python's name for the current folder, for one that was removed
+    with suppress(OSError):
+        folder = os.getcwd()
+    added = folder not in sys.path
+    if added:
+        sys.path.append(folder)
+    try:
+        yield
+    finally:
+        if added and folder in sys.path:
+            sys.path.remove(folder)
 
 
 def _short(found: Any) -> str:

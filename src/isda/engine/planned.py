@@ -10,6 +10,7 @@ from typing import NamedTuple
 from isda.engine.folder.config import RunConfig
 from isda.engine.saving import Saving
 from isda.engine.task import Task
+from isda.errors import INTERNAL
 
 __all__ = ["Planned", "Problem", "RunsFailed", "Watcher"]
 
@@ -32,7 +33,8 @@ class RunsFailed(ValueError):
 
     def __init__(self, problems: Mapping[Path, Problem], runs: int) -> None:
         told = "; ".join(f"{folder}: {problem.sentence}" for folder, problem in problems.items())
-        super().__init__(f"{len(problems)} of {runs} runs failed: {told}")
+        internal = INTERNAL if any(problem.sentence.startswith(INTERNAL) for problem in problems.values()) else ""
+        super().__init__(f"{internal}{len(problems)} of {runs} runs failed: {told}")
         self.problems = problems
 
 

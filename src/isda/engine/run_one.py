@@ -6,13 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from isda.engine.folder.run_folder import RunFolder
+from isda.engine.folder.run_folder import ERROR_FILE, RunFolder
 from isda.engine.interruptions import NonFiniteLoss, Stopped
 from isda.engine.loop import train
 from isda.engine.planned import Planned, Problem
 from isda.engine.processes import join_processes
 from isda.engine.task import Task
 from isda.engine.watching.tensorboard import TensorBoard
+from isda.errors import describe, is_ours
 
 __all__ = ["load_once", "make_run", "problem_of", "run_one"]
 
@@ -49,10 +50,10 @@ def make_run(one: Planned) -> None:
 
 def problem_of(error: Exception) -> Problem:
     """Why a run did not come to its end, in words."""
-    if isinstance(error, Stopped | ValueError | OSError):
-        return Problem(str(error), isinstance(error, NonFiniteLoss))
-    # The other runs go on, and the user still learns what kind of error it was.
-    return Problem(f"{type(error).__name__}: {error}")
+    if isinstance(error, Stopped):
+        return Problem(str(error))
+    told = describe(error) if is_ours(error) else f"{describe(error)}; the traceback is in {ERROR_FILE}"
+    return Problem(told, isinstance(error, NonFiniteLoss))
 
 
 def run_one(one: Planned) -> Problem | None:

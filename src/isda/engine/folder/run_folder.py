@@ -7,6 +7,7 @@ import os
 import platform
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from isda.engine.folder.config import RunConfig
 from isda.engine.folder.formats import FORMAT
 from isda.engine.folder.seal import digest, fingerprint, read_json_object, read_sealed, sealed, unsealed
 from isda.engine.processes import Processes
+from isda.errors import traceback_text
 from isda.files import replacing, write_text
 
-__all__ = ["CONFIG_FILE", "RunFolder"]
+__all__ = ["CONFIG_FILE", "ERROR_FILE", "RunFolder"]
 
 CONFIG_FILE = "config.json"
+ERROR_FILE = "error.txt"
+"""The traceback of a run that failed; not there while it goes on, nor after it has finished."""
 
 
 class RunFolder:
@@ -70,6 +74,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"the run folder {self.path} could not be made: {error}") from error
+        (self.path / ERROR_FILE).unlink(missing_ok=True)
         environment = _environment(processes)
         if self.started and self.environment_file.is_file():
             first = read_sealed(self.environment_file)
@@ -100,6 +105,12 @@ class RunFolder:
         warnings.warn(sentence, stacklevel=2)
         with (self.path / "complaints.txt").open("a", encoding="utf-8") as file:
             file.write(sentence + "\n")
+
+    def keep_traceback(self, error: Exception, rank: int) -> None:
+        """Write the traceback of an error that ended the run, beside those of other processes of the run."""
+        # The folder may be why the run failed: a full disk, for one.
+        with suppress(OSError), (self.path / ERROR_FILE).open("a", encoding="utf-8") as file:
+            file.write(f"Process {rank}, {_now()}\n{traceback_text(error)}\n")
 
     def append_metrics(self, metrics: dict[str, Any]) -> None:
         """Add one line."""
@@ -206,5 +217,9 @@ def _environment(processes: Processes) -> dict[str, Any]:
         "device": processes.device_name,
         "processes": processes.world,
         "threads": torch.get_num_threads(),
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": _now(),
     }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

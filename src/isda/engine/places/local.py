@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ def worker_pool(jobs: int, processes: int = 1) -> Iterator[Workers]:
     threads = max(1, torch.get_num_threads() // jobs)
     # A forked child would inherit locks of torch's threads.
     executor = ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
+        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker, initargs=(threads, os.getcwd())
     )
     workers: dict[int, BaseProcess] = executor._processes  # type: ignore[assignment]
 
@@ -89,7 +90,10 @@ def _end(processes: Mapping[int, BaseProcess]) -> None:
         process.kill()
 
 
-def _prepare_worker(threads: int) -> None:
+def _prepare_worker(threads: int, folder: str) -> None:
+    """In a new worker process; a task of the user's own, by which runs come, may be in the folder."""
+    if folder not in sys.path:
+        sys.path.append(folder)
     torch.set_num_threads(threads)
     use_plain_warnings()
     remember_signals()
