@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import traceback
 import warnings
@@ -29,6 +30,8 @@ NAMES = tuple(f"{name} {inner}" if inner else name for name in COMMANDS for inne
 """Every command, those of groups with two words."""
 WRITTEN = ("--out", "--json", "--html", "--npz", "--predictions", "--report", "--show")
 """Options that name what a command writes."""
+LAST_WORDS = Path(tempfile.gettempdir()) / f"isda-fuzz-{os.getpid()}"
+"""Holds the words of the latest command of any process that was forked from this one."""
 NOT_FINITE = ("nan", "inf", "-inf", "1e309")
 PATHS = ("/run.json", "/map.json", "/image/0", "/class.json?label=0", "/view.json?row=0", "/picture.png?row=1")
 ODD_PATHS = (
@@ -70,6 +73,8 @@ def fork_workers() -> None:
 
 def run(words: Sequence[str], paths: Sequence[str] = PATHS[:1]) -> Ended:
     """Run a command in this process; ``isda explore`` is asked for some paths, and then interrupted."""
+    with contextlib.suppress(OSError):  # for whoever has to tell which command hangs
+        LAST_WORDS.write_text(str(words))
     out, err = io.StringIO(), io.StringIO()
     answers: list[str] = []
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
@@ -166,7 +171,7 @@ def _not_json(words: Sequence[str], out: str) -> str | None:
         texts[str(path)] = path.read_text()
     for name, text in texts.items():
         try:
-            for line in text.splitlines() if name.endswith("l") else [text]:
+            for line in text.splitlines() if name.endswith(".jsonl") else [text]:
                 strict_json(line)
         except ValueError as error:
             return f"{name} is not JSON: {error}"

@@ -174,7 +174,8 @@ def _near(value: Any) -> list[Any]:
 PAIRS = [(subject, command) for subject in SUBJECTS for command in subject.commands]
 LOOKING = ("tensorboard", "checkpoints", ".lock", "environment.json", "metrics.jsonl")
 NEEDLESS = {
-    **dict.fromkeys(("evaluate", "predict", "embed", "directions", "map", "explore", "export", "visualize"), LOOKING),
+    **dict.fromkeys(("evaluate", "predict", "embed", "directions", "explore", "export", "visualize"), LOOKING),
+    "map": LOOKING[:-1],
     **dict.fromkeys(("segment evaluate", "segment predict", "detect evaluate", "detect predict"), LOOKING),
     **dict.fromkeys(("generate evaluate", "generate sample"), LOOKING),
     "report": ("tensorboard", "checkpoints", ".lock", "model.safetensors", "whitening.safetensors"),
@@ -250,6 +251,9 @@ def _unnamed(command: str, damage: Damage, folder: str, err: str) -> str | None:
         return "failed for a file that it does not need"
     last = err.rstrip("\n").rpartition("\n")[2]
     names = (damage.file.rpartition("/")[2], f"{folder} ", f"in {folder}", "is of another run", "holds a run with")
+    names += ("classes of the run",)
+    if command.endswith("train") and damage.gone and damage.file == "config.json":
+        return None  # there is no run to go on with, and a new one needs settings that nobody has said
     if not any(name in last for name in names):
         return "the sentence does not name the file"
     return None

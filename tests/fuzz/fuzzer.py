@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from commands import Case, fork_workers
+from commands import LAST_WORDS, Case, fork_workers
 from damage import damage_case, expectations
 from options import options_case
 from subjects import make_data, make_subjects
 from tables import tables_case
 from weights import make_weights, weights_case
 
-SECONDS = 120.0
+SECONDS = 60.0
 """After which a case is said to hang."""
 MEGABYTES = 1500
 """What a case may take beyond what the parent has; everything in it is tiny."""
@@ -115,8 +115,11 @@ def fuzz(kind: str, seed: int, cases: int, top: Path, expected: dict[str, Any]) 
         records += [line for line in lines if "case" in line]
         if problem is not None:
             end = lines[-1]["begins"] + 1
-            case = Case("", f"case {end - 1}", -1, problem)
+            case = Case("", LAST_WORDS.read_text(), -1, problem)
             records.append({"kind": kind, "seed": seed, "case": end - 1, "seconds": 0} | case._asdict())
+        for record in records[len(records) - (end - begin) :]:
+            if record["problem"] or record["seconds"] > SECONDS / 4:
+                print(json.dumps(record), file=sys.stderr, flush=True)
         begin = end
     return records
 
@@ -155,6 +158,7 @@ def main_of_script(kind: str, seed: int, cases: int) -> None:
             expected = expectations(top) if "damage" in counts else {}
             records = [record for name, count in counts.items() for record in fuzz(name, seed, count, top, expected)]
         os.chdir("/")
+    LAST_WORDS.unlink(missing_ok=True)
     print(json.dumps(report(records)))
 
 

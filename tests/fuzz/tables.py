@@ -65,11 +65,11 @@ class Table:
 
 
 def new_table(chance: random.Random, names: tuple[str, ...] = CLASSES, rows: int = ROWS) -> Table:
-    """Classes far apart in the first feature, some rows without a label at the end."""
+    """Each class far from the others along a feature of its own, some rows without a label at the end."""
     table = Table(chance, names)
     for row in range(rows + UNLABELLED):
         kind = row % len(names)
-        values = (10.0 * kind + chance.random(), chance.gauss(0, 1), chance.gauss(0, 1))
+        values = (10.0 * (place == kind) + chance.random() for place in range(len(COLUMNS)))
         table.rows.append([*(f"{value:.6g}" for value in values), names[kind] if row < rows else ""])
         table.truth.append(names[kind])
     return table
@@ -257,17 +257,20 @@ def _write_test(table: Table) -> None:
     """Another table of the same problem: its columns in another order, other names, or one less."""
     chance = table.chance
     test = replace(new_table(chance, table.names), delimiter=table.delimiter, encoding=table.encoding)
-    test.columns[:3] = [name for name in table.columns if name not in ("label", "kind", "note")][:3]
+    features = [name for name in table.columns if name not in ("label", "kind", "note")][:3]
+    test.columns[:3] = features if len(features) == 3 else COLUMNS
     test.columns[3] = "kind" if "kind" in table.columns else "label"
     test.header = table.header
-    way = chance.choice(["same", "order", "order", "names", "fewer", "more", "unknown class"])
+    # Without names, the order of columns is all there is to know of them.
+    ways = ["same", "order", "order", "names", "fewer", "more", "unknown class"]
+    way = chance.choice(ways if table.header else ["same", "fewer", "unknown class"])
     if way == "order":
         places = chance.sample(range(4), 4)
         test.columns, test.rows = [test.columns[p] for p in places], [[row[p] for p in places] for row in test.rows]
-        table.weaken("be right" if table.header else "be refused")
+        table.weaken("be right")
     elif way == "names":
         test.columns[:3] = ["x", "y", "z"]
-        table.weaken("be refused" if table.header else "be right")
+        table.weaken("be refused")
     elif way == "fewer":
         test.columns, test.rows = test.columns[1:], [row[1:] for row in test.rows]
         table.weaken("be refused")
@@ -331,8 +334,8 @@ def _embeddings(chance: random.Random) -> Table:
         "one class name twice": ("be refused", {"classes": np.array(["low", "low", "high"])}),
         "an empty class name": ("be refused", {"classes": np.array(["low", "", "high"])}),
         "too few class names": ("be refused", {"classes": np.array(["low", "middle"])}),
-        "nan": ("be refused", {"x_train": np.where(features > 20, np.nan, features)}),
-        "infinite": ("be refused", {"x_train": np.where(features > 20, np.inf, features)}),
+        "nan": ("be refused", {"x_train": np.where(features > 10, np.nan, features)}),
+        "infinite": ("be refused", {"x_train": np.where(features > 10, np.inf, features)}),
         "huge": ("be right", {"x_train": features * 1e307}),
         "one row less": ("be refused", {"x_train": features[1:]}),
         "flat": ("be refused", {"x_train": features[:, 0]}),
