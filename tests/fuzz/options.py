@@ -37,7 +37,7 @@ NUMBERS = (
 )
 WORDS = ("", "text", "None", "true", "é", "\x1b[31mred", "a b", "a/b", "..", "--", "-", "=", ":", "x" * 3000, "🙂")
 # Nothing outside the folder of the case, which a mistake of ours could harm.
-PATHS = ("", ".", "..", "nowhere/at/all", "image.png", "run", "a\nb", "x" * 300)
+PATHS = ("", ".", "..", "nowhere/at/all", "image.png", "run", "a\tb", "x" * 300)
 METHODS = (
     *("isda", "cross-entropy", "isda-tilted", "isad", "isda:", "isda:lambda_0", "isda:lambda_0=", "isda:=1", ":", "."),
     *("isda:lambda_0=nan", "isda:lambda_0=-1", "isda:lambda_0=0", "isda:lambda_0=1e30", "isda:lambda_0=1,lambda_0=2"),
@@ -355,7 +355,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--batch-size": NUMBERS,
         "--data-root": PATHS,
         "--device": MACHINE["--device"],
-        "--out": ("new.npz", "run", "nowhere/new.npz", "a\nb.npz", ""),
+        "--out": ("new.npz", "run", "nowhere/new.npz", "a\tb.npz", ""),
         "--json": ("-", *PATHS),
     },
     "classify": {
