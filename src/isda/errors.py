@@ -13,16 +13,27 @@ import sysconfig
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from isda.extras import MissingExtra
 
-__all__ = ["DEBUG_VARIABLE", "INTERNAL", "debugging", "describe", "is_ours", "traceback_text", "user_location"]
+__all__ = [
+    "DEBUG_VARIABLE",
+    "INTERNAL",
+    "debugging",
+    "describe",
+    "is_ours",
+    "of_type",
+    "traceback_text",
+    "user_location",
+]
 
 DEBUG_VARIABLE = "ISDA_DEBUG"
 """Set to 1 in the environment: show tracebacks, as ``--debug`` does."""
 INTERNAL = "internal error: "
 """How the description of an error begins that neither our sentences nor the user's code account for."""
 
+_Kind = TypeVar("_Kind")
 _SENTENCES = (ValueError, OSError, MissingExtra)
 _RAISE_STATEMENT = dis.opmap["RAISE_VARARGS"]
 _INSTALLED = ("site-packages", "dist-packages")
@@ -88,6 +99,22 @@ def user_location(error: BaseException) -> str | None:
     return found
 
 
+def of_type(value: object, kind: type[_Kind]) -> _Kind:
+    """The value, which must be of a type by the way the code is built; for type checkers, and checked all the same.
+
+    Raises:
+        TypeError: it is not, which is a mistake in this package.
+
+    Example:
+        >>> of_type(None, int)
+        Traceback (most recent call last):
+        TypeError: expected int, got None
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {'None' if value is None else type(value).__name__}")
+    return value
+
+
 def traceback_text(error: BaseException) -> str:
     """The traceback, with those of the errors that it follows from."""
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -117,7 +144,7 @@ def _library(error: BaseException) -> str | None:
 
 
 def _lacks_memory(error: BaseException) -> bool:
-    """torch has a class for accelerators only; on the CPU it raises a RuntimeError."""
+    """Torch has a class for accelerators only; on the CPU it raises a RuntimeError."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
     )

@@ -20,6 +20,7 @@ from isda.classification.trained import Trained, load_trained
 from isda.data import DataSet
 from isda.engine import Hook, NonFiniteLoss, Processes, Saving, Stopped, Task, find_task, join_processes, train
 from isda.engine.registry import task_for_method
+from isda.errors import of_type
 from isda.semi_supervised.settings import Settings as SemiSettings
 from isda.semi_supervised.task import SemiSupervisedClassification
 
@@ -60,6 +61,4 @@ def load_data(settings: Settings, data_root: Path | None = None) -> DataSet:
 
 def resolve(settings: Settings, data: DataSet) -> Config:
     """Fill in everything that the settings leave open, and check all of it before anything is trained."""
-    config = image_task(settings.method).resolve(settings, data)
-    assert isinstance(config, Config)
-    return config
+    return of_type(image_task(settings.method).resolve(settings, data), Config)

@@ -118,3 +118,11 @@ def test_small_networks_are_not_exported(finished_run, tmp_path):
     _, _, code = isda("export", finished_run, "--for", "timm", "--out", tmp_path / "x.pth")
     assert "timm has no network fast-cnn; there are resnet-50" in str(code)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_image_without_width_is_refused_by_name(run, tmp_path):
+    Image.new("RGB", (20000, 1)).save(tmp_path / "line.png")
+    _, _, code = isda("detect", "predict", run, tmp_path / "line.png", "--out", tmp_path / "out")
+    assert code.startswith(f"isda: {tmp_path / 'line.png'}: images must have a long side of at most ")
+    assert code.endswith("got 20000 x 1 pixels")
+    assert not (tmp_path / "out").exists()

@@ -1,12 +1,15 @@
 """How a command ends when something fails: our sentences, whose code failed otherwise, and the traceback on demand."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import isda as package
 import isda.cli.networks as networks_command
 from isda.engine.naming import load_named
 from isda.errors import describe, is_ours
@@ -14,7 +17,7 @@ from small_runs import SMALL_WORDS, isda, train_small
 
 
 def raised(function):
-    with pytest.raises(Exception) as caught:  # noqa: PT011, any that it raises
+    with pytest.raises(Exception) as caught:
         function()
     # From the function on: as in a command, none of whose frames are the caller's.
     return caught.value.with_traceback(caught.value.__traceback__.tb_next)
@@ -152,3 +155,27 @@ def test_a_folder_of_another_run_gets_no_traceback(tmp_path):
     assert train_small(tmp_path)[2] is None
     assert "holds a run with" in train_small(tmp_path, "--resume", "--lr", "0.3")[2]
     assert not (tmp_path / "error.txt").exists()
+
+
+def test_a_table_in_place_of_weights_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "table.csv").write_text("label,a,b\ncat,1,2\n")
+    _, _, code = train_small(tmp_path / "run", "--network", "timm:test_resnet", "--pretrained", tmp_path / "table.csv")
+    assert code.startswith(f"isda: {tmp_path / 'table.csv'} cannot be read as weights: it must be a file of ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_module_asserts():
+    """Under python -O an assert is not there: neither a check nor a branch may depend on one."""
+    others = ("attach", "compat", "covariance", "embeddings", "estimator", "functional", "integrations", "losses")
+    modules = [
+        path
+        for path in sorted(Path(package.__file__).parent.rglob("*.py"))
+        if path.relative_to(Path(package.__file__).parent).parts[0] not in (*others, "recording")
+    ]
+    asserting = [
+        f"{path}:{node.lineno}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    assert asserting == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segmentation_runs import CLASSES, SMALL_WORDS, draw, drawn
+from segmentation_runs import CLASSES, HEIGHT, SMALL_WORDS, WIDTH, draw, drawn
 from small_runs import isda
 
 
@@ -163,3 +163,13 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
     for place in ("images", "labels"):
         (folder / place / "train" / "scene-000.png").rename(folder / place / "train" / "another.png")
     assert "the data set has changed since the run was started" in segment("train", *words, "--resume")[2]
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_labels_that_are_all_ignored_are_refused_before_training(part, tmp_path):
+    folder = draw(tmp_path / "scenes", {"train": 4, "validation": 2})
+    for file in (folder / "labels" / part).glob("*.png"):
+        Image.fromarray(np.full((HEIGHT, WIDTH), 255, np.uint8)).save(file)
+    _, _, code = isda("segment", "train", "--data", folder, *SMALL_WORDS, "--out", tmp_path / "run")
+    assert f"the {part} part of scenes must have pixels of at least one class" in code
+    assert not (tmp_path / "run").exists()

@@ -166,3 +166,24 @@ def test_an_interruption_while_importing_is_quiet(tmp_path):
 def test_interruptions_at_twenty_moments_are_quiet(tmp_path):
     chance = random.Random(0)
     check_interruptions([chance.uniform(0, 3) for _ in range(20)], tmp_path)
+
+
+@pytest.mark.parametrize("columns", ["1", "7", "0"])
+def test_help_ends_in_a_terminal_of_any_width(columns, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "isda", "train", "--help"],
+        env=ENVIRONMENT | {"COLUMNS": columns},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0
+    assert "--epochs" in done.stdout
+
+
+def test_the_environment_is_as_it_was_after_a_command(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    isda("train", "--help", "--debug")
+    assert os.environ["COLUMNS"] == "1"
+    assert "ISDA_DEBUG" not in os.environ

@@ -216,7 +216,11 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--lr", "nan"], "lr must be a finite number >= 0, got nan"),
         (["--labels", "1290"], "labels=1290 does not fit digits: .* asks for 129 samples of class"),
         (["--network-options", "widht", "2"], r"fast-cnn has no option 'widht'; did you mean 'width'\?"),
-        (["--threads", "0"], "threads must be at least 1, got 0"),
+        (["--threads", "0"], "threads must be from 1 to 1024, got 0"),
+        (["--threads", "2147483648"], "threads must be from 1 to 1024, got 2147483648"),
+        (["--workers", "2147483648"], "workers must be from 1 to 1024, got 2147483648"),
+        (["--lr", "1e308"], r"lr must be at most 1e\+30, got 1e\+308"),
+        (["--weight-decay", "1e308"], r"weight_decay must be at most 1e\+30, got 1e\+308"),
         (["--keep", "0"], "keep must be at least 1, got 0"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
         (["--network", "cnn-13"], "cnn-13 cannot be trained with 20 images of 1x8x8 at once: .* at least 12x12 pixels"),
@@ -593,7 +597,7 @@ def test_compare_again_repeats_nothing(comparison):
         (["--methods", "isda", "isda-titled"], r"did you mean 'isda-tilted'\?"),
         (["--method", "isda"], "compare takes --methods, not --method"),
         (["--methods", "cross-entropy", "isda:covariance=ful"], r"did you mean 'full'\?"),
-        (["--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--seeds", "0"], "seeds must be from 1 to 1000, got 0"),
         (["--jobs", "0"], "jobs must be at least 1, got 0"),
         (["--network", "resnet20"], r"did you mean 'resnet-20'\?"),
     ],
@@ -630,3 +634,33 @@ def test_numbers_with_a_point_are_no_code_of_ones_own(tmp_path):
     interrupted(tmp_path / "run", method=method)
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code is None
+
+
+def test_an_option_equal_to_its_default_is_not_dropped_when_a_run_is_resumed(tmp_path):
+    assert train_small(tmp_path / "run", "--channels-last", "--epochs", "1")[2] is None
+    resumed = ["train", "--out", tmp_path / "run", "--resume"]
+    assert "channels_last=True, not False" in isda(*resumed, "--no-channels-last")[2]
+    assert isda(*resumed, "--channels-last")[2] is None
+    assert isda(*resumed)[2] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare"],
+        ["study", "sensitivity"],
+        ["tune"],
+        ["tune", "--choose-seeds"],
+        ["reproduce", "table-2"],
+        ["segment", "compare", "--data", "nowhere"],
+        ["segment", "tune", "--data", "nowhere"],
+        ["detect", "compare", "--data", "nowhere", "--methods", "multi-task:backbone=nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_more_seeds_than_a_plan_can_hold_are_refused_at_once(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    option = [] if words[-1] == "--choose-seeds" else ["--seeds"]
+    code = isda(*words, *option, 2147483648)[2]
+    assert re.fullmatch(r"isda: (choose_)?seeds must be from 1 to 1000, got 2147483648", code)
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from many_processes_worker import STEPS, run
 from safetensors.torch import load_file
 
+from isda.engine.processes import _deterministic
 from isda.train import Processes
 from many_processes import side_by_side, torchrun
 
@@ -81,3 +83,23 @@ def measured(folder):
 def test_sums_of_a_checkpoint_go_back_to_the_processes_they_came_from(rank, world, expected):
     collected = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     assert Processes(rank, world, torch.device("cpu")).own(collected).tolist() == expected
+
+
+@pytest.mark.parametrize("before", [(False, False, True), (True, False, False), (True, True, True)])
+def test_determinism_is_switched_on_for_the_block_only(before, monkeypatch):
+    enabled, warns, benchmark = before
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    try:
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        torch.backends.cudnn.benchmark = benchmark
+        with _deterministic(torch.device("cuda")):
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+            assert not torch.backends.cudnn.benchmark
+            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        found = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        assert (*found, torch.backends.cudnn.benchmark) == before
+        assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = False

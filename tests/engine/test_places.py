@@ -13,7 +13,7 @@ import pytest
 from isda.engine.folder.config import RunConfig
 from isda.engine.many_runs import run_planned
 from isda.engine.places.plan import own_code, read_planned, write_plan
-from isda.engine.places.pool import RETRIES, WorkerDied
+from isda.engine.places.pool import RETRIES, WorkerDied, _EpochCounter
 from isda.engine.planned import Planned, RunsFailed, Watcher
 from isda.engine.registry import find_task
 from isda.engine.saving import Saving
@@ -156,7 +156,9 @@ def test_what_went_wrong_can_be_written_to_a_file(tmp_path, monkeypatch):
         (["--on", "slurm:here"], "on must be one of local, ray, slurm or ray:ADDRESS, got 'slurm:here'"),
         (["--on", "ray:nowhere"], "the address of a Ray cluster must be HOST:PORT or ray://HOST:PORT, got 'nowhere'"),
         (["--on", "slurm", "--jobs", "0"], "jobs must be at least 1, got 0"),
+        (["--jobs", "2147483648"], "jobs must be at most 10000, got 2147483648"),
         (["--processes-per-run", "0"], "processes_per_run must be at least 1, got 0"),
+        (["--processes-per-run", "2147483648"], "processes_per_run must be at most 1024, got 2147483648"),
         (["--cpus-per-run", "2"], "cpus_per_run must be left out with --on local, got 2"),
         (["--gpus-per-run", "1"], "gpus_per_run must be left out with --on local, got 1"),
         (["--on", "ray", "--gpus-per-run", "nan"], "gpus_per_run must be 0 or more, got nan"),
@@ -199,3 +201,16 @@ def test_runs_in_two_processes_each_say_what_became_of_them(tmp_path):
     run = tmp_path / "runs" / "cross-entropy" / "seed-0"
     assert json.loads((run / "environment.json").read_text())["processes"] == 2
     assert (run / "result.json").is_file()
+
+
+def test_progress_reads_only_what_was_added(tmp_path):
+    counter = _EpochCounter()
+    assert counter.count(tmp_path) == 0
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"epoch": 1}\n{"epo')
+    assert counter.count(tmp_path) == 1
+    # What was read before is not read again: not even when it is no longer there to be parsed.
+    file.write_bytes(b"x" * 13 + b'{"epoch": 2}\n')
+    assert counter.count(tmp_path) == 2
+    file.write_text('{"epoch": 1}\n')
+    assert counter.count(tmp_path) == 1

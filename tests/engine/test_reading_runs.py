@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from isda.engine.folder.figures import Figure, results
 from isda.engine.folder.reading import find_runs, read_run
+from isda.engine.folder.run_folder import RunFolder
+from isda.engine.folder.seal import json_text, read_json_object, sealed, unsealed
 from run_folders import write_run, write_strangers_run
 
 
@@ -137,7 +140,7 @@ def test_a_format_of_another_time_is_refused(tmp_path):
         read_run(write_run(tmp_path / "a", format=0))
 
 
-@pytest.mark.parametrize("error", ["high", None, True, float("nan")])
+@pytest.mark.parametrize("error", ["high", None, True])
 def test_a_result_without_a_number_as_error_is_refused(tmp_path, error):
     folder = write_run(tmp_path / "a")
     (folder / "result.json").write_text(json.dumps({"error": error}))
@@ -179,3 +182,20 @@ def test_a_path_that_is_no_folder_is_named(tmp_path):
 def test_no_paths_are_refused():
     with pytest.raises(ValueError, match="runs must name at least one folder, got none"):
         find_runs([])
+
+
+def test_nothing_that_is_not_json_is_written_or_read(tmp_path):
+    run = RunFolder(tmp_path)
+    run.write_metrics([{"epoch": 1, "step": 2, "test/miou": float("nan"), "per_class": [float("inf"), 1.5]}])
+    assert run.metrics_file.read_text() == '{"epoch": 1, "step": 2, "test/miou": null, "per_class": [null, 1.5]}\n'
+    written = json_text(sealed({"miou": float("nan"), "error": 3.5}))
+    assert unsealed(json.loads(written, parse_constant=pytest.fail), "result.json") == {"miou": None, "error": 3.5}
+    (tmp_path / "result.json").write_text('{"miou": NaN}')
+    with pytest.raises(ValueError, match=r"result.json is not JSON: numbers must be finite, got NaN"):
+        read_json_object(tmp_path / "result.json")
+
+
+def test_a_figure_without_a_number_is_left_out_of_the_mean():
+    figure = Figure(name="error", metric="test/error", title="test error")
+    lines = [{"test/error": 4.0}, {"test/error": None}, {"test/error": 2.0}]
+    assert results([figure], lines, average_last=3) == {"error": 3.0, "error_last": 2.0}

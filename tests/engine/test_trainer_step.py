@@ -6,6 +6,7 @@ from torch import nn
 
 from isda import networks
 from isda.engine import learning_rate
+from isda.engine.folder.checkpoint import State
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config, small_job
 
@@ -142,3 +143,9 @@ def test_the_test_figures_are_those_of_the_network_on_the_test_images():
         logits = network(images)
     assert measures["test/error"] == pytest.approx(100 * (logits.argmax(1) != data.y_test).double().mean().item())
     assert measures["test/nll"] == pytest.approx(nn.functional.cross_entropy(logits, data.y_test).item(), rel=1e-4)
+
+
+def test_a_checkpoint_with_an_average_does_not_fit_a_run_without_one():
+    """By an error that python -O does not remove."""
+    with pytest.raises(ValueError, match="does not fit this run: expected Module, got None"):
+        small_job().restore(State({"average": {}}, {}))

@@ -223,8 +223,8 @@ def test_runs_that_have_only_started_make_a_page(written, make_run, tmp_path):
 
 def test_a_metric_that_is_not_finite_is_called_so(written, make_run, tmp_path):
     folder = make_run(tmp_path / "runs" / "a")
-    result = json.loads((folder / "result.json").read_text()) | {"nll": float("nan"), "calibration": None}
-    (folder / "result.json").write_text(json.dumps(result))
+    result = json.loads((folder / "result.json").read_text()) | {"nll": float("inf"), "calibration": None}
+    (folder / "result.json").write_text(json.dumps(result).replace("Infinity", "1e999"))
     page = Page(written(tmp_path / "runs"))
     assert "not finite" in page.text
     assert "Calibration" not in page.text

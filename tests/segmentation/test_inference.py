@@ -171,9 +171,10 @@ def test_16_bit_logits_become_probabilities_in_32():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scales": ()}, "scales must be positive numbers, at least one, got "),
-        ({"scales": (1.0, 0.0)}, "scales must be positive numbers"),
-        ({"scales": (math.nan,)}, "scales must be positive numbers"),
+        ({"scales": ()}, "scales must be numbers from 0.01 to 10, at least one, got "),
+        ({"scales": (1.0, 0.0)}, "scales must be numbers from 0.01 to 10"),
+        ({"scales": (2147483648.0,)}, "scales must be numbers from 0.01 to 10"),
+        ({"scales": (math.nan,)}, "scales must be numbers from 0.01 to 10"),
         ({"crop": (0, 8)}, r"crop must be two lengths of at least 1, got \(0, 8\)"),
     ],
 )

@@ -19,6 +19,7 @@ from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
 from isda.data.order import batch_order
 from isda.devices import send
+from isda.errors import of_type
 
 __all__ = ["Batch", "Batches", "evaluation_batches", "parts_as_batches", "ready", "take"]
 
@@ -106,10 +107,9 @@ class Batches:
 
     def _with_generated(self, indices: Tensor, epoch: int, step: int) -> Batch:
         """Real images first, then generated ones, all of them augmented."""
-        assert self.generated is not None
-        assert isinstance(self.images, Tensor)
-        made = self.generated.part(epoch, step, self.rank, self.world)
-        images = torch.cat([self.images[send(indices, self.images.device)], made.images.to(self.images.device)])
+        real = of_type(self.images, Tensor)
+        made = of_type(self.generated, GeneratedImages).part(epoch, step, self.rank, self.world)
+        images = torch.cat([real[send(indices, real.device)], made.images.to(real.device)])
         labels = torch.cat([self._labels_at(indices), send(made.labels, self.labels.device)])
         return self._augmented(images, labels, torch.cat([indices, len(self.images) + made.numbers]), epoch)
 

@@ -22,6 +22,7 @@ from isda.data.augment import Compose
 from isda.engine.method import Method
 from isda.engine.task import Place
 from isda.engine.trainer import Trainer
+from isda.errors import of_type
 from isda.losses.targets import is_soft
 from isda.networks import Network
 from isda.networks.export import TIMM_FILE, write_for_timm
@@ -130,8 +131,7 @@ class ClassificationJob(ImageJob):
         """A pretrained model of timm is also written as timm loads it."""
         config = self.config
         if config.pretrained and self.processes.first:
-            network = self.evaluated
-            assert isinstance(network, Network)
+            network = of_type(self.evaluated, Network)
             told = {"classes": config.classes, "mean": config.mean, "std": config.std, "input_size": config.input_size}
             write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, told)
         return {}

@@ -23,6 +23,7 @@ from isda.data.augment import (
     translate_flip,
 )
 from isda.data.channels import Channels
+from isda.errors import of_type
 
 __all__ = ["AUGMENTATIONS", "RESIZING", "Seen", "default_augmentation", "evaluation_pipeline", "training_pipeline"]
 
@@ -81,7 +82,7 @@ def training_pipeline(augment: str, mean: Statistics, std: Statistics, data: str
     if augment not in RESIZING:
         return Compose(Channels(seen.channels), ResizeCenterCrop(seen.resize, seen.size), *pipeline.transforms)
     crop, *rest = pipeline.transforms
-    assert isinstance(crop, RandomResizedCrop)
+    crop = of_type(crop, RandomResizedCrop)
     return Compose(Channels(seen.channels), RandomResizedCrop(seen.size, crop.scale, crop.ratio), *rest)
 
 

@@ -25,6 +25,7 @@ from isda.engine.folder.formats import FORMAT
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
 from isda.engine.registry import find_task, task_names
+from isda.errors import of_type
 from isda.networks import Network
 
 __all__ = ["Trained", "classifier_of", "fit_size", "load_trained"]
@@ -134,6 +135,4 @@ def classifier_of(run: RunFolder, stored: Mapping[str, Any]) -> tuple[Classifica
     task = find_task(name) if name in task_names() else None
     if not isinstance(task, Classification):
         raise ValueError(f"{run.config_file} must be of a classifier of images, got the task {name!r}")
-    config = task.config_type.from_stored(stored, run.config_file)
-    assert isinstance(config, Config)
-    return task, config
+    return task, of_type(task.config_type.from_stored(stored, run.config_file), Config)

@@ -11,8 +11,8 @@ from isda.cli.options import JsonFile
 from isda.cli.report import report as write_report
 from isda.cli.spreading import opened
 from isda.cli.tasks import Asked, asked_task
+from isda.engine.comparing import check_seeds, run_folder_name
 from isda.engine.comparing import compare as run_all
-from isda.engine.comparing import run_folder_name
 from isda.engine.folder.reading import run_folders
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.places.spread import Spread
@@ -58,7 +58,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             spread: where the runs are made.
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
             methods: what to compare, each as in --method; differences are to cross-entropy, or else to the first.
-            seeds: number of paired runs of each method; their seeds count up from --seed.
+            seeds: number of paired runs of each method, at most 1000; their seeds count up from --seed.
             out: the folder for all runs; by default runs/compare-DATA.
             report: the HTML page; by default report.html in that folder.
             json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
@@ -102,8 +102,7 @@ def make_runs(
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the runs that are there, and what became of the others."""
     machine.use_threads()
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    check_seeds(seeds)
     first = settings.seed or 0
     seeds_asked = range(first, first + seeds)
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]

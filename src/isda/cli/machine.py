@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine"]
 
+MOST_THREADS = 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -41,9 +43,9 @@ class Machine:
         """Set torch's threads, if the user has a wish."""
         import torch
 
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        for name in ("workers", "threads"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= MOST_THREADS:
+                raise ValueError(f"{name} must be from 1 to {MOST_THREADS}, got {value}")
         if self.threads is not None:
-            if self.threads < 1:
-                raise ValueError(f"threads must be at least 1, got {self.threads}")
             torch.set_num_threads(self.threads)

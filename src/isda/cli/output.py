@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from isda.engine.folder.seal import json_text
 from isda.files import write_text
 
 __all__ = ["show"]
@@ -22,7 +22,7 @@ def show(record: Any, destination: str | None, tables: Callable[[], None]) -> No
             the JSON beside the tables. Its folder is made.
         tables: prints them.
     """
-    text = json.dumps(record, indent=2) + "\n"
+    text = json_text(record, indent=2) + "\n"
     if destination == "-":
         sys.stdout.write(text)
         return

@@ -14,6 +14,7 @@ from isda.cli.options import JsonFile
 from isda.cli.output import show
 from isda.cli.spreading import opened
 from isda.cli.terminal import plain_table, table_console
+from isda.engine.comparing import check_seeds
 from isda.engine.folder.lock import locked
 from isda.engine.places.spread import Spread
 from isda.engine.processes import join_processes
@@ -68,7 +69,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
                 Of words with commas between, such as ResNet-32,ResNet-110, any.
-            seeds: of each training; by default 5, 3 and 2 by scale.
+            seeds: of each training, at most 1000; by default 5, 3 and 2 by scale.
             gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
@@ -77,8 +78,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         """
         size = SCALES[scale]
         many = size.seeds if seeds is None else seeds
-        if many < 1:
-            raise ValueError(f"seeds must be at least 1, got {many}")
+        check_seeds(many)
         folder = out or Path("runs") / f"reproduce-{scale}"
         if list(names) == [LIST]:
             machine.use_threads()

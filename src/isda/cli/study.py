@@ -54,7 +54,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             spread: where the runs are made.
             methods: what is studied, each as in --method: isda and isda-tilted for sensitivity, isda for the others.
             values: along the axis: strengths, or numbers of drawn features; the paper's if left out.
-            seeds: number of paired runs of each; their seeds count up from --seed.
+            seeds: number of paired runs of each, at most 1000; their seeds count up from --seed.
             out: the folder for all runs, study.html and report.html; by default runs/study-NAME-DATA.
             json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -20,7 +21,8 @@ __all__ = ["SAID", "prepared"]
 
 SAID: ContextVar[tuple[str, ...]] = ContextVar("SAID", default=())
 """The words of the command that runs."""
-
+FEWEST_COLUMNS = 40
+"""A narrower terminal breaks lines itself: help texts cannot be laid out in a few columns."""
 
 _PLAIN = {"…": ".", "−": "-", "–": "-", "±": "+-", "×": "x", "λ": "lambda"}
 """What stands for letters of ours where a terminal lacks them."""
@@ -29,7 +31,8 @@ _LACKING = "isda.plain"
 
 def _lacking(error: UnicodeError) -> tuple[str, int]:
     """A letter that a terminal lacks is spelt in another way, or shown by its code."""
-    assert isinstance(error, UnicodeEncodeError)
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
     if (letter := error.object[error.start]) in _PLAIN:
         return _PLAIN[letter], error.start + 1
     spelt, end = codecs.backslashreplace_errors(error)
@@ -49,6 +52,9 @@ def prepared() -> Iterator[None]:
         stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=_LACKING)
+    columns = os.environ.get("COLUMNS")
+    if shutil.get_terminal_size().columns < FEWEST_COLUMNS:
+        os.environ["COLUMNS"] = str(FEWEST_COLUMNS)
     before, on_interrupt = warnings.formatwarning, signal.getsignal(signal.SIGINT)
     use_plain_warnings()
     ours = on_interrupt is signal.default_int_handler and threading.current_thread() is threading.main_thread()
@@ -58,6 +64,9 @@ def prepared() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
+        os.environ.pop("COLUMNS", None)
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
         if ours:
             signal.signal(signal.SIGINT, on_interrupt)
         _settle_output()

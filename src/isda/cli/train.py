@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from isda.cli.machine import Machine
+from isda.cli.surroundings import SAID
 from isda.cli.tasks import asked_task
 from isda.engine.folder.config import RunConfig, check_types
 from isda.engine.folder.formats import read_config
@@ -135,9 +136,20 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
             "does not know"
         )
     check_types(type(settings), stored, run.config_file)
-    asked = settings.asked()
+    asked = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(SAID.get())}
     _check_named_again(run, stored | asked, asked)
     return replace(type(settings)(**stored), **asked)
+
+
+def _named_options(words: Sequence[str]) -> set[str]:
+    """The options that stand in the words of a command, also those given the value that they have by default.
+
+    Example:
+        >>> sorted(_named_options(["train", "--no-compile", "--batch-size=20", "--out", "runs/mine"]))
+        ['batch_size', 'compile', 'no_compile', 'out']
+    """
+    names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return names | {name.removeprefix("no_") for name in names}
 
 
 def _check_named_again(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:

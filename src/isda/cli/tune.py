@@ -15,7 +15,7 @@ from isda.cli.output import show
 from isda.cli.report import print_tables, write_page
 from isda.cli.spreading import opened
 from isda.cli.tasks import Asked, asked_task
-from isda.engine.comparing import Planner
+from isda.engine.comparing import Planner, check_seeds
 from isda.engine.folder.lock import locked
 from isda.engine.folder.reading import find_runs
 from isda.engine.folder.run_folder import RunFolder
@@ -34,7 +34,6 @@ __all__ = ["Tuning", "command_for", "tune_runs"]
 
 SEEDS_APART = 100
 """Between the seeds of final runs and those of the search."""
-MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,8 @@ class Tuning:
     by: str | None = None
     """The held-out figure to choose by, such as nll; by default what methods are compared by."""
     seeds: int = 5
-    """Number of paired final runs of each method on all training data; their seeds count up from --seed."""
+    """Number of paired final runs of each method on all training data, at most 1000; their seeds count up from
+    --seed."""
     retrain: bool = True
     """Make the final runs."""
     out: Path | None = None
@@ -71,8 +71,7 @@ class Tuning:
     def how(self, seed: int) -> How:
         """How to search, where final runs begin with a seed."""
         for name in ("choose_seeds", "seeds"):
-            if not 1 <= getattr(self, name) <= MOST_SEEDS:
-                raise ValueError(f"{name} must be from 1 to {MOST_SEEDS}, got {getattr(self, name)}")
+            check_seeds(getattr(self, name), name)
         first = seed + max(SEEDS_APART, self.seeds)
         return How(
             sampler=self.sampler,

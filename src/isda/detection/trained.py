@@ -49,6 +49,11 @@ class TrainedDetector:
     def find(self, paths: Sequence[Path], device: torch.device) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Each image (3, H, W) of the files, and what is found in it."""
         images = [read_image(path) for path in paths]
+        for path, image in zip(paths, images, strict=True):
+            try:
+                self.network.transform.resized(*image.shape[1:])
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
         numbered: Iterable[tuple[int, Tensor]] = enumerate(images)
         for number, found in detect(self.network.to(device), numbered, device):
             yield images[number], found

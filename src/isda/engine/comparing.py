@@ -19,7 +19,17 @@ from isda.engine.saving import Saving
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
 
-__all__ = ["Planner", "compare", "run_folder_name"]
+__all__ = ["MOST_SEEDS", "Planner", "check_seeds", "compare", "run_folder_name"]
+
+
+MOST_SEEDS = 1000
+"""Of one command: a plan of more would take hours to make before the first run begins."""
+
+
+def check_seeds(count: int, name: str = "seeds") -> None:
+    """Raise a ValueError unless a command can make runs with so many seeds."""
+    if not 1 <= count <= MOST_SEEDS:
+        raise ValueError(f"{name} must be from 1 to {MOST_SEEDS}, got {count}")
 
 
 def run_folder_name(method: str, seed: int) -> Path:
@@ -105,6 +115,7 @@ def compare(
         RunsFailed: runs failed, after all others are done.
         Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
     """
+    check_seeds(len(seeds))
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")

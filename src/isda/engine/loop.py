@@ -6,6 +6,7 @@ the very numbers of one that was never interrupted.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -188,7 +189,11 @@ def _restore(job: Job, checkpoint: Checkpoint) -> int:
 
 def _result(config: RunConfig, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures that tables report, and what they are of."""
-    return results(config.figures, metrics, config.average_last) | {
+    headline, figures = config.figures[0], results(config.figures, metrics, config.average_last)
+    value = figures.get(headline.name, math.nan)
+    if not math.isfinite(value):
+        raise ValueError(f"{headline.title} must be a finite number at the end of a run, got {value}: it has no result")
+    return figures | {
         "epochs": config.epochs,
         "average_last": config.average_last,
         "scale": config.scale,

@@ -22,6 +22,7 @@ __all__ = ["Processes", "join_processes", "stop_with_parent"]
 
 # Seconds between two looks whether the process that started this one is still there.
 LOOK_EVERY = 1.0
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 @dataclass(frozen=True)
@@ -111,22 +112,25 @@ class Processes:
 def join_processes(device: str = "auto") -> Iterator[Processes]:
     """Join the processes of torchrun, if it started this one, and leave them at the end.
 
+    While the block runs, an accelerator gives the same bits for the same run.
+
     Args:
         device: "auto" for this process's accelerator if there is one, else the CPU; or a torch device.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
-    if world == 1:
-        yield Processes(0, 1, chosen)
-        return
-    dist.init_process_group(_backend(chosen))
-    threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
-    try:
-        yield Processes(dist.get_rank(), world, chosen)
-        # Without it a process that leaves early can take the others down after all work is done.
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
+    with _deterministic(chosen):
+        if world == 1:
+            yield Processes(0, 1, chosen)
+            return
+        dist.init_process_group(_backend(chosen))
+        threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        try:
+            yield Processes(dist.get_rank(), world, chosen)
+            # Without it a process that leaves early can take the others down after all work is done.
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
 
 
 def stop_with_parent(parent: int) -> None:
@@ -142,7 +146,6 @@ def _device(name: str, local_rank: int) -> torch.device:
         if not on_host(device):
             device = torch.device(device.type, local_rank if device.index is None else device.index)
             torch.get_device_module(device).set_device(device)
-            _repeat_exactly()
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError, AttributeError) as error:
         raise ValueError(f"device must be auto, cpu or one that torch finds here, got {name!r}") from error
@@ -164,8 +167,26 @@ def _backend(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"  # torch before 2.6
 
 
-def _repeat_exactly() -> None:
-    """Have the accelerator give the same bits for the same run; it warns of operations that cannot."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Have an accelerator give the same bits for the same run; it warns of operations that cannot.
+
+    The switches belong to the whole process, and are as they were afterwards; the CPU needs none.
+    """
+    if on_host(device):
+        yield
+        return
+    benchmark = torch.backends.cudnn.benchmark
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    workspace = os.environ.get(_WORKSPACE)
+    os.environ.setdefault(_WORKSPACE, ":4096:8")
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        torch.backends.cudnn.benchmark = benchmark
+        if workspace is None:
+            os.environ.pop(_WORKSPACE, None)

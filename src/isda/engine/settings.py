@@ -11,6 +11,8 @@ from isda.engine.recipe import SCALES, Recipe
 
 __all__ = ["RunSettings"]
 
+LARGEST = 1e30
+"""Of learning rates and penalties: optimisers multiply tensors of float32, which end at 3.4e38, by a few times them."""
 PRECISIONS = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -93,4 +95,6 @@ class RunSettings:
         for name in ("lr", "weight_decay"):
             if not (math.isfinite(chosen[name]) and chosen[name] >= 0):
                 raise ValueError(f"{name} must be a finite number >= 0, got {chosen[name]}")
+            if chosen[name] > LARGEST:
+                raise ValueError(f"{name} must be at most {LARGEST:g}, got {chosen[name]}")
         return chosen

@@ -21,6 +21,7 @@ from isda.engine.optimisers import RATE, make_optimiser
 from isda.engine.processes import Processes
 from isda.engine.recipe import learning_rate
 from isda.engine.task import Job
+from isda.errors import of_type
 from isda.seeds import mix
 
 __all__ = ["Trainer", "TrainingConfig"]
@@ -193,10 +194,8 @@ class Trainer(Job):
         modules = {"model": self.network, "method": self.method, "average": self.average}
         try:
             for group, tensors in state.tensors.items():
-                module = modules[group]
-                assert module is not None
-                module.load_state_dict(tensors)
-        except (RuntimeError, KeyError, AssertionError) as error:
+                of_type(modules[group], nn.Module).load_state_dict(tensors)
+        except (RuntimeError, KeyError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this run: {error}") from error
         self.optimiser.load_state_dict(state.rest["optimiser"])
         self.scaler.load_state_dict(state.rest["scaler"])

@@ -16,6 +16,7 @@ from isda.engine.averaging import AveragedNetwork
 from isda.engine.folder.checkpoint import State
 from isda.engine.interruptions import FiniteLoss
 from isda.engine.task import Job, Place
+from isda.errors import of_type
 from isda.files import replacing
 from isda.generative.batches import Batch, Batches, draw
 from isda.generative.config import Config
@@ -51,7 +52,6 @@ class GenerationJob(Job):
     config: Config
 
     def __init__(self, config: Config, data: DataSet, players: Players, method: GenerativeMethod, place: Place) -> None:
-        assert isinstance(data.x_train, Tensor)
         self.config, self.processes, self.place, self.data = config, place.processes, place, data
         self.players, self.method = players.train(), method
         self.average = None if config.ema is None else AveragedNetwork(players.generator, config.ema)
@@ -61,7 +61,7 @@ class GenerationJob(Job):
         training, self.evaluation = split_data(config, data)
         self.training = training
         self.source = Batches(
-            images=data.x_train.to(self.processes.device),
+            images=of_type(data.x_train, Tensor).to(self.processes.device),
             labels=data.y_train,
             indices=training,
             batch_size=config.batch_size,
@@ -86,8 +86,7 @@ class GenerationJob(Job):
     def evaluated(self) -> ImageGenerator:
         """The generator that is judged and kept: the averaged one where there is one."""
         network = self.players.generator if self.average is None else self.average.module
-        assert isinstance(network, ImageGenerator)
-        return network
+        return of_type(network, ImageGenerator)  # type: ignore[type-abstract]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Real images with their labels."""
@@ -158,8 +157,7 @@ class GenerationJob(Job):
     def _measure(self) -> Measured:
         if self._comparison is None:
             images, labels, indices = self.evaluation
-            real = images[indices]
-            assert isinstance(real, Tensor)
+            real = of_type(images[indices], Tensor)
             config = self.config
             self._comparison = Comparison.to(real, labels[indices], config.classes, self._judge(), self.processes)
         return self._comparison.measure(self.evaluated, self.config.seed)
@@ -211,8 +209,7 @@ class GenerationJob(Job):
         """Figures per class and who judged; grids of generated and of real images."""
         measured = self._last or self._measure()
         if self.processes.first:
-            config, images = self.config, self.data.x_train[self.training]
-            assert isinstance(images, Tensor)
+            config, images = self.config, of_type(self.data.x_train[self.training], Tensor)
             pictures = {
                 "1-generated.png": sample_grid(self.evaluated, config.classes, config.seed),
                 "2-real.png": grid(images, self.data.y_train[self.training], config.classes),
@@ -221,8 +218,8 @@ class GenerationJob(Job):
                 with replacing(folder / PICTURES / name) as unfinished:
                     unfinished.write_bytes(content)
         self.processes.wait()
-        assert self._comparison is not None
-        return {"per_class": measured.per_class(), "judge_sha256": self._comparison.judge.sha256}
+        judge = of_type(self._comparison, Comparison).judge
+        return {"per_class": measured.per_class(), "judge_sha256": judge.sha256}
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.config.precision != "bfloat16":

@@ -10,6 +10,7 @@ from torch import Tensor
 from isda.data import DataSet
 from isda.engine.folder.finished import finished_run
 from isda.engine.processes import Processes
+from isda.errors import of_type
 from isda.generative.config import Config
 from isda.generative.evaluation import Comparison, Measured
 from isda.generative.judge import FOLDER, Judge, load_judge
@@ -46,8 +47,7 @@ class Trained:
         if config.data_digest != data.digest:
             raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
         images, labels, indices = split_data(config, data)[1]
-        real = images[indices]
-        assert isinstance(real, Tensor)
+        real = of_type(images[indices], Tensor)
         comparison = Comparison.to(real, labels[indices], config.classes, judge, processes)
         return comparison.measure(self.generator.network.to(processes.device), config.seed if seed is None else seed)
 

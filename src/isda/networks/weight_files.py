@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,22 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
+    except MemoryError:
+        raise
+    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path} cannot be read as weights: {reason}") from error
+    except Exception as error:
+        # Any other file is read as pickled instructions, which fail in any way; torch then advises to run them.
+        raise ValueError(
+            f"{path} cannot be read as weights: it must be a file of safetensors, or one that torch.save wrote and that "
+            "holds tensors only"
+        ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
+    ):
         raise ValueError(f"{path} must hold named tensors, got {type(content).__name__}")
     return content

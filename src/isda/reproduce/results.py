@@ -103,10 +103,10 @@ def _improvements(cell: Cell, values: Mapping[int, float], base: Outcome) -> dic
 
 def gains(cells: Sequence[Cell], made: Mapping[str, Outcome], printed: PaperTable) -> list[Gain]:
     """The paired difference of every cell that has a base; all intervals together hold with 95% (Bonferroni)."""
-    compared = [cell for cell in cells if cell.base is not None and not cell.improvement]
     pairs = []
-    for cell in compared:
-        assert cell.base is not None
+    for cell in cells:
+        if cell.base is None or cell.improvement:
+            continue
         ours, base = made[cell.training.name].values(cell.figure), made[cell.base.name].values(cell.figure)
         common = [seed for seed in ours if seed in base and math.isfinite(ours[seed] - base[seed])]
         if common:

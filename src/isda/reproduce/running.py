@@ -22,6 +22,7 @@ from isda.engine.tuning.candidate import How
 from isda.engine.tuning.course import Course
 from isda.engine.tuning.retraining import FINAL_FOLDER
 from isda.engine.tuning.trials import Proposal
+from isda.errors import of_type
 from isda.reproduce.experiment import with_needs
 from isda.reproduce.outcome import Outcome
 from isda.reproduce.scale import Scale
@@ -177,9 +178,9 @@ class _Course:
     def _final(self, seed: int) -> Planned:
         folder = self.folder / FINAL_FOLDER
         if self.choosing is None:
-            assert self.settings is not None
+            settings = of_type(self.settings, RunSettings)
             return self._planner().plan(
-                replace(self.settings, seed=seed), folder / run_folder_name(self.training.method, seed)
+                replace(settings, seed=seed), folder / run_folder_name(self.training.method, seed)
             )
         point = self.choosing.record().chosen
         if point is None:

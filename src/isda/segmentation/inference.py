@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from isda.errors import of_type
 from isda.networks.modes import in_eval_mode
 from isda.networks.segmentation.resizing import resize
 
@@ -22,6 +23,8 @@ Predict = Callable[[Tensor], Tensor]
 
 SCALES = (0.75, 1.0, 1.25, 1.5)
 """Those of the paper's table of Cityscapes."""
+SMALLEST_SCALE, LARGEST_SCALE = 0.01, 10
+"""Of what may be asked for: pixels, and the memory they take, grow with the square."""
 
 
 def whole(network: nn.Module) -> Predict:
@@ -50,8 +53,9 @@ def mirrored(predict: Predict) -> Predict:
 
 def multi_scale(predict: Predict, scales: Sequence[float]) -> Predict:
     """The mean over predictions for the image resized by each factor, resized back to its size."""
-    if not scales or not all(0 < scale < math.inf for scale in scales):
-        raise ValueError(f"scales must be positive numbers, at least one, got {list(scales)}")
+    if not scales or not all(SMALLEST_SCALE <= scale <= LARGEST_SCALE for scale in scales):
+        told = f"from {SMALLEST_SCALE} to {LARGEST_SCALE}, at least one, got {list(scales)}"
+        raise ValueError(f"scales must be numbers {told}")
 
     def mean(images: Tensor) -> Tensor:
         size = images.shape[2:]
@@ -60,8 +64,8 @@ def multi_scale(predict: Predict, scales: Sequence[float]) -> Predict:
             scaled = resize(images, [max(1, round(length * scale)) for length in size])
             part = resize(predict(scaled), size)
             total = part if total is None else total.add_(part)
-        assert total is not None
-        return total if len(scales) == 1 else total.div_(len(scales))
+        summed = of_type(total, Tensor)
+        return summed if len(scales) == 1 else summed.div_(len(scales))
 
     return mean
 
@@ -107,8 +111,8 @@ def sliding(predict: Predict, crop: tuple[int, int]) -> Predict:
                     total = part.new_zeros(*part.shape[:2], height, width)
                 total[:, :, top:bottom, left:right] += part
                 counts[top:bottom, left:right] += 1
-        assert total is not None
-        return total.div_(counts.to(total.dtype))
+        summed = of_type(total, Tensor)
+        return summed.div_(counts.to(summed.dtype))
 
     return mean
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from isda import __version__
 from isda.choices import check_choice
-from isda.data.segmentation import SegmentationData
+from isda.data.segmentation import IGNORED, SegmentationData
 from isda.engine.grammar import split_method
 from isda.networks import segmentation as networks
 from isda.segmentation.config import Config
@@ -18,7 +18,7 @@ from isda.segmentation.methods import find_method
 from isda.segmentation.recipes import AUXILIARY_WEIGHT, BATCH_SIZE, CROP, NETWORK, SCALE_RANGE, recipe_for
 from isda.segmentation.settings import Settings
 
-__all__ = ["crop_size", "judging_part", "resolve"]
+__all__ = ["check_counted", "crop_size", "judging_part", "resolve"]
 
 
 def resolve(settings: Settings, data: SegmentationData) -> Config:
@@ -37,6 +37,8 @@ def resolve(settings: Settings, data: SegmentationData) -> Config:
     method = find_method(name)
     judging = judging_part(data, settings.evaluate_on)
     data.check(("train", judging))
+    for part in ("train", judging):
+        check_counted(data, part)
     chosen = settings.resolved(recipe)
     if "data" in chosen["asked"] and Path(str(settings.data)).expanduser().is_dir():
         # A relative path is found again from wherever the run is taken up.
@@ -99,6 +101,16 @@ def judging_part(data: SegmentationData, asked: str | None) -> str:
         told = "no labels" if part.pairs else "no images"
         raise ValueError(f"evaluate_on must name a part with labels, got {asked}, of which {data.name} has {told}")
     return asked
+
+
+def check_counted(data: SegmentationData, name: str) -> None:
+    """Raise a ValueError if a part with labels has no pixel of any class; most often one image is looked at."""
+    part = data.part(name)
+    if not any(bool((part[index][1] != IGNORED).any()) for index in range(len(part))):
+        raise ValueError(
+            f"the {name} part of {data.name} must have pixels of at least one class, got {len(part)} images with "
+            "ignored labels only"
+        )
 
 
 def _scales(settings: Settings) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from isda.segmentation.evaluation import count
 from isda.segmentation.foreseeing import create_network
 from isda.segmentation.inference import predictor, probabilities
 from isda.segmentation.metrics import ConfusionMatrix
+from isda.segmentation.resolving import check_counted
 
 __all__ = ["Trained", "Way", "load_trained"]
 
@@ -57,12 +58,13 @@ class Trained:
             way: how images are labelled; as a whole at their own size by default.
 
         Raises:
-            ValueError: the classes differ, or the part has no labels.
+            ValueError: the classes differ, or the part has no labels, or all of them are ignored.
         """
         config, images = self.config, data.part(part)
         label_of = _labels_by_name(data, config.classes)
         if not images.labelled:
             raise ValueError(f"part must be one with labels, got {part}, of which {data.name} has none")
+        check_counted(data, part)
         mine = torch.arange(len(images)).tensor_split(processes.world)[processes.rank]
         batches = (
             Batch(batch.images, label_of.to(batch.targets.device)[batch.targets], batch.indices)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isda.attach import find_classifier
 from isda.choices import check_choice
+from isda.errors import of_type
 from isda.losses import SemanticLoss
 from isda.recording import Recorder, record_inputs
 from isda.semi.batch import UnlabelledBatch, add_noise
@@ -138,8 +139,8 @@ class SemiSupervised(nn.Module):
         share = len(images) / (len(images) + len(view.images)) if self.mean_over == "batch" else 1.0
         terms = {"labelled": share * labelled}
         if self.consistency_weight.final:
-            assert isinstance(self.criterion, SemanticLoss)
-            consistency = self.criterion.consistency(others, weight=weight, strength=strength)
+            criterion = of_type(self.criterion, SemanticLoss)  # type: ignore[type-abstract]
+            consistency = criterion.consistency(others, weight=weight, strength=strength)
             terms["consistency"] = self.consistency_weight.at(self.step) * consistency
         if self.regulariser is not None:
             terms["regulariser"] = self.regulariser_weight.at(self.step) * self.regulariser(network, view, others)

@@ -17,6 +17,7 @@ from isda.data import DataSet
 from isda.data.augment import Draws, Transform
 from isda.devices import send
 from isda.engine.processes import Processes
+from isda.errors import of_type
 from isda.seeds import generator
 from isda.semi import UnlabelledBatch
 from isda.semi.defaults import MethodSettings
@@ -162,10 +163,9 @@ def semi_batches(
         processes: who trains together.
         needs_unlabelled: whether the method sees unlabelled images at all.
     """
-    assert isinstance(data.x_train, Tensor)
     pool = torch.cat([split.labelled, split.unlabelled]).sort().values
     labelled = torch.searchsorted(pool, split.labelled)
-    pixels, device = data.x_train[pool], processes.device
+    pixels, device = of_type(data.x_train, Tensor)[pool], processes.device
     return SemiBatches(
         pool=pool,
         images=normalised(pixels, normalise, device),

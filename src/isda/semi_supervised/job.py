@@ -13,6 +13,7 @@ from isda.classification.split import Evaluation
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.engine.task import Place
+from isda.errors import of_type
 from isda.networks import Network
 from isda.semi import defaults_for
 from isda.semi.methods import ISDA_SUFFIX
@@ -39,8 +40,7 @@ class SemiSupervisedJob(ImageJob):
         normalise = normaliser_for(config, self.whiten)
         split = split_data(config, data)
         images, labels, indices = split.evaluation
-        judged = images[indices]
-        assert isinstance(judged, Tensor)
+        judged = of_type(images[indices], Tensor)
         ready = normalised(judged, normalise, processes.device)
         evaluation = Evaluation(ready, labels[indices], torch.arange(len(indices)))
         super().__init__(config, network, method, place, evaluation, Compose())

@@ -20,6 +20,7 @@ from isda.engine.folder.config import RunConfig
 from isda.engine.grammar import option_types, split_method
 from isda.engine.settings import RunSettings
 from isda.engine.task import HeldOut, Job, Place
+from isda.errors import of_type
 from isda.semi import NAMES
 from isda.semi_supervised.config import SemiConfig
 from isda.semi_supervised.job import SemiSupervisedJob
@@ -57,7 +58,7 @@ class SemiSupervisedClassification(Classification):
 
     def start(self, config: Config, data: DataSet, place: Place) -> Job:
         """The run, before its first step."""
-        assert isinstance(config, SemiConfig)
+        config = of_type(config, SemiConfig)
         network = self.network_for(config, place)
         method = create_method(config, network)
         method.to(place.processes.device)
@@ -65,17 +66,15 @@ class SemiSupervisedClassification(Classification):
 
     def training(self, config: Config, data: DataSet) -> Tensor:
         """(N,) the training images that a run has learnt from with their labels."""
-        assert isinstance(config, SemiConfig)
-        return split_data(config, data).labelled
+        return split_data(of_type(config, SemiConfig), data).labelled
 
     def evaluation(self, config: Config, data: DataSet) -> Evaluation:
         """What a run is judged by."""
-        assert isinstance(config, SemiConfig)
-        return split_data(config, data).evaluation
+        return split_data(of_type(config, SemiConfig), data).evaluation
 
     def evaluation_pipeline(self, config: Config, folder: Path) -> Compose:
         """The run's own normalisation; a whitening is kept in its folder."""
-        assert isinstance(config, SemiConfig)
+        config = of_type(config, SemiConfig)
         whiten = None
         if config.normalisation == "zca":
             whiten = ZCAWhitening.read(folder / WHITENING_FILE, config.data_digest)
@@ -96,7 +95,7 @@ class SemiSupervisedClassification(Classification):
 
     def held_out(self, settings: ClassificationSettings, data: DataSet) -> HeldOut:
         """25% of the labelled images, or what the user says."""
-        assert isinstance(settings, Settings)
+        settings = of_type(settings, Settings)
         if settings.held_out:
             return super().held_out(settings, data)
         share = settings.held_out_labels or HELD_OUT_LABELS

@@ -19,6 +19,7 @@ from isda.data import DataSet
 from isda.engine.folder.config import RunConfig
 from isda.engine.settings import RunSettings
 from isda.engine.task import Job, Place
+from isda.errors import of_type
 from isda.networks import Network
 from isda.transfer.seeing import adapted
 from isda.transfer.source import Source, load_source
@@ -62,7 +63,7 @@ class FineTuning(Classification):
 
     def resolve(self, settings: Settings, data: DataSet) -> FineTuningConfig:
         """The backbone's network, with the images and classes of the data set."""
-        assert isinstance(settings, FineTuningSettings)
+        settings = of_type(settings, FineTuningSettings)
         source = load_source(Path(settings.source or ""))
         config = resolve(_with_backbone(settings, source), adapted(data, source.trained.config))
         own = {"task": self.name, "data_digest": data.digest, "asked": settings.asked()}
@@ -80,7 +81,7 @@ class FineTuning(Classification):
 
     def network_for(self, config: Config, place: Place) -> Network:
         """The backbone with a new classifier, on its device."""
-        assert isinstance(config, FineTuningConfig)
+        config = of_type(config, FineTuningConfig)
         network = super().network_for(config, place)
         source = load_source(Path(config.source))
         if source.sha256 != config.source_sha256:

@@ -19,6 +19,7 @@ from isda.engine.folder.checkpoint import State
 from isda.engine.folder.config import RunConfig
 from isda.engine.settings import RunSettings
 from isda.engine.task import Job, Place, Task
+from isda.errors import of_type
 from isda.transfer.linear_probe import LinearProbe, fit_probe
 from isda.transfer.seeing import features
 from isda.transfer.source import Source, load_source
@@ -137,12 +138,12 @@ class ProbingJob(Job):
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
         """Error, likelihood and calibration."""
         images, labels, indices = self.evaluation
-        assert self.probe is not None
+        probe = of_type(self.probe, LinearProbe)
         tally = Tally(len(self.config.classes))
-        tally.add(self.probe(features(self.source.trained, images, indices, self.processes.device)), labels[indices])
+        tally.add(probe(features(self.source.trained, images, indices, self.processes.device)), labels[indices])
         on = self.config.evaluated_on
         measured = {f"{on}/{name}": value for name, value in tally.measures().items()}
-        return {"epoch": epoch, "step": step, "penalty": self.probe.penalty} | measured
+        return {"epoch": epoch, "step": step, "penalty": probe.penalty} | measured
 
     def state(self) -> State:
         """The probe, if it is fitted."""

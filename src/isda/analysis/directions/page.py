@@ -13,6 +13,7 @@ from isda.analysis.directions.atlas import DEVIATIONS, Atlas, ClassView, Directi
 from isda.analysis.directions.wording import lacking_text, left_out_text, percent, verdict_text, verdicts_text
 from isda.analysis.observing import Observed
 from isda.analysis.thumbnails import GAP, LARGEST, as_file, strip
+from isda.errors import of_type
 from isda.files import write_text
 from isda.report.cells import boxed_table, column
 from isda.report.document import document
@@ -122,9 +123,9 @@ def _end(observed: Observed, rows: Tensor, name: str) -> Markup:
 
 
 def _landings(observed: Observed, view: ClassView, one: DirectionView, name: str) -> Markup:
-    assert view.moved is not None
-    start = observed.features[view.moved]
-    origin = observed.indices[[view.moved]]
+    moved = of_type(view.moved, int)
+    start = observed.features[moved]
+    origin = observed.indices[[moved]]
     steps = [
         (f"{number(step, 1, sign=True)} σ", landing.nearest, landing.probabilities)
         for step, landing in zip(DEVIATIONS, one.landings, strict=True)

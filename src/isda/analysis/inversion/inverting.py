@@ -14,6 +14,7 @@ from isda.analysis.inversion.objective import Objective
 from isda.analysis.inversion.seeing import Sight, sight_of
 from isda.analysis.observing import Observed
 from isda.devices import send
+from isda.errors import of_type
 from isda.networks.generative import to_pixels
 from isda.seeds import generator
 
@@ -91,8 +92,7 @@ class Inverter:
             progress: told how many iterations are over; ``batches`` says how often it starts again.
         """
         labels, asked = self.observed.labels[rows], self.observed.features[rows]
-        images = self.observed.images(rows)
-        assert isinstance(images, Tensor)  # `sight_of` has refused images of several sizes
+        images = of_type(self.observed.images(rows), Tensor)  # `sight_of` has refused images of several sizes
         chances = (generator(self.seed, _STARTS, index) for index in self.observed.indices[rows].tolist())
         start = torch.cat([self.generator.draw(1, chance) for chance in chances])
         parts = [

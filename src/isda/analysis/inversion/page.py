@@ -12,6 +12,7 @@ from isda import __version__
 from isda.analysis.inversion.neighbours import NEAREST
 from isda.analysis.inversion.pictures import grid_png
 from isda.analysis.inversion.study import Study
+from isda.errors import of_type
 from isda.report.cells import boxed_table, column, number_cell
 from isda.report.details.pictures import png_size
 from isda.report.document import document
@@ -25,8 +26,7 @@ def pictures(made: Study) -> dict[str, bytes]:
     names = [made.observed.classes[label] for label in made.reconstructed.labels.tolist()]
     shape = (len(made.rows), made.each)
     augmented = made.augmented.images.unflatten(0, shape)
-    training = made.observed.data.x_train
-    assert isinstance(training, torch.Tensor)
+    training = of_type(made.observed.data.x_train, torch.Tensor)
     nearest = training[made.neighbours.positions.flatten()].unflatten(0, made.neighbours.positions.shape)
     return {
         "augmented": grid_png(

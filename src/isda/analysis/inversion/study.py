@@ -14,6 +14,7 @@ from isda.analysis.inversion.moving import augmented_features
 from isda.analysis.inversion.neighbours import Neighbours, nearest_images
 from isda.analysis.observing import Observed
 from isda.choices import check_choice
+from isda.errors import of_type
 from isda.networks.generative import to_pixels
 from isda.seeds import generator
 
@@ -128,9 +129,7 @@ def study(
     first, second = progress or (None, None)
     reconstructed = inverter.reconstruct(rows, first)
     augmented = inverter.reach(reconstructed, asked, second)
-    originals, among = observed.images(rows), observed.data.x_train
-    assert isinstance(originals, Tensor)
-    assert isinstance(among, Tensor)
+    originals, among = of_type(observed.images(rows), Tensor), of_type(observed.data.x_train, Tensor)
     with torch.no_grad():
         latent = inverter.generator.draw(len(rows), generator(seed, _RANDOM))
         drawn = to_pixels(inverter.generator(latent, reconstructed.labels) * 2 - 1).cpu()

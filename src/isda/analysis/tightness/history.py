@@ -27,6 +27,7 @@ from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
 from isda.engine.task import Place
 from isda.engine.trainer import Trainer
+from isda.errors import of_type
 from isda.losses import SemanticLoss
 from isda.networks import Network
 
@@ -86,8 +87,8 @@ def bounds_over_training(
     run = RunFolder(folder)
     task, config, data = _opened(run, data_root)
     place = torch.device(device)
-    job = task.start(config, data, Place(Processes(0, 1, place), folder, data_root))
-    assert isinstance(job, Trainer)
+    started = task.start(config, data, Place(Processes(0, 1, place), folder, data_root))
+    job = of_type(started, Trainer)  # type: ignore[type-abstract]
     indices = task.training(config, data)
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most]]
     pipeline = task.evaluation_pipeline(config, folder)
@@ -125,8 +126,7 @@ class _Seen(NamedTuple):
 
 @torch.no_grad()
 def _seen(network: nn.Module, batches: Iterable[Batch], config: Config) -> _Seen:
-    assert isinstance(network, Network)
-    network.eval()
+    network = of_type(network, Network).eval()
     parts = [
         (network.features(ready(batch.images, config.dtype, config.channels_last)).double().cpu(), batch.targets.cpu())
         for batch in batches

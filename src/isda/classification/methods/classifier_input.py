@@ -44,7 +44,8 @@ class ClassifierInput:
     def take(self) -> Tensor:
         """(N, A) the features of the last training pass; they are kept no longer."""
         features, self._features = self._features, None
-        assert features is not None, "no training pass since the features were taken"
+        if features is None:
+            raise ValueError("features must be recorded by a training pass first, got none since they were taken")
         return features
 
     @property

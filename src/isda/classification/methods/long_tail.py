@@ -16,6 +16,7 @@ from isda.classification.class_sizes import counts_for
 from isda.classification.config import Config
 from isda.classification.methods.on_isda import AlsoOnISDA
 from isda.engine.method import Outcome
+from isda.errors import of_type
 from isda.functional.long_tail import class_balanced_weights, class_counts
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
@@ -84,8 +85,8 @@ class LongTailMethod(AlsoOnISDA):
     def forward(self, network: nn.Module, batch: Batch) -> Outcome:
         """One term: the weighted mean of the criterion."""
         if self.start is not None:
-            assert self.criterion.class_weight is not None
-            self.criterion.class_weight.copy_(torch.where(self.step >= self.start, self.weights, 1))
+            class_weight = of_type(self.criterion.class_weight, Tensor)
+            class_weight.copy_(torch.where(self.step >= self.start, self.weights, 1))
         logits = network(batch.images)
         loss = self.criterion(logits, batch.targets).mean()
         self.step.add_(1)

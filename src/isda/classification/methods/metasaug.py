@@ -16,6 +16,7 @@ from isda.classification.methods.long_tail import DeferredOptions
 from isda.classification.methods.semantic_options import SemanticOptions
 from isda.covariance import CovarianceModel, ScaledCovariance
 from isda.engine.recipe import learning_rate
+from isda.errors import of_type
 from isda.losses.long_tail import MetaLearner
 from isda.networks import Network
 
@@ -69,12 +70,10 @@ class MetaSAug(BorrowedCovarianceMethod):
         self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
     ) -> _Pass:
         """The covariances' step, then the network's."""
-        assert self._batch is not None
-        assert self.balanced is not None
         # Read once after a run is taken up; then the host counts along.
         done = int(self.step) if self._done is None else self._done
-        config, batch = self.config, self._batch
-        other = self.balanced.batch(done, done // config.steps_per_epoch).to(config.dtype, config.channels_last)
+        config, batch, balanced = self.config, of_type(self._batch, Batch), of_type(self.balanced, BalancedBatches)
+        other = balanced.batch(done, done // config.steps_per_epoch).to(config.dtype, config.channels_last)
         self.learner.step(network, _pair(batch), _pair(other), rate=learning_rate(config, done))
         self._done, self._batch = done + 1, None
         return make_pass()

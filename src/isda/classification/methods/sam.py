@@ -15,6 +15,7 @@ from isda.classification.config import Config
 from isda.classification.methods.cross_entropy import CrossEntropy
 from isda.classification.methods.isda import ISDA
 from isda.classification.methods.on_top import OnTop, both_options
+from isda.errors import of_type
 from isda.losses import SemanticLoss
 from isda.networks import Network
 from isda.semi import frozen_batch_norm
@@ -53,8 +54,8 @@ def ascended(parameters: Sequence[nn.Parameter], rho: float) -> Iterator[None]:
         norm = torch.stack([torch.linalg.vector_norm(p.grad) for p in moved if p.grad is not None]).norm()
         finite = norm.isfinite()
         for parameter in moved:
-            assert parameter.grad is not None
-            parameter.add_(torch.where(finite, parameter.grad * (rho / (norm + 1e-12)), 0))
+            gradient = of_type(parameter.grad, torch.Tensor)
+            parameter.add_(torch.where(finite, gradient * (rho / (norm + 1e-12)), 0))
             parameter.grad = None
     try:
         yield

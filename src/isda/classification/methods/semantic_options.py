@@ -11,6 +11,7 @@ from torch import nn
 from isda.choices import check_choice
 from isda.covariance import MODELS, CovarianceModel
 from isda.engine.naming import load_named
+from isda.errors import of_type
 from isda.losses import SemanticLoss
 from isda.networks import Network
 
@@ -88,8 +89,7 @@ class SemanticOptions:
             model = kind(num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
         except TypeError as error:
             raise ValueError(f"covariance {self.covariance} could not be made: {error}") from error
-        assert isinstance(model, CovarianceModel)
-        return model
+        return of_type(model, CovarianceModel)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ def compare(
         machine: where.
         spread: where the runs are made.
         methods: what to compare, each as in --method; differences are to the first.
-        seeds: number of paired runs of each method; their seeds count up from --seed.
+        seeds: number of paired runs of each method, at most 1000; their seeds count up from --seed.
         out: the folder for all runs; by default runs/compare-DATA.
         report: the HTML page; by default report.html in that folder.
         json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.

@@ -30,7 +30,7 @@ def evaluate(
         run: a run folder.
         data: another data set with the same classes.
         part: the images to measure on; those that the run was judged by if left out.
-        scales: factors on the size of the images; predictions are averaged.
+        scales: factors on the size of the images, from 0.01 to 10; predictions are averaged.
         flip: average with the mirrored images, too.
         window: label by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart.
         data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.

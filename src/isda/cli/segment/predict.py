@@ -29,7 +29,7 @@ def predict(
         run: a run folder.
         images: image files of any size.
         out: the folder for the pictures.
-        scales: factors on the size of the images; predictions are averaged.
+        scales: factors on the size of the images, from 0.01 to 10; predictions are averaged.
         flip: average with the mirrored images, too.
         window: label by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart.
         device: auto, cpu, cuda or cuda:1.

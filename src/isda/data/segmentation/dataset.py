@@ -142,7 +142,7 @@ class SegmentationData:
         """
         for name in parts:
             part = self.part(name)
-            assert part.sizes is not None
+            part.sizes  # noqa: B018, reads the size of every image
             if part.decoded is None and part.labelled:
                 # One of them at least: a wrong kind of label file is wrong everywhere.
                 part[0]

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from isda.engine.folder.seal import fingerprint, sealed, unsealed
+from isda.engine.folder.seal import fingerprint, json_text, sealed, unsealed
 from isda.files import sync
 
 __all__ = ["Checkpoint", "Checkpoints", "State", "write_tensors"]
@@ -177,7 +177,7 @@ def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
         "metrics": checkpoint.metrics,
         "files": files,
     }
-    (folder / _MANIFEST).write_text(json.dumps(sealed(manifest), indent=1) + "\n", encoding="utf-8")
+    (folder / _MANIFEST).write_text(json_text(sealed(manifest), indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         sync(path)
     sync(folder)

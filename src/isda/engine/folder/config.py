@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from isda.engine.folder.figures import Curve, Figure
 from isda.engine.folder.formats import FORMAT, read_config
-from isda.engine.folder.seal import sealed
+from isda.engine.folder.seal import json_text, sealed
 
 __all__ = ["RunConfig", "check_types"]
 
@@ -87,7 +87,7 @@ class RunConfig:
     def as_json(self) -> str:
         """The text of config.json."""
         apart = {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
-        return json.dumps(sealed(asdict(self) | apart), indent=1) + "\n"
+        return json_text(sealed(asdict(self) | apart), indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_Config], path: Path) -> _Config:

@@ -62,7 +62,7 @@ def results(figures: Iterable[Figure], metrics: Sequence[Mapping[str, Any]], ave
     found: dict[str, float] = {}
     for index, figure in enumerate(figures):
         last = metrics[-average_last:] if figure.averaged else metrics[-1:]
-        values = [float(line[figure.metric]) for line in last if figure.metric in line]
+        values = [float(line[figure.metric]) for line in last if line.get(figure.metric) is not None]
         if not values:
             continue
         found[figure.name] = sum(values) / len(values)

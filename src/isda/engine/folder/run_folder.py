@@ -19,7 +19,15 @@ from isda import __version__
 from isda.engine.folder.checkpoint import Checkpoints, write_tensors
 from isda.engine.folder.config import RunConfig
 from isda.engine.folder.formats import FORMAT
-from isda.engine.folder.seal import digest, fingerprint, read_json_object, read_sealed, sealed, unsealed
+from isda.engine.folder.seal import (
+    digest,
+    fingerprint,
+    json_text,
+    read_json_object,
+    read_sealed,
+    sealed,
+    unsealed,
+)
 from isda.engine.processes import Processes
 from isda.errors import traceback_text
 from isda.files import replacing, write_text
@@ -79,7 +87,7 @@ class RunFolder:
         if self.started and self.environment_file.is_file():
             first = read_sealed(self.environment_file)
             environment = environment | {"started": first.get("started"), "resumed": environment["started"]}
-        write_text(self.environment_file, json.dumps(sealed(environment), indent=1) + "\n")
+        write_text(self.environment_file, json_text(sealed(environment), indent=1) + "\n")
         if not self.started:
             write_text(self.config_file, config.as_json())
 
@@ -116,7 +124,7 @@ class RunFolder:
         """Add one line."""
         try:
             with self.metrics_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metrics) + "\n")
+                file.write(json_text(metrics) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -166,7 +174,7 @@ class RunFolder:
 
     def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
         """Replace the file by the epochs before the step that a run continues from."""
-        write_text(self.metrics_file, "".join(json.dumps(metrics) + "\n" for metrics in lines))
+        write_text(self.metrics_file, "".join(json_text(metrics) + "\n" for metrics in lines))
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """Write the final weights and then the result, which marks the run as finished."""
@@ -177,7 +185,7 @@ class RunFolder:
             "metrics_sha256": self._metrics_digest(),
             "weights_sha256": fingerprint(self.weights_file)["sha256"],
         }
-        write_text(self.result_file, json.dumps(sealed(result | digests), indent=1) + "\n")
+        write_text(self.result_file, json_text(sealed(result | digests), indent=1) + "\n")
 
     def check_weights(self, result: dict[str, Any]) -> None:
         """Raise a ValueError unless the final weights are those that the run has written, as its result tells."""

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["digest", "fingerprint", "read_json_object", "read_sealed", "sealed", "unsealed"]
+__all__ = [
+    "digest",
+    "fingerprint",
+    "json_text",
+    "read_json_object",
+    "read_sealed",
+    "sealed",
+    "unsealed",
+]
 
 _SEAL = "sha256"
 
@@ -20,7 +29,32 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
         >>> unsealed(sealed({"error": 3.5}), "result.json")
         {'error': 3.5}
     """
-    return {**record, _SEAL: digest(record)}
+    content = {key: _finite(value) for key, value in record.items()}
+    return {**content, _SEAL: digest(content)}
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Plain values as JSON, which has no NaN and no infinity: they become null.
+
+    Example:
+        >>> json_text({"error": 3.5, "miou": float("nan")})
+        '{"error": 3.5, "miou": null}'
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"numbers must be finite, got {name}")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
 
 
 def unsealed(record: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
@@ -43,7 +77,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; a ValueError names the file and what is wrong with it."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):

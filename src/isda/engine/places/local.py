@@ -102,9 +102,8 @@ def _prepare_worker(threads: int, folder: str) -> None:
 
 def _end_with_parent() -> None:
     """Wait for the end of the parent, which may come without a word; then save the run at hand, and end."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
+    if (parent := parent_process()) is not None:
+        parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
     with _at_work:
         os._exit(1)  # the main thread waits for a queue that nobody will ever fill

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isda.engine.folder.seal import read_sealed, sealed
+from isda.engine.folder.seal import json_text, read_sealed, sealed
 from isda.engine.grammar import own_names
 from isda.engine.planned import Planned
 from isda.engine.registry import find_task, reference
@@ -29,7 +28,7 @@ def plan_text(planned: Sequence[Planned], threads: int | None = None) -> str:
         threads: CPU threads of each process; torch's choice for None.
     """
     record = {"format": FORMAT, "threads": threads, "runs": [_record(one) for one in planned]}
-    return json.dumps(sealed(record), indent=1) + "\n"
+    return json_text(sealed(record), indent=1) + "\n"
 
 
 def write_plan(planned: Sequence[Planned], path: Path, threads: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -42,6 +43,30 @@ class Pool(ABC):
         """
 
 
+class _EpochCounter:
+    """Counts the epochs of runs by the lines of their metrics; each look reads only what was added since the last."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[int, int]] = {}
+        """By run folder: bytes that were read, and lines in them."""
+
+    def count(self, folder: Path) -> int:
+        """Epochs that a run has recorded; 0 before the first, or where its file cannot be read now."""
+        position, lines = self._seen.get(folder, (0, 0))
+        try:
+            with RunFolder(folder).metrics_file.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < position:
+                    position = lines = 0  # written anew, by a run that was taken up from an earlier epoch
+                file.seek(position)
+                added = file.read()
+        except OSError:
+            return 0
+        # A line may be half written.
+        whole = added.rfind(b"\n") + 1
+        self._seen[folder] = (position + whole, lines + added.count(b"\n"))
+        return self._seen[folder][1]
+
+
 class Workers(Pool):
     """Gives one run after the other to workers that are free."""
 
@@ -59,6 +84,7 @@ class Workers(Pool):
         waiting, running = list[Planned](), dict[Future[Problem | None], Planned]()
         deaths: Counter[Path] = Counter()
         finished_epochs = finished_runs = 0
+        epochs = _EpochCounter()
         for one in planned:
             if RunFolder(one.folder).finished:
                 watcher.run_finished(one.folder, None)
@@ -84,6 +110,6 @@ class Workers(Pool):
                     problems[one.folder] = problem
                 watcher.run_finished(one.folder, problem.sentence if problem else None)
                 finished_epochs, finished_runs = finished_epochs + one.config.epochs, finished_runs + 1
-            under_way = sum(len(RunFolder(one.folder).read_metrics()) for one in running.values())
+            under_way = sum(epochs.count(one.folder) for one in running.values())
             watcher.progress(finished_epochs + under_way, finished_runs)
         return problems

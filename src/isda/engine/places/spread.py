@@ -19,6 +19,8 @@ PASSED_ON = ("ISDA_DATA", "PYTHONPATH")
 """Variables that runs find on another machine as here: where data is, and code of the user's own."""
 _OF_PLACES = {"cpus_per_run": None, "gpus_per_run": None, "sbatch": ()}
 """Options that not every place takes, and what they are where nobody gives them."""
+_MOST = {"jobs": 10_000, "processes_per_run": 1024, "cpus_per_run": 10_000}
+"""The largest value of each number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +44,12 @@ class Spread:
 
     def check(self) -> None:
         """Raise a ValueError if a number cannot be."""
-        for name in ("jobs", "processes_per_run", "cpus_per_run"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be at most {most}, got {value}")
         if self.gpus_per_run is not None and not 0 <= self.gpus_per_run < float("inf"):
             raise ValueError(f"gpus_per_run must be 0 or more, got {self.gpus_per_run}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from isda import __version__
 from isda.engine.folder.figures import Figure
 from isda.engine.folder.reading import TUNE_FILE, is_number
-from isda.engine.folder.seal import read_sealed, sealed
+from isda.engine.folder.seal import json_text, read_sealed, sealed
 from isda.engine.tuning.searched import Point, Searched
 from isda.engine.tuning.trials import Trial
 from isda.files import write_text
@@ -107,7 +106,7 @@ class Search:
 
 def write_search(search: Search, folder: Path) -> None:
     """Replace the folder's tune.json."""
-    write_text(folder / TUNE_FILE, json.dumps(sealed(search.as_json()), indent=1) + "\n")
+    write_text(folder / TUNE_FILE, json_text(sealed(search.as_json()), indent=1) + "\n")
 
 
 def find_searches(paths: Iterable[Path]) -> list[Search]:

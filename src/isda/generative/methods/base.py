@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isda.engine.method import Outcome
 from isda.engine.named_method import NamedMethod
+from isda.errors import of_type
 from isda.generative.batches import Batch, Drawn
 from isda.generative.config import Config
 from isda.generative.recipes import DCGAN, Optimiser
@@ -96,7 +97,7 @@ class GenerativeMethod(NamedMethod):
 
     def forward(self, network: nn.Module, batch: Turn) -> Outcome:
         """The terms of the player whose turn it is."""
-        assert isinstance(network, Players)
+        network = of_type(network, Players)
         drawn = batch.drawn
         if batch.real is None:
             generated = Batch(network.generator(drawn.latent, drawn.labels), drawn.labels)

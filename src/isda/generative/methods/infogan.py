@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from isda.engine.method import Outcome
+from isda.errors import of_type
 from isda.generative.batches import Batch, Drawn
 from isda.generative.losses import code_loss, logistic_discriminator, logistic_generator
 from isda.generative.methods.acgan import class_loss
@@ -61,9 +62,7 @@ class InfoGAN(GenerativeMethod):
 
     def _information(self, made: Judgement, drawn: Drawn) -> dict[str, Tensor]:
         """-E log Q(c | G(z, c)): minus the bound on the mutual information, but for the entropy of the code."""
-        assert made.class_logits is not None
-        assert made.code_mean is not None
-        assert made.code_log_variance is not None
         codes = drawn.latent[:, -self.codes :]
-        found = code_loss(made.code_mean, made.code_log_variance, codes)
-        return {"class": class_loss(made.class_logits, drawn.labels), "codes": self.options.code_weight * found}
+        found = code_loss(of_type(made.code_mean, Tensor), of_type(made.code_log_variance, Tensor), codes)
+        class_logits = of_type(made.class_logits, Tensor)
+        return {"class": class_loss(class_logits, drawn.labels), "codes": self.options.code_weight * found}

@@ -23,7 +23,7 @@ from isda.networks.detection.heads import (
 )
 from isda.networks.detection.proposals import mean_over_images
 from isda.networks.detection.pyramid import Pyramid
-from isda.networks.detection.sampling import KeyedSampler, keys_of
+from isda.networks.detection.sampling import KeyedSampler, given_targets, keys_of
 
 __all__ = ["STAGES", "BoxStage", "CascadeHeads", "Sampled", "StageSettings"]
 
@@ -157,8 +157,7 @@ class CascadeHeads(nn.Module):
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
         """Detections of each image, or in training the losses."""
         if self.training:
-            assert targets is not None
-            return [], self._losses(features, proposals, image_shapes, targets)
+            return [], self._losses(features, proposals, image_shapes, given_targets(targets))
         return self._detections(features, proposals, image_shapes), {}
 
     def _stages(self) -> list[BoxStage]:

@@ -13,7 +13,7 @@ from torchvision.ops import MultiScaleRoIAlign
 
 from isda.networks.detection.proposals import mean_over_images
 from isda.networks.detection.pyramid import Pyramid
-from isda.networks.detection.sampling import KeyedSampler, keys_of
+from isda.networks.detection.sampling import KeyedSampler, given_targets, keys_of
 
 __all__ = [
     "BOX_CELLS",
@@ -134,7 +134,7 @@ class RegionHeads(RoIHeads):
                 features, proposals, image_shapes
             )
             return found
-        assert targets is not None
+        targets = given_targets(targets)
         self.fg_bg_sampler.keys = keys_of(targets)
         boxes, matched, labels, regression = self.select_training_samples(proposals, targets)
         logits, deltas = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))

@@ -15,12 +15,19 @@ from torchvision.models.detection._utils import BalancedPositiveNegativeSampler
 
 from isda.seeds import generator
 
-__all__ = ["KeyedSampler", "keys_of"]
+__all__ = ["KeyedSampler", "given_targets", "keys_of"]
 
 
 def keys_of(targets: Sequence[Mapping[str, Any]] | None) -> list[int] | None:
     """The key of each image, where its target has one."""
     return [target["key"] for target in targets] if targets and all("key" in target for target in targets) else None
+
+
+def given_targets(targets: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """The targets, without which there is no loss."""
+    if targets is None:
+        raise ValueError("targets must be given in training, got None")
+    return targets
 
 
 class KeyedSampler(BalancedPositiveNegativeSampler):

@@ -31,6 +31,7 @@ class CanvasTransform(GeneralizedRCNNTransform):
         changed: list[dict[str, Any]] = []
         for index, image in enumerate(images):
             target = None if targets is None else dict(targets[index])
+            self.resized(*image.shape[1:])
             image, target = self.resize(self.normalize(image), target)
             made.append(image)
             if target is not None:
@@ -46,10 +47,16 @@ class CanvasTransform(GeneralizedRCNNTransform):
         return ImageList(batch, sizes), changed if targets is not None else None
 
     def resized(self, height: int, width: int) -> tuple[int, int]:
-        """The size that an image of this size gets."""
+        """The size that an image of this size gets; a ValueError if no pixel of its short side is left."""
         short, long = min(height, width), max(height, width)
         scale = min(self.min_size[-1] / short, self.max_size / long)
-        return math.floor(height * scale), math.floor(width * scale)
+        size = math.floor(height * scale), math.floor(width * scale)
+        if min(size) < 1:
+            raise ValueError(
+                f"images must have a long side of at most {self.max_size} times the short side, which are resized to "
+                f"{self.max_size} pixels, got {width} x {height} pixels"
+            )
+        return size
 
     def canvas(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Height and width that hold all the sizes, both divisible."""

@@ -7,6 +7,7 @@ from typing import Literal, overload
 
 from torch import Tensor, nn
 
+from isda.errors import of_type
 from isda.networks.segmentation.backbone import DilatedResNet
 from isda.networks.segmentation.resizing import resize
 
@@ -124,6 +125,5 @@ class SegmentationNetwork(nn.Module):
 
 def _classifier(feature_dim: int, num_classes: int) -> nn.Conv2d:
     classifier = nn.Conv2d(feature_dim, num_classes, 1)
-    assert classifier.bias is not None
-    nn.init.zeros_(classifier.bias)
+    nn.init.zeros_(of_type(classifier.bias, nn.Parameter))
     return classifier

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isda.engine.grammar import split_method
+from isda.errors import of_type
 from isda.reproduce.scale import Scale
 from isda.reproduce.training import Shrunk, Training
 from isda.reproduce.trainings.classification import classifier_work, shrunk_classifier
@@ -31,9 +32,8 @@ class SemiSupervisedTraining(Training):
     def shrunk(self, scale: Scale, root: Path | None) -> Shrunk:
         """As classifiers; the labels shrink to a fifth of the images, the others lose theirs."""
         small, told = shrunk_classifier(self.settings, scale, root)
-        assert isinstance(small, Settings)
         labelled = min(self.settings.labels or scale.images, scale.images // 5)
-        return Shrunk(replace(small, labels=labelled, unlabelled=scale.images - labelled), told)
+        return Shrunk(replace(of_type(small, Settings), labels=labelled, unlabelled=scale.images - labelled), told)
 
     def work(self, scale: Scale, root: Path | None) -> Work:
         """An epoch is a pass over all images, with labels or without."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from isda.classification.methods import ISDAOptions
 from isda.data.segmentation import IGNORED
 from isda.engine.recipe import Recipe
+from isda.errors import of_type
 from isda.losses import ISDALoss
 from isda.networks.segmentation import SegmentationNetwork
 from isda.segmentation.config import Config
@@ -58,8 +59,7 @@ class ISDA(SegmentationMethod):
 
     def measures(self) -> dict[str, float]:
         """The strength lambda."""
-        criterion = self.criteria["main"]
-        assert isinstance(criterion, ISDALoss)
+        criterion = of_type(self.criteria["main"], ISDALoss)
         return {"strength": criterion.strength}
 
 
