@@ -111,6 +111,7 @@ def test_the_first_epoch_of_a_very_short_run_has_the_full_learning_rate():
     ("make", "message"),
     [
         (lambda: CIFAR_RECIPES["resnet"].lasting(0), "epochs must be at least 1, got 0"),
+        (lambda: CIFAR_RECIPES["resnet"].lasting(10**20), "epochs must be at most 1000000000, got 1000000000000000000"),
         (lambda: Recipe(epochs=0, batch_size=1, weight_decay=0.0), "epochs and batch_size must be at least 1, got 0"),
         (lambda: Recipe(epochs=1, batch_size=0, weight_decay=0.0), "must be at least 1, got 1 and 0"),
     ],

@@ -147,6 +147,18 @@ def test_weights_of_another_run_are_not_taken_for_its_own(finished_run, tmp_path
         load_trained(weights.parent)
 
 
+def test_weights_that_are_not_finite_are_named(finished_run, tmp_path):
+    """Also where nothing tells whose they are: results of earlier versions have no digests."""
+    weights = copy_of(finished_run, tmp_path) / "model.safetensors"
+    stored = load_file(weights)
+    save_file(stored | {"classifier.weight": stored["classifier.weight"] * float("nan")}, weights)
+    (weights.parent / "result.json").write_text("{}")
+    with pytest.raises(
+        ValueError, match=r"of fast-cnn: it must hold finite weights, but classifier\.weight has \d+ NaN"
+    ):
+        load_trained(weights.parent)
+
+
 def test_missing_weights_are_named(finished_run, tmp_path):
     weights = copy_of(finished_run, tmp_path) / "model.safetensors"
     weights.unlink()

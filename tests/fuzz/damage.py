@@ -1,4 +1,7 @@
-"""Random damage to one file of a run folder: bytes, types, values, and files that are gone or another's."""
+"""Random damage to one file of a run folder: bytes, types, values, and files that are gone or another's.
+
+A command on the damaged folder must give a sentence that names the file, or the result of the whole folder.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subjects import reseal
+from commands import ODD_PATHS, PATHS, SHOWN, Case, common_problem, run
+from subjects import COMPARED, SUBJECTS, Subject, command_words, left_behind, reseal
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 7, 10**6, 10**30, -(10**30), 0.5, 1e308, -1e-308, math.nan, math.inf, -math.inf),
@@ -163,3 +167,93 @@ def _near(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [value + "x", value.upper(), value[:-1]]
     return []
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+PAIRS = [(subject, command) for subject in SUBJECTS for command in subject.commands]
+LOOKING = ("tensorboard", "checkpoints", ".lock", "environment.json", "metrics.jsonl")
+NEEDLESS = {
+    **dict.fromkeys(("evaluate", "predict", "embed", "directions", "explore", "export", "visualize"), LOOKING),
+    "map": LOOKING[:-1],
+    **dict.fromkeys(("segment evaluate", "segment predict", "detect evaluate", "detect predict"), LOOKING),
+    **dict.fromkeys(("generate evaluate", "generate sample"), LOOKING),
+    "report": ("tensorboard", "checkpoints", ".lock", "model.safetensors", "whitening.safetensors"),
+}
+"""What commands do without."""
+
+
+def prepare(top: Path, subject: Subject) -> str:
+    """Put a copy of a subject and what commands need beside it into the current folder; the name of the copy."""
+    folder = f"the-{subject.name}"
+    shutil.copytree(top / subject.name, folder)
+    shutil.copyfile(top / "data" / "image.png", "image.png")
+    Path("generator").symlink_to(top / "generation")
+    return folder
+
+
+def expectations(top: Path) -> dict[str, Any]:
+    """What commands find or make with whole folders."""
+    found = {}
+    for subject, command in PAIRS:
+        place = top / "whole"
+        place.mkdir()
+        os.chdir(place)
+        folder = prepare(top, subject)
+        ended = run(command_words(command, folder))
+        assert ended.status == 0, (subject.name, command, ended.err)
+        found[f"{subject.name} {command}"] = left_behind(command, Path(folder), ended.out)
+        os.chdir(top)
+        shutil.rmtree(place)
+    return found
+
+
+def damage_case(top: Path, number: int, chance: random.Random, expected: dict[str, Any]) -> Case:
+    """One case in the current folder; as many in a row as there are commands on subjects have each once."""
+    subject, command = PAIRS[number % len(PAIRS)]
+    folder = prepare(top, subject)
+    damage = damage_at_random(Path(folder), top / "others" / subject.name.removesuffix("-earlier"), chance)
+    told = f"{command} on {subject.name}, {damage.file}: {damage.what}"
+    words = command_words(command, folder)
+    ended = run(words, chance.sample([*PATHS, *ODD_PATHS], 3))
+    problem = common_problem(words, ended)
+    if problem is None and ended.status == 0:
+        problem = _difference(subject, command, damage, ended.out, Path(folder), expected)
+    elif problem is None:
+        problem = _unnamed(command, damage, folder, ended.err)
+    return Case(command, told, ended.status, None if problem is None else ended.shown(problem))
+
+
+def _difference(
+    subject: Subject, command: str, damage: Damage, out: str, folder: Path, expected: dict[str, Any]
+) -> str | None:
+    """Whether a command that succeeded has another result than with the whole folder, without a word."""
+    name = damage.file.rpartition("/")[2]
+    if damage.forged or not subject.sealed:
+        return None  # nothing can tell
+    if subject.interrupted and command == "report" and name == "metrics.jsonl":
+        return None  # a log until the run is finished; going on with the run writes it again
+    if subject.interrupted and command == "report" and damage.what.startswith("swapped") and name == "config.json":
+        return None  # a whole configuration, and no result yet to tell whose; going on with the run is refused
+    if subject.compared and command == "report" and damage.gone and name in ("config.json", "seed-0", *COMPARED):
+        return None  # there is one run less, which nobody has named
+    if command == "tightness" and damage.file.startswith("checkpoints"):
+        return None  # one point of the curve less
+    found, whole = left_behind(command, folder, out), expected[f"{subject.name} {command}"]
+    if command == "report" and name == "result.json" and damage.gone and '"unfinished": [{' in json.dumps(found):
+        return None  # listed as unfinished
+    return None if found == whole else f"silently different: {str(found)[:SHOWN]} instead of {str(whole)[:SHOWN]}"
+
+
+def _unnamed(command: str, damage: Damage, folder: str, err: str) -> str | None:
+    """Whether a command that failed need not have, or does not say which file it failed at."""
+    if damage.file.partition("/")[0] in NEEDLESS.get(command, ()):
+        return "failed for a file that it does not need"
+    last = err.rstrip("\n").rpartition("\n")[2]
+    names = (damage.file.rpartition("/")[2], f"{folder} ", f"in {folder}", "is of another run", "holds a run with")
+    names += ("classes of the run",)
+    if command.endswith("train") and damage.gone and damage.file == "config.json":
+        return None  # there is no run to go on with, and a new one needs settings that nobody has said
+    if not any(name in last for name in names):
+        return "the sentence does not name the file"
+    return None

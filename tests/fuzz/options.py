@@ -1,11 +1,22 @@
-"""Random option sets of every command: values that are valid, on the border, and absurd."""
+"""Random option sets of every command: values that are valid, on the border, and absurd.
+
+A command must give a sentence, or do what its words ask for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import random
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from isda.cli.main import COMMANDS
+from commands import NAMES, ODD_PATHS, Case, common_problem, not_finite, run
+from commands import PATHS as SERVED
+from subjects import IMAGES, REPRODUCED, SCENES, SHAPES, TINY
 
 NUMBERS = (
     "0",
@@ -21,11 +32,12 @@ NUMBERS = (
     "nan",
     "inf",
     "-inf",
+    "2147483648",
     "99999999999999999999",
 )
 WORDS = ("", "text", "None", "true", "é", "\x1b[31mred", "a b", "a/b", "..", "--", "-", "=", ":", "x" * 3000, "🙂")
 # Nothing outside the folder of the case, which a mistake of ours could harm.
-PATHS = ("", ".", "..", "nowhere/at/all", "image.png", "run", "a\x00b", "x" * 300)
+PATHS = ("", ".", "..", "nowhere/at/all", "image.png", "run", "a\tb", "x" * 300)
 METHODS = (
     *("isda", "cross-entropy", "isda-tilted", "isad", "isda:", "isda:lambda_0", "isda:lambda_0=", "isda:=1", ":", "."),
     *("isda:lambda_0=nan", "isda:lambda_0=-1", "isda:lambda_0=0", "isda:lambda_0=1e30", "isda:lambda_0=1,lambda_0=2"),
@@ -51,7 +63,17 @@ DATA = (
     *("cut", "empty", "photos", ""),
 )
 NETWORKS = (
-    *("fast-cnn", "resnet-8", "cnn-13", "resnet-50", "densenet-bc-100-12", "timm:", "timm:nothing", "resnet", ""),
+    *(
+        "fast-cnn",
+        "resnet-8",
+        "cnn-13",
+        "timm:test_resnet",
+        "densenet-bc-100-12",
+        "timm:",
+        "timm:nothing",
+        "resnet",
+        "",
+    ),
     *("wide-resnet-16-8", "shake-shake-26-2x32d"),
 )
 AUGMENT = (
@@ -66,9 +88,22 @@ AUGMENT = (
     "imagenet",
     "resized-crop",
 )
-SETTINGS: dict[str, Sequence[str]] = {
-    "--data": DATA,
-    "--network": NETWORKS,
+SCENE_DATA = (
+    *("scenes", "scenes-ignored-validation", "scenes-ignored-training", "scenes-other-size", "scenes-no-labels"),
+    *("scenes-out-of-range", "scenes-no-classes", "shapes", "cityscapes", "camvid", "digits", "empty", "nowhere", ""),
+)
+SHAPE_DATA = (
+    *("shapes", "shapes-outside", "shapes-negative", "shapes-not-finite", "shapes-unknown-category", "shapes-twice"),
+    *("shapes-unknown-image", "shapes-elsewhere", "shapes-no-file", "shapes-other-size", "shapes-no-objects"),
+    *("shapes-crowds", "shapes-odd-mask", "shapes-list", "scenes", "coco", "digits", "empty", "nowhere", ""),
+)
+SPOILT = (
+    *("scenes-ignored-validation", "scenes-other-size", "scenes-no-labels", "scenes-out-of-range"),
+    *("shapes-negative", "shapes-not-finite", "shapes-unknown-category", "shapes-unknown-image", "shapes-elsewhere"),
+    *("shapes-no-file", "shapes-list", "wild", "strings", "cut", "empty", "nowhere"),
+)
+"""Data that no run may be made of, nor judged by."""
+GENERAL: dict[str, Sequence[str]] = {
     "--seed": NUMBERS,
     "--scale": ("paper", "small", "smoke", "huge", ""),
     "--epochs": ("0", "1", "2", "-1", "nan", "1.5", "99999999999999999999"),
@@ -78,6 +113,11 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--weight-decay": NUMBERS,
     "--precision": ("float32", "float64", "bfloat16", "float16", "int8"),
     "--ema": ("0.9", "1", "0", "nan"),
+}
+SETTINGS: dict[str, Sequence[str]] = {
+    "--data": DATA,
+    "--network": NETWORKS,
+    **GENERAL,
     "--labels": ("10", "20", "21", "1297", "1298", *NUMBERS),
     "--held-out": ("0", "10", "100", "1296", "1297", *NUMBERS),
     "--lambda-0": NUMBERS,
@@ -117,7 +157,112 @@ SPREAD: dict[str, Sequence[str]] = {
     "--gpus-per-run": NUMBERS,
     "--sbatch": ("partition=gpu", "--partition", "a b", "", "=", "x\n#SBATCH"),
 }
+SIZES = ("17", "17x25", "1", "0", "-1", "x", "17x", "99999x99999", "nan", "1.5", "")
+SEGMENTATION: dict[str, Sequence[str]] = {
+    "--data": SCENE_DATA,
+    "--network": ("pspnet-resnet-18", "deeplab-v3-resnet-18", "pspnet-resnet-19", "resnet-18", ""),
+    **GENERAL,
+    "--lambda-0": NUMBERS,
+    "--evaluate-on": ("validation", "test", "train", ""),
+    "--multi-scale": ("", "yes"),
+    "--crop": SIZES,
+    "--smallest-scale": NUMBERS,
+    "--largest-scale": NUMBERS,
+    "--no-mirror": ("",),
+    "--width": ("0.05", *NUMBERS),
+    "--output-stride": ("8", "16", "32", *NUMBERS),
+    "--stem": ("deep", "torchvision", "nothing"),
+    "--pretrained": ("run/model.safetensors", "table.csv", "nowhere", "run", ""),
+    "--dropout": NUMBERS,
+    "--auxiliary-weight": NUMBERS,
+    "--freeze-batch-norm": ("",),
+    "--sync-batch-norm": ("",),
+}
+DETECTION: dict[str, Sequence[str]] = {
+    "--data": SHAPE_DATA,
+    "--network": ("faster-rcnn", "mask-rcnn", "cascade-rcnn", "cascade-mask-rcnn", "rcnn", ""),
+    **GENERAL,
+    "--method": ("multi-task", "multi-task:backbone=run", "multi-task:backbone=", "isda", "multi-task:x=1"),
+    "--backbone": ("fast-cnn", "resnet-8", "run", "interrupted", "nowhere", "image.png", "timm:nothing", ""),
+    "--backbone-weights": ("run/model.safetensors", "table.csv", "nowhere", "run", ""),
+    "--backbone-options": ("width 0.1", "width", "width nan", "depth 3", "a b", "width 1e9"),
+    "--batch-norm": ("frozen", "trained", "nothing"),
+    "--frozen-stages": NUMBERS,
+    "--min-size": ("32", "64", *NUMBERS),
+    "--max-size": ("32", "31", "64", *NUMBERS),
+    "--fpn-channels": ("4", *NUMBERS),
+    "--head-dim": ("4", *NUMBERS),
+    "--anchor-scale": NUMBERS,
+    "--proposals": ("5", *NUMBERS),
+    "--box-samples": ("4", *NUMBERS),
+    "--warmup-steps": NUMBERS,
+}
+GENERATION: dict[str, Sequence[str]] = {
+    "--data": DATA,
+    "--network": ("dcgan", "dcgan-per-class", "resnet-8", ""),
+    **GENERAL,
+    "--method": ("wgan", "wgan:penalty=10", "wgan:penalty=nan", "cgan", "acgan", "infogan", "gan", "wgan:clip=-1"),
+    "--labels": ("10", "20", "21", "1298", *NUMBERS),
+    "--held-out": ("0", "10", "100", "1297", *NUMBERS),
+    "--width": ("0.05", *NUMBERS),
+    "--noise": ("4", *NUMBERS),
+    "--judge": ("run", "generator", "interrupted", "nowhere", "image.png", ""),
+}
+SEGMENTED = {"--scales": ("1", "0.5", "1000", *NUMBERS), "--flip": ("", "yes"), "--window": SIZES}
+JUDGED: dict[str, Sequence[str]] = {
+    "--data-root": PATHS,
+    "--device": MACHINE["--device"],
+    "--json": ("-", "table.json", *PATHS),
+}
+FEW_SEEDS = ("1", "2", "0", "-1", "nan", "2147483648")
 OPTIONS: dict[str, dict[str, Sequence[str]]] = {
+    "segment train": {**SEGMENTATION, **MACHINE, "--method": METHODS},
+    "segment compare": {**SEGMENTATION, **MACHINE, **SPREAD, "--seeds": FEW_SEEDS},
+    "segment tune": {**SEGMENTATION, **MACHINE, **SPREAD, "--trials": NUMBERS, "--widen": NUMBERS},
+    "segment evaluate": {
+        **SEGMENTED,
+        **JUDGED,
+        "--data": SCENE_DATA,
+        "--part": ("train", "validation", "test", "nothing"),
+    },
+    "segment predict": {**SEGMENTED, "--device": MACHINE["--device"], "--json": ("-", *PATHS), "--out": PATHS},
+    "detect train": {**DETECTION, **MACHINE},
+    "detect compare": {**DETECTION, **MACHINE, **SPREAD, "--seeds": FEW_SEEDS},
+    "detect evaluate": {**JUDGED, "--data": SHAPE_DATA},
+    "detect predict": {"--score": NUMBERS, "--device": MACHINE["--device"], "--json": ("-", *PATHS), "--out": PATHS},
+    "generate train": {**GENERATION, **MACHINE},
+    "generate evaluate": {**JUDGED, "--judge": GENERATION["--judge"], "--seed": NUMBERS},
+    "generate sample": {
+        "--columns": NUMBERS,
+        "--seed": NUMBERS,
+        "--per-class": NUMBERS,
+        "--npz": ("new.npz", *PATHS),
+        "--out": ("sheet.png", *PATHS),
+        "--device": MACHINE["--device"],
+    },
+    "study": {**SETTINGS, **MACHINE, **SPREAD, "--values": NUMBERS, "--seeds": FEW_SEEDS, "--json": ("-", *PATHS)},
+    "reproduce": {
+        **MACHINE,
+        **SPREAD,
+        "--scale": ("smoke", "huge", ""),
+        "--only": ("CIFAR-10", "nothing", "CIFAR-10,nothing", *WORDS),
+        "--seeds": FEW_SEEDS,
+        "--gpu-tflops": NUMBERS,
+        "--gpu-bandwidth": NUMBERS,
+        "--html": ("page.html", *PATHS),
+        "--json": ("-", *PATHS),
+    },
+    "explore": {
+        "--directions": NUMBERS,
+        "--images": NUMBERS,
+        "--most": ("10", "20", *NUMBERS),
+        "--generator": ("generator", "run", "nowhere", "image.png", ""),
+        "--host": ("127.0.0.1", "localhost", "0.0.0.0", "::1", "256.1.1.1", "1.2.3.4", "é", "a b", ""),
+        "--port": ("0", "-1", "65536", "nan", "99999999999999999999"),
+        "--data-root": PATHS,
+        "--device": MACHINE["--device"],
+    },
+    "export": {"--for": ("torchvision", "timm", "mmdetection", "nothing", "")},
     "train": {
         **SETTINGS,
         **MACHINE,
@@ -210,7 +355,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--batch-size": NUMBERS,
         "--data-root": PATHS,
         "--device": MACHINE["--device"],
-        "--out": ("new.npz", "run", "nowhere/new.npz", "a\x00b.npz", ""),
+        "--out": ("new.npz", "run", "nowhere/new.npz", "a\tb.npz", ""),
         "--json": ("-", *PATHS),
     },
     "classify": {
@@ -227,59 +372,155 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--predictions": ("answers.csv", *PATHS),
         "--json": ("-", *PATHS),
     },
-    "networks": {},
+    "networks": {
+        "--only": ("resnet-8", "nothing", ""),
+        "--steps": NUMBERS,
+        "--batch-size": NUMBERS,
+        "--json": ("-", *PATHS),
+    },
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
 }
-TINY = {"--network": "fast-cnn", "--width": "0.1", "--labels": "20", "--batch-size": "10", "--epochs": "1"}
-RUN_FIRST = ("evaluate", "predict", "report", "transfer", "directions", "tightness", "map", "visualize")
+SMALL: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("train", "compare", "tune", "study"), TINY),
+    **dict.fromkeys(("segment train", "segment compare", "segment tune"), SCENES),
+    **dict.fromkeys(("detect train", "detect compare"), SHAPES),
+    "generate train": {**IMAGES, "judge": "run"},
+    "embed": {"data": "digits", "network": "fast-cnn", "train": "10", "test": "10", "out": "new.npz"},
+    "visualize": {"generator": "generator", "iterations": "2", "images": "2", "augmented": "1"},
+    "directions": {"most": "20"},
+    "explore": {"most": "20"},
+    "map": {"images": "40", "perplexity": "5"},
+    "tightness": {"images": "10", "draws": "4"},
+    "networks": {"only": "resnet-8"},
+    "classify": {"lambda-0": "0.5", "C": "1"},
+    "generate sample": {"columns": "2", "per-class": "2"},
+}
+"""What keeps a command short, where nothing else is said."""
+RUNS = {"segment": "segmented", "detect": "detected", "generate": "generator"}
+"""The run folders of groups; those of the others are called run."""
+RUN_FIRST = ("evaluate", "predict", "report", "transfer", "directions", "tightness", "map", "visualize", "explore")
 """Commands whose first word is the folder of a run."""
-OFTEN = {"train": 12, "compare": 2, "tune": 2, "report": 2, "evaluate": 4, "predict": 2, "networks": 0.5, "data": 3}
-"""How much more often a command is tried than others."""
+OFTEN = {"train": 6, "evaluate": 2, "data": 2, "segment train": 3, "detect train": 3, "generate train": 3, "study": 2}
+"""How often a command is tried, where not once, in each turn of all commands."""
+TURN = [name for name in NAMES for _ in range(OFTEN.get(name, 1))]
+INFINITE = ("--checkpoint-minutes", "--title", "--only", "--label", "--ignore")
+"""Options that may be infinite, or are texts."""
 
 
-def random_words(chance: random.Random) -> list[str]:
+def random_words(command: str, chance: random.Random) -> list[str]:
     """A command with options; its folders are "run", which holds a run, and "new", which is not there yet."""
-    command = chance.choices(list(COMMANDS), [OFTEN.get(name, 1) for name in COMMANDS])[0]
     known = OPTIONS.get(command, {})
     count = min(len(known), chance.choice([0, 1, 1, 1, 2, 2, 3, 5]))
     given = {name: chance.choice(known[name]) for name in chance.sample(sorted(known), count)}
-    words = _positional(command, chance)
+    words = [*command.split(), *_positional(command, chance)]
+    many = command.split()[-1] in ("compare", "tune", "study") or command in ("reproduce", "transfer")
+    if many and given.get("--on") in ("ray", "slurm"):
+        given["--on"] = "rya"  # both need a cluster, or start one
     if command == "transfer":
         words += ["--data", *chance.choices(DATA, k=chance.choice([0, 1, 2])), "nothing", "--out", "new"]
-    if command in ("compare", "tune"):
-        # With a method that is not there: it checks all it can, and starts no processes.
-        words += ["--methods", *chance.choices(METHODS, k=chance.choice([0, 1, 2])), "nothing"]
-    if command == "embed":
-        small = {"--data": "digits", "--network": "fast-cnn", "--train": "10", "--test": "10", "--out": "new.npz"}
-        given = {**small, **given}
-    if command in ("train", "compare", "tune"):
-        given = {**TINY, **given}
-        words += ["--out", chance.choice(["new"] * 8 + ["run", "image.png"])]
-        words += ["--resume"] if command == "train" and chance.random() < 0.2 else []
+    if command.split()[-1] in ("compare", "tune"):
+        # Mostly with a method that is not there: it checks all it can, and trains nothing.
+        methods = ["multi-task"] if command == "detect compare" else METHODS
+        one = [] if command != "tune" and chance.random() < 0.2 else ["nothing"]
+        words += ["--methods", *(chance.choices(methods, k=chance.choice([0, 1, 2]) if one else 1)), *one]
+        given.setdefault("--seeds", "1") if command.split()[-1] == "compare" else None
+    if command == "study":
+        words += ["--methods", chance.choice(["isda"] * 4 + list(METHODS)), *chance.choice([[], [], ["isda"]])]
+        given = {"--values": "0.5", "--seeds": "1"} | given
+    given = {f"--{name}": value for name, value in SMALL.get(command, {}).items()} | given
+    if command.split()[-1] in ("train", "compare", "tune", "study"):
+        there = RUNS.get(words[0], "run")
+        words += ["--out", chance.choice(["new"] * 8 + [there, "image.png"])]
+        words += ["--resume"] if words[-1] == there or (command.endswith("train") and chance.random() < 0.2) else []
+    pairs = ("--network-options", "--backbone-options")
     for name, value in given.items():
-        words += [name, *(value.split(" ") if name == "--network-options" else [value] if value or count > 2 else [])]
+        words += [name, *(value.split(" ") if name in pairs else [value] if value or count > 2 else [])]
+    words += ["--no-open"] if command == "explore" else []
     if chance.random() < 0.1:
-        words.insert(chance.randrange(len(words) + 1), chance.choice([*WORDS, "--help", "--nothing", "-h"]))
-    return [command, *words]
+        words.insert(chance.randrange(1, len(words) + 1), chance.choice([*WORDS, "--help", "--nothing", "-h"]))
+    return words
 
 
 def _positional(command: str, chance: random.Random) -> list[str]:
-    if command not in OPTIONS:
-        return [chance.choice([*WORDS, "--help", "--nothing", "run"]), "--nothing"]
-    if command in RUN_FIRST:
-        run = chance.choice(["run"] * 6 + ["interrupted", "nowhere", "image.png", ".", ""])
-        images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["run/config.json"]])
-        return [run, *(images if command == "predict" else [])]
+    group, _, inner = command.partition(" ")
+    if command in RUN_FIRST or inner in ("evaluate", "predict", "sample"):
+        run = chance.choice([RUNS.get(group, "run")] * 6 + ["interrupted", "nowhere", "image.png", ".", "", "run"])
+        images = chance.choice([["image.png"], ["image.png", "nowhere.png"], [], ["run"], ["table.csv"], ["wide.png"]])
+        return [run, *(images if command.endswith("predict") else [])]
+    if command == "export":
+        return [chance.choice(["exported"] * 4 + ["run", "nowhere", "image.png", ""]), "--out", "new.pth"]
+    if command == "study":
+        return [chance.choice(["sensitivity"] * 4 + ["explicit", "nothing", ""])]
+    if command == "reproduce":
+        # What is there already, and what is refused: anything else takes a while.
+        return chance.choice([[*REPRODUCED, "--out", "made"], ["nothing"], ["table-9"], [], ["table-2", "figure-99"]])
     if command == "data":
         return chance.choice([[], [chance.choice(DATA)], [chance.choice(DATA)]])
     if command == "classify":
         return [chance.choice(["table.csv"] * 6 + ["run/metrics.jsonl", "image.png", "nowhere.npz", "run", "."])]
-    if command == "networks":
-        return [chance.choice([*WORDS[1:], "--json", "--help", "--nothing"])]  # the table itself takes a while
     if command == "run":
         plan = chance.choice(["run/config.json", "run/result.json", "run", "image.png", "nowhere", ""])
         return [plan, chance.choice(NUMBERS)]
     if command == "completion":
         return [chance.choice(["bash", "zsh", "fish", ""])]
     return []
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+FOLDERS = {
+    "run": "supervised",
+    "interrupted": "supervised-interrupted",
+    "segmented": "segmentation",
+    "detected": "detection",
+    "generator": "generation",
+    "exported": "timm",
+    "made": "reproduction",
+}
+"""Those of a case, by the subjects that they are copies of."""
+
+
+def options_case(top: Path, number: int, chance: random.Random, expected: dict[str, Any]) -> Case:
+    """One case in the current folder; as many in a row as TURN is long have every command."""
+    command = TURN[number % len(TURN)]
+    words = random_words(command, chance)
+    for name, subject in FOLDERS.items():
+        if name in ("run", "interrupted") or name in words:
+            shutil.copytree(top / subject, name)
+    for name in ("image.png", "wide.png"):
+        shutil.copyfile(top / "data" / name, name)
+    Path("table.csv").write_text(
+        "a,b,label\n" + "".join(f"{n % 3},{n % 5},{'xy'[n % 2]}\n" for n in range(12)) + "1,2,\n"
+    )
+    ended = run(words, chance.sample([*SERVED, *ODD_PATHS], 3))
+    problem = common_problem(words, ended)
+    config = Path("new") / "config.json"
+    asked = not {"--help", "-h"} & set(words)
+    if problem is None and ended.status == 0 and asked:
+        problem = not_finite(words, INFINITE) or _spoilt(words)
+    if problem is None and ended.status == 0 and config.exists():
+        problem = _unlike(words, json.loads(config.read_text()))
+    elif problem is None and ended.status != 0 and config.exists() and "step" not in ended.err:
+        problem = "failed after the folder was made"
+    return Case(command, str(words), ended.status, None if problem is None else ended.shown(problem))
+
+
+def _spoilt(words: list[str]) -> str | None:
+    """Whether something was made of data that nothing can be made of."""
+    for option, name in itertools.pairwise(words):
+        if option == "--data" and name in SPOILT:
+            return f"{name} was accepted"
+    return None
+
+
+def _unlike(words: list[str], config: dict[str, Any]) -> str | None:
+    """Whether a run was made with another number than the words say."""
+    for option, text in itertools.pairwise(words):
+        name = option.removeprefix("--").replace("-", "_")
+        stored = config.get(name)
+        if option.startswith("--") and isinstance(stored, int | float) and not isinstance(stored, bool):
+            with contextlib.suppress(ValueError):
+                if float(text) != float(stored):
+                    return f"{option} {text} became {stored}"
+    return None

@@ -1,7 +1,8 @@
-"""Random damage to run folders and random options: no traceback, no hang, no silently different result.
+"""Random damage to run folders, options, tables and files of weights: no traceback, no hang, no silent success.
 
-`make test` runs 50 cases of damage and 40 of options, `make test-slow` 3,000 and 2,000 more with other seeds. To run
-one kind by hand: ``python tests/fuzz/fuzzer.py damage SEED CASES``.
+`make test` runs 240 cases of all kinds together, `make test-slow` 2,000 more with other seeds. By hand, of one kind or
+of all: ``python tests/fuzz/fuzzer.py damage|options|tables|weights|all SEED CASES`` prints failures as they come, and
+at the end a report as JSON.
 """
 
 import json
@@ -11,42 +12,55 @@ from pathlib import Path
 
 import pytest
 
+from isda.cli.main import COMMANDS, GROUPS
+
 SCRIPT = Path(__file__).with_name("fuzzer.py")
+KINDS = ("damage", "options", "tables", "weights")
+NAMES = {f"{name} {inner}".strip() for name in COMMANDS for inner in GROUPS.get(name, ("",))}
+FEW, MANY = 240, 500
 
 
-def check(kind, seed, cases, seconds):
-    done = subprocess.run(
-        [sys.executable, SCRIPT, kind, str(seed), str(cases)], capture_output=True, text=True, timeout=seconds
-    )
+def fuzzed(seed, cases, seconds):
+    """The report of so many cases of all kinds."""
+    words = [sys.executable, SCRIPT, "all", str(seed), str(cases)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["cases"] == cases
-    told = [f"seed {seed}, case {one['case']}: {one['told']}\n{one['problem']}" for one in report["failures"]]
-    assert not told, "\n\n".join([f"{len(told)} of {cases} cases of {kind} failed", *told[:5]])
+    assert sum(report["cases"].values()) == cases
     return report
 
 
-def test_damaged_run_folders_give_a_sentence_or_the_same_result():
-    """50 cases: a random file of a random run folder, damaged at random, and then a random command."""
-    report = check("damage", 0, 50, 600)
-    assert min(report["commands"][command] for command in ("train", "evaluate", "predict", "report", "compare")) > 0
+def check(report, kind):
+    """No case of a kind has failed; where all of them are refused, or none is, the fuzzer tries nothing."""
+    cases, succeeded = report["cases"][kind], report["succeeded"][kind]
+    assert cases // 10 < succeeded < cases - cases // 10
+    failed = [record for record in report["failures"] if record["kind"] == kind]
+    told = [f"seed {one['seed']}, case {one['case']}: {one['description']}\n{one['problem']}" for one in failed]
+    assert not told, "\n\n".join([f"{len(told)} of {report['cases'][kind]} cases of {kind} failed", *told[:5]])
 
 
-def test_random_options_give_a_sentence_or_the_run_that_was_asked_for():
-    """40 cases: a random command with random options, valid, on the border and absurd."""
-    report = check("options", 0, 40, 600)
-    assert report["commands"]["train"] > 4
+@pytest.fixture(scope="module")
+def few():
+    """The report of the cases of `make test`."""
+    return fuzzed(0, FEW, 600)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_damaged_absurd_or_hostile_gives_a_sentence_or_what_was_asked_for(few, kind):
+    check(few, kind)
+
+
+def test_every_command_is_tried(few):
+    assert set(few["commands"]) == NAMES
+    assert few["commands_succeeded"]["train"] > 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_thousand_damaged_run_folders(seed):
-    """1,000 further cases for each seed."""
-    check("damage", seed, 1000, 3000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_thousand_option_sets(seed):
-    """1,000 further cases for each seed."""
-    check("options", seed, 1000, 3000)
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_five_hundred_cases(seed):
+    """2,000 in all; for each seed more than two of every command, and more than ten trainings."""
+    report = fuzzed(seed, MANY, 1200)
+    for kind in KINDS:
+        check(report, kind)
+    assert {name for name in NAMES if report["commands"][name] > 2} == NAMES
+    assert report["commands_succeeded"]["train"] > 10

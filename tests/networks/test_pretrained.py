@@ -64,6 +64,32 @@ def test_a_tensor_of_another_shape_is_named():
         load_pretrained(network, "timm:test_resnet", weights, "a.pth")
 
 
+NOT_FINITE = r"finite weights, but conv1.0.weight has \d+ NaN or infinite values of \d+"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weight: weight * float("nan"), NOT_FINITE),
+        (lambda weight: weight / 0, NOT_FINITE),
+        (torch.Tensor.long, "dense floating-point weights, but conv1.0.weight is torch.strided of int64"),
+        (torch.Tensor.bool, "torch.strided of bool"),
+        (lambda weight: weight.to(torch.complex64), "torch.strided of complex64"),
+        (torch.Tensor.to_sparse, "torch.sparse_coo of float32"),
+    ],
+    ids=["nan", "infinite", "integers", "truth values", "complex", "sparse"],
+)
+def test_tensors_with_values_that_no_weights_have_are_named(change, message):
+    """load_state_dict would convert or keep them."""
+    network = networks.create("timm:test_resnet", num_classes=3)
+    weights = timm.create_model("test_resnet").state_dict()
+    weights["conv1.0.weight"] = change(weights["conv1.0.weight"])
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    with pytest.raises(ValueError, match=f"^a.pth must hold .*{message}"):
+        load_pretrained(network, "timm:test_resnet", weights, "a.pth")
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
 @pytest.mark.parametrize("layout", ["timm", "run", "wrapped"])
 def test_names_of_timm_of_a_run_and_of_a_wrapper_are_known(layout):
     source, target = (networks.create("timm:test_resnet", num_classes=count) for count in (5, 3))

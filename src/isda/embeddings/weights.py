@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from isda.networks.fitting import check_values
+
 __all__ = ["body_weights", "check_weights", "input_channels"]
 
 BODY = "body."
@@ -49,7 +51,7 @@ def body_weights(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict
 
 
 def check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Raise a ValueError that names the first tensor that is missing, left over, or of another shape.
+    """Raise a ValueError that names the first tensor that is missing, left over, of another shape, or not finite.
 
     Args:
         given: tensors for the body.
@@ -67,3 +69,4 @@ def check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source
         if names:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise ValueError(f"pretrained must hold the weights of the network, {source} {wrong} {names[0]}{others}")
+    check_values(given, own, source)

@@ -14,6 +14,8 @@ __all__ = ["SCALES", "Recipe", "learning_rate", "warm_up_steps"]
 
 SCALES = {"paper": 1.0, "small": 1 / 10, "smoke": 1 / 80}
 """The share of the paper's epochs that a scale trains for."""
+MOST_EPOCHS = 10**9
+"""A run of more would not end, and steps are counted in 64 bits."""
 
 POLY_POWER = 0.9
 """Of the schedule that segmentation networks are trained with since DeepLab (Chen et al., 2017)."""
@@ -69,6 +71,8 @@ class Recipe:
         """
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
+        if epochs > MOST_EPOCHS:
+            raise ValueError(f"epochs must be at most {MOST_EPOCHS}, got {epochs}")
         factor = epochs / self.epochs
         return replace(
             self,

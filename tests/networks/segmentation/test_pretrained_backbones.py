@@ -1,5 +1,7 @@
 """Pretrained backbones: torchvision's weights give torchvision's maps; what does not fit is refused by name."""
 
+import math
+
 import pytest
 import torch
 import torchvision
@@ -75,6 +77,12 @@ def test_weights_of_a_deep_and_narrow_backbone_come_back(tmp_path):
         (lambda state: state, {"width": 0.5}, r"conv1.weight of shape \(32, 3, 7, 7\), got \(64, 3, 7, 7\)"),
         (lambda state: {"conv1.weight": state["conv1.weight"]}, {}, "lacks bn1.weight and 98 more"),
         (lambda state: state | {"neck.weight": torch.ones(1)}, {}, "has the unknown neck.weight"),
+        (
+            lambda state: state | {"bn1.bias": state["bn1.bias"] * math.nan},
+            {},
+            "finite weights, but bn1.bias has 64 NaN",
+        ),
+        (lambda state: state | {"bn1.bias": state["bn1.bias"].long()}, {}, "floating-point weights, but bn1.bias is"),
         (lambda state: {"weights": state}, {}, "must hold named tensors, got dict"),
         (lambda state: [1, 2], {}, "must hold named tensors, got list"),
     ],

@@ -13,6 +13,7 @@ from torch import nn
 
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
+from isda.networks.fitting import check_values
 
 __all__ = ["check_task", "finished_run", "load_weights", "made_as_described"]
 
@@ -55,7 +56,9 @@ def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
     result = run.read_result()
     try:
         run.check_weights(result)
-        network.load_state_dict(load_file(run.weights_file))
+        weights = load_file(run.weights_file)
+        check_values(weights, network.state_dict(), "it")
+        network.load_state_dict(weights)
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
         # torch lists all that does not fit on lines of its own.
         reason = " ".join(str(error).split())

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from isda.networks.fitting import check_values
+
 __all__ = ["TORCHVISION", "load_backbone", "torchvision_state"]
 
 TORCHVISION = "torchvision"
@@ -39,7 +41,7 @@ def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str)
         source: where they come from, for messages.
 
     Raises:
-        ValueError: names the first tensor that is missing, left over, or of another shape.
+        ValueError: names the first tensor that is missing, left over, of another shape, or not finite.
     """
     own = backbone.state_dict()
     given = {name: tensor for name, tensor in state.items() if not name.startswith(CLASSIFIER)}
@@ -55,6 +57,7 @@ def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str)
         if names:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise ValueError(f"pretrained must hold the backbone's weights, {source} {wrong} {names[0]}{others}")
+    check_values(given, own, source)
     backbone.load_state_dict(given, strict=False)
 
 
