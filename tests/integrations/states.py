@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 EXACT = 1e-9
-"""What trainings in float64 may differ by: sums in another order differ by 1e-15, the tilted search stops at eps**(3/4),
-and the few steps of these tests multiply either by less than a hundred. Other mathematics differs by more than 1e-3."""
+"""What trainings in float64 may differ by: sums in another order differ by 1e-15, the tilted search stops at
+eps**(3/4), and the few steps of these tests multiply either by less than 100. Other mathematics differs by 1e-3."""
 
 
 def rounding_of(steps: int) -> float:

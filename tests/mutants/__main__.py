@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Counts the mutants of the library that the tests notice.")
     parser.add_argument("--seed", type=int, help="one draw, printed; without it all, written to benchmarks/results")
     parser.add_argument("--count", type=int, default=100, help="how many mutants, with --seed (default 100)")
-    parser.add_argument("--packages", nargs="+", choices=[package.name for package in PACKAGES], help="only mutants of these packages")
+    parser.add_argument(
+        "--packages", nargs="+", choices=[package.name for package in PACKAGES], help="only mutants of these packages"
+    )
     parser.add_argument("--only", metavar="ID", nargs="+", help="only these mutants, tried again")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
