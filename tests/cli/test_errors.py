@@ -1,15 +1,12 @@
 """How a command ends when something fails: our sentences, whose code failed otherwise, and the traceback on demand."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import isda as package
 import isda.cli.networks as networks_command
 from isda.engine.naming import load_named
 from isda.errors import describe, is_ours
@@ -162,23 +159,6 @@ def test_a_table_in_place_of_weights_is_refused_in_one_sentence(tmp_path):
     _, _, code = train_small(tmp_path / "run", "--network", "timm:test_resnet", "--pretrained", tmp_path / "table.csv")
     assert code.startswith(f"isda: {tmp_path / 'table.csv'} cannot be read as weights: it must be a file of ")
     assert not (tmp_path / "run").exists()
-
-
-def test_no_module_asserts():
-    """Under python -O an assert is not there: neither a check nor a branch may depend on one."""
-    others = ("attach", "compat", "covariance", "embeddings", "estimator", "functional", "integrations", "losses")
-    modules = [
-        path
-        for path in sorted(Path(package.__file__).parent.rglob("*.py"))
-        if path.relative_to(Path(package.__file__).parent).parts[0] not in (*others, "recording")
-    ]
-    asserting = [
-        f"{path}:{node.lineno}"
-        for path in modules
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Assert)
-    ]
-    assert asserting == []
 
 
 @pytest.mark.parametrize(

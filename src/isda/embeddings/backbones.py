@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -105,8 +105,8 @@ class NamedNetwork:
     @torch.inference_mode()
     def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
         """(N, A) what the last layer would read."""
-        seen = as_seen(take(images, indices), self.channels, self.image_size)
-        assert isinstance(seen, Tensor)
+        # Of one size, so that they are one tensor.
+        seen = cast(Tensor, as_seen(take(images, indices), self.channels, self.image_size))
         network = self.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         pixels = self.normalise(seen.to(device)).contiguous(memory_format=torch.channels_last)
         made: Tensor = network.features(pixels).float().cpu()

@@ -99,8 +99,7 @@ class RowCovariances(NamedTuple):
             if self.own is not None:
                 spread, counts = self._block_spread(logits, part), self.rows.counts[part]
                 made = made.addmm(spread.t(), spread * (counts * self.own[index] / counts.sum()).unsqueeze(1))
-            if self.pooled is not None:
-                assert common is not None
+            if self.pooled is not None and common is not None:
                 made = torch.add(made, common, alpha=float(self.pooled[index]))
             if self.diagonal is not None:
                 made = made.addmm(weight * self.diagonal[index], weight.t())
@@ -118,16 +117,13 @@ class RowCovariances(NamedTuple):
         by_logits = torch.zeros_like(logits) if self.own is not None else None
 
         def give(index: int, part: slice, laplacian: Tensor) -> None:
-            if self.own is not None:
-                assert by_logits is not None
+            if self.own is not None and by_logits is not None:
                 counts = self.rows.counts[part]
                 share = (counts * self.own[index] / counts.sum()).unsqueeze(1)
                 by_logits[part] = self._block_spread(logits, part) @ laplacian * share
-            if self.pooled is not None:
-                assert common is not None
+            if self.pooled is not None and common is not None:
                 common.add_(laplacian, alpha=float(self.pooled[index]))
-            if self.diagonal is not None:
-                assert by_weight is not None
+            if self.diagonal is not None and by_weight is not None:
                 by_weight.addmm_(laplacian, weight * self.diagonal[index])
 
         def ask() -> Pull:

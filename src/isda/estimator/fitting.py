@@ -15,7 +15,7 @@ from isda.estimator.convex import ConvexFit, ConvexProblem
 from isda.estimator.data import Data, Fitted
 from isda.estimator.folds import splits
 from isda.estimator.offsets import offset_table
-from isda.estimator.stochastic import Labelled, StochasticTrainer, Trained, make_network
+from isda.estimator.stochastic import Labelled, StochasticTrainer, Trained, classifier_of, make_network
 from isda.losses.long_tail.providers import OffsetTable
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ def _set_classifier(network: nn.Sequential, weight: NDArray[Any], intercept: NDA
     """Start from the convex optimum; with two classes its one row is the difference of two."""
     if len(weight) == 1:
         weight, intercept = np.concatenate([-weight, weight]) / 2, np.concatenate([-intercept, intercept]) / 2
-    head = network[-1]
-    assert isinstance(head, nn.Linear)
+    head = classifier_of(network)
     head.weight.copy_(torch.from_numpy(weight))
     head.bias.copy_(torch.from_numpy(intercept))
 
@@ -228,8 +227,7 @@ def _keep_network(model: ISDAClassifier, network: nn.Sequential, *, stream: bool
         for name in ("coef_", "intercept_"):
             model.__dict__.pop(name, None)
         return
-    head = network[-1]
-    assert isinstance(head, nn.Linear)
+    head = classifier_of(network)
     weight, intercept = head.weight.detach().double().numpy(), head.bias.detach().double().numpy()
     if len(weight) == 2:
         weight, intercept = weight[1:] - weight[:1], intercept[1:] - intercept[:1]

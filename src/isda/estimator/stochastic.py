@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
 
-__all__ = ["Labelled", "StochasticTrainer", "Trained", "make_network"]
+__all__ = ["Labelled", "StochasticTrainer", "Trained", "classifier_of", "make_network"]
 
 
 class Trained(NamedTuple):
@@ -57,6 +57,11 @@ def make_network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Seque
         layers += [nn.Linear(inputs, width), nn.ReLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def classifier_of(network: nn.Sequential) -> nn.Linear:
+    """The last layer of a network that ``make_network`` has made."""
+    return cast(nn.Linear, network[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +112,7 @@ class StochasticTrainer:
 
     def criterion(self, network: nn.Sequential, total_steps: int | None) -> ISDALoss:
         """The criterion of the network's classifier."""
-        head = network[-1]
-        assert isinstance(head, nn.Linear)
+        head = classifier_of(network)
         criterion = ISDALoss(
             head.out_features,
             head.in_features,
@@ -137,8 +141,7 @@ class StochasticTrainer:
         schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
     ) -> float:
         """One pass over the labelled rows; the mean loss."""
-        head, total = network[-1], float(rows.weights.sum())
-        assert isinstance(head, nn.Linear)
+        head, total = classifier_of(network), float(rows.weights.sum())
         network.train()
         losses = []
         for batch in torch.randperm(len(rows.inputs), generator=order).split(self.batch_size):
