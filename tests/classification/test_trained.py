@@ -152,7 +152,7 @@ def test_weights_that_are_not_finite_are_named(finished_run, tmp_path):
     weights = copy_of(finished_run, tmp_path) / "model.safetensors"
     stored = load_file(weights)
     save_file(stored | {"classifier.weight": stored["classifier.weight"] * float("nan")}, weights)
-    (weights.parent / "result.json").write_text("{}")
+    (weights.parent / "result.json").write_text('{"error": 50.0}')
     with pytest.raises(
         ValueError, match=r"of fast-cnn: it must hold finite weights, but classifier\.weight has \d+ NaN"
     ):

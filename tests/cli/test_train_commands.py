@@ -123,11 +123,11 @@ def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
-def test_a_result_without_figures_is_not_that_of_a_finished_run(tmp_path):
+def test_an_empty_result_is_not_that_of_a_finished_run(tmp_path):
     train_small(tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text("{}")
     _, _, code = train_small(tmp_path / "run", "--resume")
-    assert code.startswith(f"isda: {tmp_path / 'run' / 'result.json'} holds no figure; remove ")
+    assert code.startswith(f"isda: {tmp_path / 'run' / 'result.json'} must hold the figures of a run, got an empty object; remove ")
 
 
 def test_resume_goes_on_with_the_settings_of_the_run(tmp_path, finished_run):

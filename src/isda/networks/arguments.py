@@ -4,7 +4,7 @@ __all__ = ["dropout_rate", "positive_integer", "scaled_channels"]
 
 
 def positive_integer(name: str, value: object) -> int:
-    """Return ``value`` if it is an integer of at least 1.
+    """Return ``value`` if it is an integer of at least 1, and at most 10^9: more no machine could hold.
 
     Example:
         >>> positive_integer("num_classes", 10)
@@ -12,6 +12,8 @@ def positive_integer(name: str, value: object) -> int:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    if value > 10**9:
+        raise ValueError(f"{name} must be at most 10^9, got {value!r}")
     return value
 
 

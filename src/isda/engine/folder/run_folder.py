@@ -156,8 +156,8 @@ class RunFolder:
         """The content of result.json; a ValueError says that it or the configuration is not as it was written."""
         result = read_json_object(self.result_file)
         unsealed(result, self.result_file)
-        if not any(isinstance(value, int | float) for value in result.values()):
-            raise ValueError(f"{self.result_file} holds no figure")
+        if not result:
+            raise ValueError(f"{self.result_file} must hold the figures of a run, got an empty object")
         if not self.config_file.is_file():
             raise ValueError(f"{self.config_file} is missing")
         # Results of earlier versions hold no digests.
