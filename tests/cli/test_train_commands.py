@@ -127,7 +127,9 @@ def test_an_empty_result_is_not_that_of_a_finished_run(tmp_path):
     train_small(tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text("{}")
     _, _, code = train_small(tmp_path / "run", "--resume")
-    assert code.startswith(f"isda: {tmp_path / 'run' / 'result.json'} must hold the figures of a run, got an empty object; remove ")
+    assert code.startswith(
+        f"isda: {tmp_path / 'run' / 'result.json'} must hold the figures of a run, got an empty object; remove "
+    )
 
 
 def test_resume_goes_on_with_the_settings_of_the_run(tmp_path, finished_run):

@@ -64,7 +64,7 @@ def test_what_the_name_says_cannot_be_overridden():
         ({"num_classes": 0}, "num_classes must be an integer of at least 1, got 0"),
         ({"num_classes": 2.5}, "num_classes must be an integer of at least 1, got 2.5"),
         ({"num_classes": 10, "in_channels": -1}, "in_channels must be an integer of at least 1, got -1"),
-        ({"num_classes": 10, "in_channels": 10**30}, "in_channels must be at most 10^9, got 1000"),
+        ({"num_classes": 10, "in_channels": 10**30}, r"in_channels must be at most 10\^9, got 1000"),
         ({"num_classes": 10, "dropout": 1.0}, r"dropout must be a number in \[0, 1\), got 1.0"),
         ({"num_classes": 10, "dropout": "much"}, r"dropout must be a number in \[0, 1\), got 'much'"),
         ({"num_classes": 10, "width": 0}, "width must be a positive number, got 0"),
