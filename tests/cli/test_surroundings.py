@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -81,9 +82,8 @@ def test_a_stream_that_is_closed_is_not_missed(closed, words, place, monkeypatch
 
 @pytest.mark.parametrize("closing", ["2>&-", ">&-", ">&- 2>&-", "<&-", "> /dev/full"])
 def test_a_shell_may_close_streams(closing, tmp_path):
-    done = subprocess.run(
-        f"{sys.executable} -m isda --version {closing}", shell=True, cwd=tmp_path, capture_output=True, text=True
-    )
+    command = f"{shlex.quote(sys.executable)} -m isda --version {closing}"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.returncode == ("full" in closing)

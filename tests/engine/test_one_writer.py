@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_damaged_metrics_are_written_again(damage, tmp_path, finished_run):
 
 
 def test_training_goes_on_when_nobody_reads(tmp_path):
-    words = " ".join([*COMMAND, "train", *SMALL_WORDS, "--out", "run"])
+    words = shlex.join([*COMMAND, "train", *SMALL_WORDS, "--out", "run"])
     done = subprocess.run(f"{words} | head -1", shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True)
     assert done.stdout.decode().startswith("isda on digits")
     deadline = time.monotonic() + 600
