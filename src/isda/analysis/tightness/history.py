@@ -22,6 +22,7 @@ from isda.classification.task import Classification
 from isda.classification.trained import classifier_of
 from isda.covariance import CovarianceModel, FullCovariance
 from isda.data import DataSet
+from isda.engine.folder.finished import made_as_described
 from isda.engine.folder.formats import read_config
 from isda.engine.folder.run_folder import RunFolder
 from isda.engine.processes import Processes
@@ -87,7 +88,8 @@ def bounds_over_training(
     run = RunFolder(folder)
     task, config, data = _opened(run, data_root)
     place = torch.device(device)
-    started = task.start(config, data, Place(Processes(0, 1, place), folder, data_root))
+    with made_as_described(run):
+        started = task.start(config, data, Place(Processes(0, 1, place), folder, data_root))
     job = of_type(started, Trainer)  # type: ignore[type-abstract]
     indices = task.training(config, data)
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most]]
