@@ -55,6 +55,7 @@ def test_explicit_goes_from_none_to_infinity_with_both_covariances():
         ("ablation", ["isda", "isda-tilted"], [], "an ablation is of one method"),
         ("explicit", ["mixup"], [1], "compared to isda or isda-tilted"),
         ("explicit", ["isda"], [0.5], "must be whole and at least 1"),
+        ("explicit", ["isda"], [math.inf], "must be whole and at least 1"),
     ],
 )
 def test_what_makes_no_study_is_refused(name, methods, values, told):

@@ -90,6 +90,14 @@ def test_tensors_with_values_that_no_weights_have_are_named(change, message):
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
+def test_variances_below_zero_are_named():
+    network = networks.create("timm:test_resnet", num_classes=3)
+    weights = timm.create_model("test_resnet").state_dict()
+    weights["bn1.running_var"] = weights["bn1.running_var"] - 2
+    with pytest.raises(ValueError, match=r"^a.pth must hold variances of at least 0, but .*running_var has -1$"):
+        load_pretrained(network, "timm:test_resnet", weights, "a.pth")
+
+
 @pytest.mark.parametrize("layout", ["timm", "run", "wrapped"])
 def test_names_of_timm_of_a_run_and_of_a_wrapper_are_known(layout):
     source, target = (networks.create("timm:test_resnet", num_classes=count) for count in (5, 3))

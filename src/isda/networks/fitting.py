@@ -56,6 +56,8 @@ def fitting_weights(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor],
 def check_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
     """Raise a ValueError unless the tensors for floating-point weights are dense, floating-point and finite.
 
+    Nor may a running variance of batch norm be negative.
+
     ``load_state_dict`` would convert integers, truth values and complex numbers, and keep NaN.
 
     Args:
@@ -83,3 +85,5 @@ def check_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source:
             raise ValueError(
                 f"{source} must hold finite weights, but {name} has {wrong} NaN or infinite values of {tensor.numel()}"
             )
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise ValueError(f"{source} must hold variances of at least 0, but {name} has {float(tensor.min()):.3g}")

@@ -31,7 +31,7 @@ class Explicit(Study):
         names = {split_method(method)[0] for method in methods}
         if len(methods) != 1 or not names <= {"isda", "isda-tilted"}:
             raise ValueError(f"explicit augmentation is compared to isda or isda-tilted, got {list(methods)}")
-        if not values or min(values) < 1 or any(int(value) != value for value in values):
+        if not values or min(values) < 1 or not all(float(value).is_integer() for value in values):
             raise ValueError(f"numbers of augmented features must be whole and at least 1, got {list(values)}")
         _, words = split_method(methods[0])
         drawn = f"explicit:{words}" if words else "explicit"

@@ -102,6 +102,9 @@ class RunConfig:
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
         check_types(cls, stored, path)
+        data = stored.get("asked", {}).get("data")
+        if not isinstance(data, str | None):
+            raise ValueError(f"{path} must have the name of a data set as asked['data'], got {data!r}")
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
             values["figures"] = tuple(Figure(**one) for one in stored["figures"])
