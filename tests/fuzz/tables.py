@@ -296,7 +296,7 @@ def _misread(table: Table, ended: Ended) -> str | None:
     classes = sorted(name.strip() for name in set(table.truth))
     if sorted(map(str, record["classes"])) != classes:
         return f"classes {record['classes']} instead of {classes}"
-    features = len(table.columns) - 1 - ("note" in table.columns)
+    features = len(table.columns) - 1 - ("note" in map(str.strip, table.columns))
     if record["features"] != features:
         return f"{record['features']} features instead of {features}"
     if record["error"]:
