@@ -13,9 +13,10 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/test_public_interface.py
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/semi tests/data tests/networks tests/integrations tests/classification tests/segmentation
+  tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
+  tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants structure docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -122,6 +123,9 @@ problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelle
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems
+
+structure: $(READY)  ## prints size and shape of the source tree: files, imports, longest chain, files that run in one call
+	$(BIN)/python benchmarks/structure.py
 
 mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
 	nice -n 10 $(BIN)/python tests/mutants

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from csv_files import write_csv
-from isda.engine.folder.reading import RunRecord, find_runs
-from isda.engine.registry import find_task
-from isda.engine.task import Task
-from isda.report.method_summary import level_of_each
+from isda.engine.run_records import RunRecord, find_runs
+from isda.engine.task import Task, find_task
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
-from isda.segmentation.settings import Settings
+from isda.tasks.segmentation.settings import SegmentationSettings
 from recording import RESULTS, Study, figures_of, options_of
 
 VARIANTS = {
@@ -34,7 +33,7 @@ MOST = 5
 CHOOSING_SEED = 100
 TEST_SEEDS = (0, 1, 2)
 FIGURES = {"miou": "mIoU, %", "miou_multi_scale_flip": "mIoU multi-scale + flip, %"}
-SETTINGS = Settings(
+SETTINGS = SegmentationSettings(
     data="camvid",
     network="pspnet-resnet-18",
     width=0.25,

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from isda.files import replacing
+from isda._utils.files import atomic_write
 
 __all__ = ["NETWORK", "packaged_weights", "write_weights"]
 
@@ -44,7 +44,7 @@ def write_weights(path: Path) -> None:
     """Write them, if they are not there yet."""
     if not path.exists():
         weights = packaged_weights()
-        with replacing(path) as unfinished:
+        with atomic_write(path) as unfinished:
             save_file(weights, unfinished)
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from isda.classification.settings import Settings
-from isda.engine.folder.reading import RunRecord, find_runs
+from isda.engine.run_records import RunRecord, find_runs
 from isda.report.statistics import paired_difference
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import plus_minus
+from isda.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 VARIANTS = {
@@ -30,7 +30,9 @@ STRENGTHS = (0.5, 2.0, 5.0)
 CHOOSING_SEEDS: dict[str, tuple[int, ...]] = {"cifar10": (100, 101), "cifar100": (100,)}
 TEST_SEEDS = (0, 1, 2, 3, 4)
 HELD_OUT = 5000
-SHARED = Settings(network="fast-cnn", width=0.5, batch_size=64, augment="none", channels_last=True, evaluate_every=5)
+SHARED = ClassificationSettings(
+    network="fast-cnn", width=0.5, batch_size=64, augment="none", channels_last=True, evaluate_every=5
+)
 SETTINGS = {
     "cifar10": replace(SHARED, data="cifar10", labels=3000, epochs=20),
     "cifar100": replace(SHARED, data="cifar100", labels=2000, epochs=40),

@@ -19,10 +19,10 @@ from typing import NamedTuple
 from efficientnet_lite import NETWORK, write_weights
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.cli import main as isda
-from isda.engine.folder.reading import RunRecord, find_runs
-from isda.engine.tuning.record import MethodSearch, read_search
-from isda.report.method_summary import level_of_each
+from isda.engine.run_records import RunRecord, find_runs
+from isda.engine.tuning.records import MethodSearchRecord, read_search
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
 from recording import RESULTS, result_row, write_rows
 
@@ -78,12 +78,12 @@ def rows(runs: dict[str, list[RunRecord]]) -> Iterator[str]:
             yield f"| {WAYS[way].told} | {title} | {' | '.join(cells)} |"
 
 
-def searched(folder: Path) -> MethodSearch:
+def searched(folder: Path) -> MethodSearchRecord:
     """What was tried of ISDA where the classifier alone is trained."""
     return next(one for one in read_search(folder / "frozen").methods if one.searched)
 
 
-def strength_of(search: MethodSearch) -> float:
+def strength_of(search: MethodSearchRecord) -> float:
     """What was chosen."""
     assert search.chosen is not None
     return float(search.chosen["lambda_0"])

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isda.cli import main as isda
-from isda.engine.comparing import run_folder_name
-from isda.engine.folder.reading import RunRecord, read_run
-from isda.engine.folder.run_folder import RunFolder
-from isda.report.method_summary import level_of_each
+from isda.engine.comparison import run_folder_name
+from isda.engine.run_folder import RunFolder
+from isda.engine.run_records import RunRecord, read_run
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
 from recording import RESULTS
 

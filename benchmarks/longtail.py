@@ -24,15 +24,15 @@ from torch import Tensor, nn
 
 from csv_files import append_csv, read_csv
 from isda import ISDALoss
-from isda.classification.class_sizes import class_parts
+from isda._utils.seeds import generator, mix
 from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovariance
 from isda.data import hold_out, long_tailed
 from isda.functional import class_balanced_weights
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner
-from isda.report.method_summary import level_of_each
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
-from isda.seeds import generator, mix
+from isda.tasks.classification.settings import class_parts
 from recording import RESULTS
 
 IMBALANCE, SEEDS, TRIALS, CHOOSING_SEED, HELD_OUT = 100.0, 5, 4, 100, 1000

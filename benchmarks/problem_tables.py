@@ -9,9 +9,8 @@ from pathlib import Path
 from scipy.stats import wilcoxon
 
 from csv_files import read_csv
-from isda.report.method_summary import level_of_each
-from isda.report.ranks import mean_ranks, signs
-from isda.report.statistics import Interval, paired_difference, t_interval
+from isda.report.statistics import Interval, mean_ranks, paired_difference, signs, t_interval
+from isda.report.summary import level_of_each
 from isda.report.wording import number, plus_minus
 from problem_methods import CONTROLS, OURS, RIVALS
 from problem_sets import PROBLEMS

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from csv_files import append_csv, read_csv
-from isda.embeddings.measuring import measures
+from isda.estimator.embedding_tables import probability_measures
 from problem_methods import FOLDS, NEIGHBOURS, OURS, PENALTIES, SOFTNESS, WAYS, WIDTHS
 from problem_sets import EMBEDDED, PROBLEMS, TOPICS, Problem
 from problem_tables import page, read
@@ -40,7 +40,7 @@ def one(problem: Problem, cache: Path, draw: int, method: str) -> list[object]:
         warnings.simplefilter("ignore")
         made = WAYS[method](rows.features.astype(np.float64), rows.labels, rows.test_features.astype(np.float64), draw)
     seconds = time.process_time() - began
-    found = measures(made[0], rows.test_labels)
+    found = probability_measures(made[0], rows.test_labels)
     return [problem.name, draw, method, *(f"{found[name]:.5f}" for name in COLUMNS[3:6]), f"{seconds:.3f}", made[1]]
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csv_files import write_csv
-from isda.engine.comparing import compare
-from isda.engine.folder.reading import RunRecord, read_run
-from isda.engine.many_runs import Watcher
+from isda.engine.comparison import compare
+from isda.engine.executors import Watcher
+from isda.engine.run_records import RunRecord, read_run
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
-from isda.report.method_summary import MethodSummary
+from isda.report.summary import MethodSummary
 from isda.train import image_task
 
 __all__ = ["COLUMNS", "RESULTS", "Study", "figures_of", "keep", "mean_of", "options_of", "result_row", "write_rows"]

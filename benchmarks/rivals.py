@@ -16,12 +16,12 @@ from pathlib import Path
 
 from csv_files import write_csv
 from isda.cli import main as isda
-from isda.engine.comparing import run_folder_name
-from isda.engine.folder.reading import RunRecord, read_run
-from isda.engine.tuning.record import MethodSearch, read_search
-from isda.engine.tuning.retraining import FINAL_FOLDER
-from isda.report.method_summary import level_of_each
+from isda.engine.comparison import run_folder_name
+from isda.engine.run_records import RunRecord, read_run
+from isda.engine.tuning.records import MethodSearchRecord, read_search
+from isda.engine.tuning.request import FINAL_FOLDER
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
 from recording import RESULTS, Study, figures_of
 
@@ -56,7 +56,7 @@ class Row:
     """A method with its choice: the final runs in the order of their seeds."""
 
     name: str
-    search: MethodSearch
+    search: MethodSearchRecord
     runs: tuple[RunRecord, ...]
 
     def values(self, figure: str) -> list[float]:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isda.engine.folder.reading import find_runs
+from isda.engine.run_records import find_runs
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import difference_text, plus_minus
-from isda.semi_supervised.settings import Settings
+from isda.tasks.semi_supervised.settings import SemiSettings
 from recording import RESULTS, Study, keep, mean_of, result_row, write_rows
 
 WIDTH = 0.125
@@ -25,7 +25,7 @@ LABELS, UNLABELLED = 500, 4500
 LABELLED_PER_STEP, UNLABELLED_PER_STEP = 32, 64
 EPOCHS = 10
 STEPS = EPOCHS * ((LABELS + UNLABELLED) // UNLABELLED_PER_STEP)
-SETTINGS = Settings(
+SETTINGS = SemiSettings(
     data="svhn_small",
     network="cnn-13",
     width=WIDTH,

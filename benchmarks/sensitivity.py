@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from csv_files import write_csv
-from isda.analysis.studies import STUDIES, Row, rows_of
-from isda.analysis.studies.page import caption, heads, table_rows
+from isda.analysis.studies import STUDIES, StudyRow, rows_of, study_caption, study_heads, study_rows
 from isda.cli import main as isda
 from recording import RESULTS, Study, figures_of
 
@@ -28,7 +27,7 @@ SETTINGS = (
 FIGURES = ("error", "nll", "calibration")
 
 
-def made(study: Study, augmentation: str) -> dict[str, list[Row]]:
+def made(study: Study, augmentation: str) -> dict[str, list[StudyRow]]:
     """The rows of both studies, after training what is missing."""
     out = study.runs / augmentation
     root = ["--data-root", str(study.root)] if study.root else []
@@ -53,16 +52,16 @@ def trained(words: list[str]) -> None:
             raise
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(rows: Sequence[StudyRow]) -> Iterator[str]:
     """The lines of a table."""
-    names = heads(rows)
+    names = study_heads(rows)
     yield f"| {' | '.join(names)} |"
     yield f"|{'---|' * len(names)}"
-    for cells in table_rows(rows):
+    for cells in study_rows(rows):
         yield f"| {' | '.join(cells)} |"
 
 
-def write(found: dict[str, dict[str, list[Row]]]) -> None:
+def write(found: dict[str, dict[str, list[StudyRow]]]) -> None:
     """The tables, and the figures of every run."""
     parts = [
         "# Sensitivity and ablation on CIFAR-10, 3,000 images",
@@ -73,7 +72,14 @@ def write(found: dict[str, dict[str, list[Row]]]) -> None:
     parts += ["A row with fewer than three seeds, or none: the loss of the others became infinite."]
     for augmentation, studies in found.items():
         for name, rows in studies.items():
-            parts += ["", f"## {name.capitalize()}, {AUGMENTATIONS[augmentation]}", "", caption(rows), "", *table(rows)]
+            parts += [
+                "",
+                f"## {name.capitalize()}, {AUGMENTATIONS[augmentation]}",
+                "",
+                study_caption(rows),
+                "",
+                *table(rows),
+            ]
     (RESULTS / "sensitivity.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
     keys = (*FIGURES, "seconds")
     written = [

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from csv_files import write_csv
 from isda import ISDALoss
-from isda.classification.batches import Batch
-from isda.classification.job import ClassificationJob
-from isda.engine import Place
+from isda.engine import RunContext
+from isda.tasks.classification.task import ClassificationJob
+from isda.tasks.common.data import ImageBatch
 from isda.train import Classification, Processes, Settings, load_data, resolve
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,7 +41,7 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def timed_batches(batches: Iterator[Batch], seconds: list[float]) -> Iterator[Batch]:
+def timed_batches(batches: Iterator[ImageBatch], seconds: list[float]) -> Iterator[ImageBatch]:
     """The batches, with the time that each took to make."""
     while True:
         started = time.perf_counter()
@@ -70,7 +70,7 @@ def measure(data: str, root: Path | None, steps: int | None) -> dict[str, object
     settings = Settings(data=data, network=NETWORK, method="isda", channels_last=True)
     loaded = load_data(settings, root)
     config = resolve(settings, loaded)
-    place = Place(Processes(0, 1, torch.device("cpu")), Path("unused"))
+    place = RunContext(Processes(0, 1, torch.device("cpu")), Path("unused"))
     job = Classification().start(config, loaded, place)
     assert isinstance(job, ClassificationJob)
     classifier = job.network.classifier

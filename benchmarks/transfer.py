@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from csv_files import write_csv
-from isda.classification.settings import Settings
 from isda.cli import main as isda
-from isda.engine.folder.reading import RunRecord, find_runs
-from isda.report.method_summary import level_of_each
+from isda.engine.run_records import RunRecord, find_runs
 from isda.report.statistics import mean_std, paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import plus_minus
+from isda.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, figures_of, options_of
 
 STRENGTHS = (0.1, 0.25, 0.5, 1.0)
@@ -28,7 +28,7 @@ TEST_SEEDS = (0, 1, 2, 3, 4)
 HELD_OUT = 5000
 TARGETS = ("cifar10", "svhn_small")
 FIGURES = {"error": "error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
-SOURCE = Settings(
+SOURCE = ClassificationSettings(
     data="cifar100",
     labels=10_000,
     network="fast-cnn",

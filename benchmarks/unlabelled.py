@@ -20,9 +20,9 @@ import torch
 
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
-from isda.embeddings.measuring import measures
-from isda.report.method_summary import level_of_each
+from isda.estimator.embedding_tables import probability_measures
 from isda.report.statistics import paired_difference
+from isda.report.summary import level_of_each
 from isda.report.wording import number, plus_minus
 from problem_methods import folds
 from problem_sets import Draw, Problem
@@ -72,7 +72,7 @@ def _append(record: Path, problem: Problem, draw: int, cache: Path) -> None:
     rows, lines = problem.draw(cache, draw), []
     began = time.process_time()
     for name, model in fits(rows, draw):
-        found = measures(model.predict_proba(rows.test_features.astype(np.float64)), rows.test_labels)
+        found = probability_measures(model.predict_proba(rows.test_features.astype(np.float64)), rows.test_labels)
         seconds = time.process_time() - began
         figures = [f"{found[figure]:.5f}" for figure in FIGURES]
         lines.append([problem.name, draw, name, *figures, f"{seconds:.2f}", model.lambda_0_, model.C_])

@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from isda.engine import Place
-from isda.generative.config import Config
-from isda.generative.job import GenerationJob
-from isda.generative.settings import Settings
-from isda.generative.task import Generation
+from isda.engine import RunContext
+from isda.tasks.gan.job import GenerationJob
+from isda.tasks.gan.settings import GANConfig, GANSettings
+from isda.tasks.gan.task import Generation
 from small_runs import ALONE, digits
 
 METHODS = ("wgan", "wgan:penalty=10", "cgan", "acgan", "infogan")
@@ -20,14 +19,14 @@ SMALL: dict[str, Any] = {"width": 0.1, "labels": 100, "batch_size": 20, "epochs"
 SMALL_WORDS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def small_config(judge: Path | None = None, **changes: Any) -> Config:
+def small_config(judge: Path | None = None, **changes: Any) -> GANConfig:
     """The configuration of the small run, with other settings where they are given."""
     named = {} if judge is None else {"judge": str(judge)}
-    return Generation().resolve(Settings(**(SMALL | named | changes)), digits())
+    return Generation().resolve(GANSettings(**(SMALL | named | changes)), digits())
 
 
 def small_job(judge: Path | None = None, folder: Path = Path("not-there"), **changes: Any) -> GenerationJob:
     """The small run, before its first step."""
-    job = Generation().start(small_config(judge, **changes), digits(), Place(ALONE, folder))
+    job = Generation().start(small_config(judge, **changes), digits(), RunContext(ALONE, folder))
     assert isinstance(job, GenerationJob)
     return job

@@ -16,18 +16,16 @@ from typing import Any
 
 import torch
 
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
 from isda.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, State, Task
-from isda.engine.comparing import Planner
-from isda.engine.grammar import read_options, split_method
-from isda.engine.places.pool import Workers
-from isda.engine.planned import Planned, Watcher
-from isda.engine.run_one import run_one
+from isda.engine.comparison import Planner
+from isda.engine.executors import PlannedRun, Watcher, WorkerExecutor
+from isda.engine.executors.worker import try_run
+from isda.engine.options import parse_options, split_method
 from isda.engine.task import HeldOut
-from isda.engine.tuning.asked import candidates_of
-from isda.engine.tuning.candidate import How
-from isda.engine.tuning.record import Search
-from isda.engine.tuning.search import search
+from isda.engine.tuning.method_search import run_search
+from isda.engine.tuning.records import SearchRecord
+from isda.engine.tuning.request import SearchOptions, make_candidates
 
 BEGUN = "begun.txt"
 LIMIT, DIVERGES = 8, 40
@@ -110,7 +108,7 @@ class Parabola(Task):
     def resolve(self, settings, data):
         name, words = split_method(settings.method)
         check_choice("method", name, self.methods())
-        options = read_options(name, words, *([] if name == "plain" else [Options]))
+        options = parse_options(name, words, *([] if name == "plain" else [Options]))
         if not 0 <= options.get("x", 0) <= LIMIT:
             raise ValueError(f"x must lie in 0..{LIMIT}, got {options['x']}")
         on = settings.judged_by or "test"
@@ -139,39 +137,39 @@ class Parabola(Task):
         return ParabolaJob(config, place.processes, place.folder)
 
 
-class Here(Workers):
+class Here(WorkerExecutor):
     """Makes runs in this process: no time goes into starting others."""
 
     jobs = 1
 
     def submit(self, one):
         future: Future[Any] = Future()
-        future.set_result(run_one(one))
+        future.set_result(try_run(one))
         return future
 
 
-def parabolas(folder: Path, count: int = 3, steps: int | None = None) -> list[Planned]:
+def parabolas(folder: Path, count: int = 3, steps: int | None = None) -> list[PlannedRun]:
     """Runs with several seeds."""
     configs = [
         Parabola().resolve(ParabolaSettings(method="parabola", seed=seed, steps=steps), None) for seed in range(count)
     ]
     return [
-        Planned(task=Parabola, config=config, folder=folder / f"seed-{config.seed}", data=None, device="cpu")
+        PlannedRun(task=Parabola, config=config, folder=folder / f"seed-{config.seed}", data=None, device="cpu")
         for config in configs
     ]
 
 
 def candidates(methods=("parabola",), words=(), settings=None, **how):
     planner = Planner(task_of=lambda method: Parabola(), device="cpu")
-    return candidates_of(settings or ParabolaSettings(), methods, words, How(**how), planner)
+    return make_candidates(settings or ParabolaSettings(), methods, words, SearchOptions(**how), planner)
 
 
-def tuned(folder: Path, methods=("parabola",), words=(), settings=None, **how) -> Search:
+def tuned(folder: Path, methods=("parabola",), words=(), settings=None, **how) -> SearchRecord:
     """A search of parabolas below a folder, which also gets the list of runs."""
     os.environ["PARABOLA"] = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = candidates(methods, words, settings, **how)
-    return search(found, folder, Watcher(), Here())
+    return run_search(found, folder, Watcher(), Here())
 
 
 def begun(folder: Path) -> list[str]:

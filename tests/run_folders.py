@@ -12,12 +12,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from isda.classification.config import Config
-from isda.classification.figures import BASELINES, CURVES, figures_for
 from isda.engine import Curve, Figure, RunConfig
-from isda.engine.folder.figures import results
-from isda.engine.folder.run_folder import RunFolder
-from isda.semi_supervised.config import SemiConfig
+from isda.engine.config import result_figures
+from isda.engine.run_folder import RunFolder
+from isda.tasks.classification.settings import ClassificationConfig
+from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
+from isda.tasks.semi_supervised.settings import SemiConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "cross-entropy": {},
@@ -107,7 +107,7 @@ def write_run(folder: Path, method: str = "isda", seed: int = 0, stop: int | Non
     settings = SETTINGS | semi | named | {"asked": {"method": method, "seed": seed}} | changes
     settings.setdefault("figures", figures_for(settings["evaluated_on"], len(settings["classes"])))
     metrics = _errors(method, seed, settings["epochs"], settings["milestones"], settings["evaluated_on"])
-    config = _config(SemiConfig if semi else Config, settings)
+    config = _config(SemiConfig if semi else ClassificationConfig, settings)
     return _write(folder, config, settings, metrics, stop, {} if error is None else {"error": error})
 
 
@@ -162,7 +162,9 @@ def _write(
     run.environment_file.write_text(json.dumps(environment | started))
     run.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in metrics[:stop]))
     if stop is None:
-        figures = results(config.figures, metrics, config.average_last) | {"seconds": 210.0 + config.seed} | result
+        figures = (
+            result_figures(config.figures, metrics, config.average_last) | {"seconds": 210.0 + config.seed} | result
+        )
         run.result_file.write_text(json.dumps(figures))
     return folder
 

@@ -12,11 +12,9 @@ import torch
 from PIL import Image
 
 from isda.data.segmentation import SegmentationData, load
-from isda.engine import Place, Processes
-from isda.segmentation.config import Config
-from isda.segmentation.job import SegmentationJob
-from isda.segmentation.settings import Settings
-from isda.segmentation.task import Segmentation
+from isda.engine import Processes, RunContext
+from isda.tasks.segmentation.settings import SegmentationConfig, SegmentationSettings
+from isda.tasks.segmentation.task import Segmentation, SegmentationJob
 
 CLASSES = ("ground", "wall", "ball")
 COLOURS = np.array([(30, 160, 60), (200, 190, 60), (220, 40, 40)])
@@ -73,14 +71,14 @@ def drawn() -> SegmentationData:
     return load(draw(folder / "scenes", {"train": 11, "val": 5, "test": 3}))
 
 
-def small_config(data: SegmentationData | None = None, **changes: Any) -> Config:
+def small_config(data: SegmentationData | None = None, **changes: Any) -> SegmentationConfig:
     """The configuration of the small run, with other settings where they are given."""
-    return Segmentation().resolve(Settings(**(SMALL | changes)), data or drawn())
+    return Segmentation().resolve(SegmentationSettings(**(SMALL | changes)), data or drawn())
 
 
 def small_job(data: SegmentationData | None = None, **changes: Any) -> SegmentationJob:
     """The small run, before its first step."""
     data = data or drawn()
-    job = Segmentation().start(small_config(data, **changes), data, Place(ALONE, Path("not-there")))
+    job = Segmentation().start(small_config(data, **changes), data, RunContext(ALONE, Path("not-there")))
     assert isinstance(job, SegmentationJob)
     return job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from isda.semi import NAMES
-from isda.semi_supervised.config import SemiConfig
-from isda.semi_supervised.job import SemiSupervisedJob
+from isda.tasks.semi_supervised.settings import SemiConfig
+from isda.tasks.semi_supervised.task import SemiSupervisedJob
 from isda.train import SemiSettings, SemiSupervisedClassification, resolve
 from small_runs import HERE, digits
 

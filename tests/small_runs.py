@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
-from isda.classification.job import ClassificationJob
 from isda.cli import main
 from isda.data import DataSet, load
-from isda.engine import Place
+from isda.engine import RunContext
+from isda.tasks.classification.task import ClassificationJob
 from isda.train import Classification, Config, Processes, Settings, resolve
 
 SMALL: dict[str, Any] = {"network": "fast-cnn", "width": 0.25, "labels": 100, "batch_size": 20, "epochs": 2}
 SMALL_WORDS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 ALONE = Processes(0, 1, torch.device("cpu"))
-HERE = Place(ALONE, Path("not-there"))
+HERE = RunContext(ALONE, Path("not-there"))
 
 
 @lru_cache(maxsize=1)

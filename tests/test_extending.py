@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine import find_task, registry
-from isda.engine.comparing import Planner
-from isda.engine.tuning.asked import candidates_of
-from isda.engine.tuning.candidate import How
+from isda.engine import find_task
+from isda.engine import task as registry
+from isda.engine.comparison import Planner
+from isda.engine.tuning.request import SearchOptions, make_candidates
 from isda.train import Settings
 from small_runs import isda
 
@@ -93,7 +93,7 @@ def test_methods_of_ones_own_are_compared_with_ours(elsewhere):
 def test_a_method_of_ones_own_is_tuned_by_the_grid_that_it_declares(elsewhere):
     planner = Planner(task_of=lambda _: find_task("classification"), device="cpu")
     settings = Settings(data="digits", labels=100, batch_size=20, width=0.25, epochs=2)
-    (found,) = candidates_of(settings, ["focal.Focal"], [], How(), planner)
+    (found,) = make_candidates(settings, ["focal.Focal"], [], SearchOptions(), planner)
     assert [(one.name, one.values) for one in found.searched] == [("gamma", (0.5, 1.0, 2.0, 5.0))]
 
 

@@ -97,7 +97,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
         p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
     }
     assert held == files
-    assert "isda/paper/tables/table-2.csv" in held
+    assert "isda/reproduce/paper_tables/table-2.csv" in held
     assert "isda/py.typed" in held
 
 
@@ -228,11 +228,13 @@ def test_the_oldest_versions_that_are_tested_are_those_that_are_promised():
 
 
 def test_every_library_of_an_extra_is_known_by_its_module_name():
-    """Each extra that users install: what it brings, as it is imported, is in the table of isda.extras."""
-    from isda.extras import missing
+    """Each extra that users install: what it brings, as it is imported, is in the table of isda._utils.extras."""
+    from isda._utils.extras import missing_message
 
     modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "umap"}
     for extra in ("lab", "ray", "umap", "integrations"):
         for line in PROJECT["optional-dependencies"][extra]:
             name = Requirement(line).name
-            assert missing(modules.get(name, name.replace("-", "_"))).endswith(f"pip install 'isda-torch[{extra}]'")
+            assert missing_message(modules.get(name, name.replace("-", "_"))).endswith(
+                f"pip install 'isda-torch[{extra}]'"
+            )

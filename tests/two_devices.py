@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import pretend_accelerator
-from isda.engine import Place, Processes
+from isda.engine import Processes, RunContext
 
 needs_a_device = pytest.mark.skipif(
     not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python"
@@ -32,12 +32,12 @@ def on_host_and_device(
     task: Any, config: Any, data: Any, folder: Path, *, steps: int = 3, evaluated: bool = False
 ) -> tuple[Left, Left]:
     """What the same steps, and an evaluation if asked for, leave on the CPU and on the pretend device."""
-    host = _left(task, config, data, Place(Processes(0, 1, torch.device("cpu")), folder), steps, evaluated)
-    device = _left(task, config, data, Place(Processes(0, 1, torch.device("pretend")), folder), steps, evaluated)
+    host = _left(task, config, data, RunContext(Processes(0, 1, torch.device("cpu")), folder), steps, evaluated)
+    device = _left(task, config, data, RunContext(Processes(0, 1, torch.device("pretend")), folder), steps, evaluated)
     return host, device
 
 
-def _left(task: Any, config: Any, data: Any, place: Place, steps: int, evaluated: bool) -> Left:
+def _left(task: Any, config: Any, data: Any, place: RunContext, steps: int, evaluated: bool) -> Left:
     accelerator = pretend_accelerator.PretendAccelerator() if place.processes.device.type == "pretend" else None
     waits = []
     with accelerator or nullcontext():

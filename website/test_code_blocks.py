@@ -13,7 +13,7 @@ import tyro
 
 from code_blocks import Block, blocks, commands
 from isda.cli.main import COMMANDS, GROUPS, command
-from isda.cli.options import REGISTRY
+from isda.cli.runtime_options import REGISTRY
 from memory_table import PAGE, written
 
 if sys.version_info >= (3, 11):

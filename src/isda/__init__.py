@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from isda.estimator import ISDAClassifier
     from isda.losses import ISDABCELoss, ISDALoss
 
-__version__ = "0.3.0"
 __all__ = [
     "ISDABCELoss",
     "ISDAClassifier",
@@ -25,13 +24,15 @@ __all__ = [
     "train",
 ]
 
+__version__ = "0.3.0"
+
 _NAMES = {"ISDAClassifier": "isda.estimator", "ISDABCELoss": "isda.losses", "ISDALoss": "isda.losses"}
-"""What is imported from a room when it is first asked for: `isda --help` need not wait for torch."""
+"""Names that are imported on first access, so that `isda --help` does not import torch."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from isda.extras import needed_by
+        from isda._utils.extras import needed_by
 
         with needed_by(f"isda.{name}"):
             return getattr(import_module(_NAMES[name]), name) if name in _NAMES else import_module(f"isda.{name}")

@@ -3,8 +3,6 @@
 import signal
 import sys
 
-__all__ = ["run"]
-
 
 def run() -> None:
     """The process of a command: Ctrl-C ends it quietly from the first import to the last."""

@@ -1,4 +1,4 @@
-"""Training classifiers from Python: the engine and its image tasks in one place.
+"""Train image classifiers from Python: settings, data and training of the tasks of `isda train`.
 
 >>> from isda.train import Settings, load_data, resolve
 >>> settings = Settings(data="digits", network="fast-cnn", method="isda", scale="smoke")
@@ -6,23 +6,24 @@
 >>> config.epochs, config.method_options["lambda_0"]
 (1, 0.5)
 
-``train(config, data, folder)`` then trains and returns the result; with ``SemiSettings`` it is semi-supervised.
+``train(config, data, folder)`` trains and returns the result; with ``SemiSettings`` it is semi-supervised.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from isda.classification.config import Config
-from isda.classification.settings import Settings
-from isda.classification.task import Classification
-from isda.classification.trained import Trained, load_trained
+from isda._utils.errors import expect_type as of_type
 from isda.data import DataSet
 from isda.engine import Hook, NonFiniteLoss, Processes, Saving, Stopped, Task, find_task, join_processes, train
-from isda.engine.registry import task_for_method
-from isda.errors import of_type
-from isda.semi_supervised.settings import Settings as SemiSettings
-from isda.semi_supervised.task import SemiSupervisedClassification
+from isda.engine.task import task_for_method
+from isda.tasks.classification.settings import ClassificationConfig as Config
+from isda.tasks.classification.settings import ClassificationSettings as Settings
+from isda.tasks.classification.task import Classification
+from isda.tasks.classification.trained import TrainedClassifier as Trained
+from isda.tasks.classification.trained import load_classifier as load_trained
+from isda.tasks.semi_supervised.settings import SemiSettings
+from isda.tasks.semi_supervised.task import SemiSupervisedClassification
 
 __all__ = [
     "IMAGE_TASKS",

@@ -21,11 +21,8 @@ from starlette.routing import Route
 
 from isda.analysis.directions import class_directions
 from isda.analysis.explorer import Scene, class_plane
-from isda.analysis.explorer.guard import Guard, is_loopback
-from isda.analysis.explorer.picture import draw
-from isda.analysis.explorer.plane import apart
-from isda.analysis.explorer.serving import listen
-from isda.analysis.explorer.workers import Workers
+from isda.analysis.explorer.scene import draw_view, spread_labels
+from isda.analysis.explorer.server import Guard, RequestWorkers, is_loopback, listen
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +80,13 @@ def test_features_that_do_not_vary_have_a_map_without_axes():
 
 
 def test_names_on_the_map_do_not_lie_on_each_other():
-    free = apart(torch.randn(20, 2), width=0.8, height=0.2)
+    free = spread_labels(torch.randn(20, 2), width=0.8, height=0.2)
     gaps = (free[:, None] - free[None]).abs() + 9 * torch.eye(20)[..., None]
     assert ((gaps[..., 0] >= 0.8) | (gaps[..., 1] >= 0.2 - 1e-6)).all()
 
 
 def test_the_picture_changes_with_the_view(scene):
-    still, moved = draw(scene, scene.view(3, [])), draw(scene, scene.view(3, [3]))
+    still, moved = draw_view(scene, scene.view(3, [])), draw_view(scene, scene.view(3, [3]))
     assert Image.open(io.BytesIO(moved)).size == (1440, 662)
     assert still != moved
 
@@ -119,7 +116,7 @@ def test_hosts_that_are_ours():
 class Slow:
     """A server with one thread and one place to wait, whose answers are made when the test says so."""
 
-    def __init__(self, port: int, workers: Workers) -> None:
+    def __init__(self, port: int, workers: RequestWorkers) -> None:
         self.port, self.workers = port, workers
         self.begun: queue.Queue[threading.Event] = queue.Queue()
         """What says that an answer is not wanted any more, of each that was begun."""
@@ -149,7 +146,7 @@ class Slow:
 @pytest.fixture
 def slow():
     with listen("127.0.0.1", 0) as place:
-        workers = Workers(1, waiting=1)
+        workers = RequestWorkers(1, waiting=1)
         made = Slow(place.getsockname()[1], workers)
         application = Starlette(routes=[Route("/", partial(workers.answer, made.make))])
         server = uvicorn.Server(uvicorn.Config(application, log_level="critical", lifespan="off"))

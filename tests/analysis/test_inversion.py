@@ -9,11 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from isda.analysis.inversion.descent import Descent, descend
-from isda.analysis.inversion.generating import LatentGenerator, biggan, conditional, normalised_noise, unconditional
-from isda.analysis.inversion.neighbours import nearest_images
-from isda.analysis.inversion.objective import Objective
-from isda.analysis.inversion.seeing import Sight
+from isda.analysis.inversion.encoder import Encoder
+from isda.analysis.inversion.generator_adapters import (
+    LatentGenerator,
+    biggan,
+    conditional,
+    normalised_noise,
+    unconditional,
+)
+from isda.analysis.inversion.inverter import Descent, InversionObjective, descend
+from isda.analysis.inversion.study import nearest_images
 
 NOISE, CLASSES, FEATURES = 6, 3, 4
 
@@ -34,10 +39,10 @@ def tiny(count=5, pixel_weight=0.3, codes=0):
     """An objective of a few images, everything in float64."""
     network = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(12, FEATURES)).double().eval()
     generator = LatentGenerator(TinyGenerator(codes).double(), NOISE, codes, dtype=torch.float64)
-    sight = Sight(lambda images: (images - 0.3) / 0.7, network)
+    sight = Encoder(lambda images: (images - 0.3) / 0.7, network)
     labels = torch.arange(count) % CLASSES
     pixels = torch.randn(count, 1, 3, 3, dtype=torch.float64)
-    return Objective(generator, sight, labels, torch.randn(count, FEATURES).double(), pixels, pixel_weight)
+    return InversionObjective(generator, sight, labels, torch.randn(count, FEATURES).double(), pixels, pixel_weight)
 
 
 def naive(objective, latent):
@@ -113,11 +118,11 @@ def linear(dimension=8, factor=2.0, pixel_weight=0.5):
     """
     orthogonal = torch.linalg.qr(torch.randn(dimension, dimension, dtype=torch.float64)).Q
     # Images in [0, 1] are (G + 1) / 2: the sight undoes it.
-    sight = Sight(lambda images: 2 * images - 1, lambda pixels: factor * pixels.flatten(1))
+    sight = Encoder(lambda images: 2 * images - 1, lambda pixels: factor * pixels.flatten(1))
     generator = unconditional(lambda z: (z @ orthogonal.T)[:, :, None, None], dimension, dtype=torch.float64)
     features, pixels = (torch.randn(3, dimension).double() for _ in range(2))
     labels = torch.zeros(3, dtype=torch.int64)
-    objective = Objective(generator, sight, labels, features, pixels[:, :, None, None], pixel_weight)
+    objective = InversionObjective(generator, sight, labels, features, pixels[:, :, None, None], pixel_weight)
     pull = (factor * features + pixel_weight * pixels) @ orthogonal
     pull = pull - pull.mean(1, keepdim=True)
     return objective, math.sqrt(dimension - 1) * pull / pull.norm(dim=1, keepdim=True)
@@ -190,8 +195,8 @@ def test_a_generator_that_breaks_down_leaves_the_start():
         return (z.sum() * float("nan") + z[:, :1])[:, :, None, None] if z.requires_grad else z[:, :1, None, None]
 
     generator = conditional(broken, 4)
-    objective = Objective(
-        generator, Sight(lambda x: x, lambda x: x.flatten(1)), torch.tensor([0]), torch.zeros(1, 1), None
+    objective = InversionObjective(
+        generator, Encoder(lambda x: x, lambda x: x.flatten(1)), torch.tensor([0]), torch.zeros(1, 1), None
     )
     start = generator.draw(1, torch.Generator().manual_seed(0))
     found = descend(objective, start, Descent(iterations=5))
@@ -204,9 +209,9 @@ def test_all_is_computed_where_the_generator_is():
     device = torch.zeros(()).device
     weight, classes, seeing = torch.randn(9, NOISE), torch.randn(CLASSES, 9), torch.randn(9, FEATURES)
     generator = conditional(lambda z, c: torch.tanh(z @ weight.T + classes[c]).view(-1, 1, 3, 3), NOISE, device)
-    sight = Sight(lambda images: images - 0.5, lambda pixels: torch.tanh(pixels.flatten(1) @ seeing))
+    sight = Encoder(lambda images: images - 0.5, lambda pixels: torch.tanh(pixels.flatten(1) @ seeing))
     labels = torch.tensor([0, 1, 2], device="cpu")
-    objective = Objective(generator, sight, labels, torch.rand(3, FEATURES), torch.zeros(3, 1, 3, 3), 0.01)
+    objective = InversionObjective(generator, sight, labels, torch.rand(3, FEATURES), torch.zeros(3, 1, 3, 3), 0.01)
     start = generator.draw(3, torch.Generator(device="cpu").manual_seed(0))
     found = descend(objective, start, Descent(iterations=60, tolerance=0.3))
     assert found.latent.device == device
@@ -252,8 +257,8 @@ def test_biggan_is_given_the_embedding_of_the_class_and_inverted():
     z, labels = generator.draw(2, torch.Generator().manual_seed(0)), torch.tensor([2, 0])
     expected = (network(normalised_noise(z), network.shared(labels)) + 1) / 2
     torch.testing.assert_close(generator(z, labels), expected)
-    sight = Sight(lambda x: x, lambda x: x.flatten(1))
-    objective = Objective(generator, sight, labels, expected.detach().flatten(1))
+    sight = Encoder(lambda x: x, lambda x: x.flatten(1))
+    objective = InversionObjective(generator, sight, labels, expected.detach().flatten(1))
     start = generator.draw(2, torch.Generator().manual_seed(1))
     found = descend(objective, start, Descent(iterations=200))
     assert (found.feature < 0.1 * found.start).all()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from isda.analysis.maps import embed, judged_features, measure_separation
+from isda.analysis.evaluation_features import evaluation_features
+from isda.analysis.maps import embed, measure_separation
 from isda.cli.main import main
 
 WORDS = ["--labels", "60", "--epochs", "1", "--width", "0.25", "--batch-size", "20", "--threads", "1"]
@@ -73,8 +74,8 @@ def test_what_cannot_be_drawn_is_refused(groups):
 def test_runs_side_by_side(tmp_path, capsys):
     for method in ("cross-entropy", "isda"):
         main(["train", *WORDS, "--method", method, "--out", str(tmp_path / method)])
-    seen = judged_features(tmp_path / "isda", most=50)
-    again = judged_features(tmp_path / "cross-entropy", most=50)
+    seen = evaluation_features(tmp_path / "isda", most=50)
+    again = evaluation_features(tmp_path / "cross-entropy", most=50)
     assert torch.equal(seen.labels, again.labels)
     capsys.readouterr()
     runs, page = [str(tmp_path / method) for method in ("cross-entropy", "isda")], tmp_path / "map.html"

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from isda.analysis.studies import STUDIES, Ablation, Explicit, Sensitivity, rows_of
+from isda.analysis.studies import STUDIES, AblationStudy, ExplicitStudy, SensitivityStudy, rows_of
 from isda.cli.main import main
 from isda.report.statistics import paired_difference
 
@@ -22,7 +22,7 @@ def sensitivity(tmp_path_factory):
 
 
 def test_ablation_has_the_rows_of_the_papers_table_and_ours():
-    cells = {cell.label: cell.method for cell in Ablation.cells(["isda:lambda_0=2"], [])}
+    cells = {cell.label: cell.method for cell in AblationStudy.cells(["isda:lambda_0=2"], [])}
     assert cells == {
         "cross-entropy (basic)": "cross-entropy",
         "isda:lambda_0=2": "isda:lambda_0=2",
@@ -37,12 +37,12 @@ def test_ablation_has_the_rows_of_the_papers_table_and_ours():
 
 
 def test_semi_supervised_methods_are_compared_to_themselves_without_isda():
-    assert Sensitivity.cells(["vat+isda"], [0.5])[0].method == "vat"
-    assert Ablation.cells(["vat+isda"], [])[0].method == "vat"
+    assert SensitivityStudy.cells(["vat+isda"], [0.5])[0].method == "vat"
+    assert AblationStudy.cells(["vat+isda"], [])[0].method == "vat"
 
 
 def test_explicit_goes_from_none_to_infinity_with_both_covariances():
-    cells = Explicit.cells(["isda:lambda_0=1"], [1, 5])
+    cells = ExplicitStudy.cells(["isda:lambda_0=1"], [1, 5])
     assert [cell.x for cell in cells] == [0, 1, 5, math.inf, 1, 5, math.inf]
     assert cells[2].method == "explicit:lambda_0=1,samples=5"
     assert cells[-1].method == "isda:lambda_0=1,covariance=learned"
@@ -64,7 +64,7 @@ def test_what_makes_no_study_is_refused(name, methods, values, told):
 
 
 def test_rows_are_means_over_seeds_and_paired_differences(sensitivity):
-    base, _, strong = rows_of(Sensitivity.cells(["isda"], [0.5, 5.0]), sensitivity, [0, 1])
+    base, _, strong = rows_of(SensitivityStudy.cells(["isda"], [0.5, 5.0]), sensitivity, [0, 1])
     errors = {row.cell.label: [row.runs[seed].result["nll"] for seed in (0, 1)] for row in (base, strong)}
     assert strong.values["nll"].mean == pytest.approx(sum(errors["isda, λ0 = 5"]) / 2)
     # Two differences of three figures: six intervals.
@@ -93,10 +93,10 @@ def test_unfinished_runs_do_not_count(sensitivity, tmp_path):
 
     copy = shutil.copytree(sensitivity, tmp_path / "copy")
     (copy / "isda-lambda_0=5" / "seed-1" / "result.json").unlink()
-    *_, strong = rows_of(Sensitivity.cells(["isda"], [0.5, 5.0]), copy, [0, 1])
+    *_, strong = rows_of(SensitivityStudy.cells(["isda"], [0.5, 5.0]), copy, [0, 1])
     assert list(strong.runs) == [0]
     assert strong.differences["error"].half_width is None
     for result in copy.rglob("result.json"):
         result.unlink()
     with pytest.raises(ValueError, match="none of the runs of the study is finished"):
-        rows_of(Sensitivity.cells(["isda"], [0.5, 5.0]), copy, [0, 1])
+        rows_of(SensitivityStudy.cells(["isda"], [0.5, 5.0]), copy, [0, 1])

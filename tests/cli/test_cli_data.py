@@ -12,8 +12,8 @@ import tyro
 from PIL import Image
 
 import isda.data
-from isda.cli.data import data
-from isda.data.contact_sheet import contact_sheet
+from isda.cli.info import data
+from isda.data.display import contact_sheet
 
 
 def run(*arguments):
@@ -26,7 +26,7 @@ def write_npz(path):
 
 
 def test_it_runs_without_arguments(tmp_path):
-    command = [sys.executable, "-c", "from isda.cli.data import data; data()"]
+    command = [sys.executable, "-c", "from isda.cli.info import data; data()"]
     environment = os.environ | {"ISDA_DATA": str(tmp_path), "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert str(tmp_path) in done.stdout

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from isda.data import ZCAWhitening
-from isda.engine.comparing import run_folder_name
-from isda.engine.folder.lock import locked
-from isda.engine.folder.seal import sealed
+from isda.engine.comparison import run_folder_name
+from isda.engine.digests import with_digest
+from isda.engine.run_folder import folder_lock
 from isda.train import train
 from small_runs import SMALL_WORDS, digits, isda, small_config
 
@@ -121,7 +121,7 @@ def test_a_value_that_could_be_right_is_no_less_damage(damaged, finished_run, co
     stored = json.loads((finished_run / "config.json").read_text())
     del stored["sha256"]
     stored[key] = {"lr": 0.2, "mean": [0.4], "seed": 1, "version": "9", "asked": stored["asked"] | {"seed": 7}}[key]
-    for record in (stored, sealed(stored)):
+    for record in (stored, with_digest(stored)):
         folder = damaged("config.json", json.dumps(record).encode())
         code = str(run_command(command, folder)[2])
         assert str(folder / "config.json") in code or f"{folder} holds a run with {key}=" in code or "seed=" in code
@@ -200,7 +200,7 @@ def test_a_comparison_shows_what_was_finished_when_a_run_fails(comparison, tmp_p
     folder = shutil.copytree(comparison, tmp_path / "runs")
     run = folder / "isda" / "seed-2"
     (run / "result.json").unlink()
-    with locked(run):
+    with folder_lock(run):
         out, _, code = compare(folder, "--methods", "cross-entropy", "isda", "--seeds", 3)
     assert [method["seeds"] for method in json.loads(out)[0]["methods"]] == [3, 2]
     assert code.startswith(f"isda: 1 of 6 runs failed: {run}: {run} is being written by process {os.getpid()} on ")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import isda.cli.networks as networks_command
-from isda.engine.naming import load_named
-from isda.errors import describe, is_ours
+import isda.cli.info as networks_command
+from isda._utils.errors import describe_error, is_package_error
+from isda.engine.options import import_class
 from small_runs import SMALL_WORDS, isda, train_small
 
 
@@ -43,21 +43,21 @@ def code_of_ours(source):
 )
 def test_one_line_says_whose_error_it_is(source, sentence):
     error = raised(code_of_ours(source))
-    assert describe(error) == sentence
-    assert is_ours(error) == ("must be" in sentence)
+    assert describe_error(error) == sentence
+    assert is_package_error(error) == ("must be" in sentence)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_memory_that_no_machine_has_is_called_so(library):
     source = {"numpy": "np.zeros(2**58)", "torch": "torch.empty(2**56)"}[library]
-    assert describe(raised(code_of_ours(source))).startswith("out of memory: ")
+    assert describe_error(raised(code_of_ours(source))).startswith("out of memory: ")
 
 
 def test_an_error_that_was_raised_again_is_still_whose_it_was():
     again = "try:\n        int('x')\n    except ValueError:\n        raise"
-    assert not is_ours(raised(code_of_ours(again)))
+    assert not is_package_error(raised(code_of_ours(again)))
     named = "try:\n        int('x')\n    except ValueError as error:\n        raise ValueError('a sentence') from error"
-    assert is_ours(raised(code_of_ours(named)))
+    assert is_package_error(raised(code_of_ours(named)))
 
 
 def test_a_command_ends_in_one_line(monkeypatch):
@@ -79,9 +79,7 @@ def test_the_traceback_is_shown_on_demand(way, monkeypatch):
 
 
 def test_the_status_of_an_internal_error_is_one(tmp_path):
-    script = (
-        "import isda.cli.networks as n; n.networks = lambda: [].pop(); from isda.cli import main; main(['networks'])"
-    )
+    script = "import isda.cli.info as n; n.networks = lambda: [].pop(); from isda.cli import main; main(['networks'])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -89,7 +87,7 @@ def test_the_status_of_an_internal_error_is_one(tmp_path):
 
 MINE = """
 from isda.engine import Hook
-from isda.classification.methods.cross_entropy import CrossEntropy
+from isda.tasks.classification.methods.base import CrossEntropy
 
 class Fails(Hook):
     def step(self, step):
@@ -128,7 +126,7 @@ def test_the_current_folder_is_searched_for_the_time_of_a_command_only(mine):
     before = list(sys.path)
     train_small(mine / "run", "--hook", "mine_fails:Fails")
     with pytest.raises(ValueError, match="could not be loaded"):
-        load_named("broken:Hook", object, "hook")
+        import_class("broken:Hook", object, "hook")
     assert sys.path == before
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 from generative_runs import SMALL, SMALL_WORDS
 from isda.data import DataSet
 from isda.engine import train
-from isda.generative.settings import Settings
-from isda.generative.task import Generation
+from isda.tasks.gan.settings import GANSettings
+from isda.tasks.gan.task import Generation
 from small_runs import digits, isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")
@@ -86,7 +86,7 @@ def test_the_report_shows_figures_classes_and_grids(trained, tmp_path):
 
 def test_methods_are_compared_although_they_have_recipes_of_their_own(finished_run, tmp_path):
     for method in ("cgan", "wgan:n_critic=1"):
-        settings = Settings(**SMALL, method=method, judge=str(finished_run))
+        settings = GANSettings(**SMALL, method=method, judge=str(finished_run))
         train(Generation().resolve(settings, digits()), digits(), tmp_path / method[:4], task=Generation())
     (comparison,) = json.loads(isda("report", tmp_path, "--out", tmp_path / "page.html", "--json", "-")[0])
     assert [row["method"] for row in comparison["methods"]] == ["cgan", "wgan"]

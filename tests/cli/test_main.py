@@ -8,7 +8,7 @@ import pytest
 
 import isda as package
 from isda.cli.main import COMMANDS, GROUPS, command
-from isda.cli.tasks import asked_task
+from isda.cli.tasks import command_task
 from small_runs import isda
 
 
@@ -74,7 +74,7 @@ def test_semi_supervised_methods_have_further_options(monkeypatch):
     ],
 )
 def test_the_words_decide_the_task(words, task):
-    assert asked_task(words).task.name == task
+    assert command_task(words).task.name == task
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_words_decide_the_task(words, task):
         (["--task", "segmentatoin"], "got 'segmentatoin'; did you mean 'segmentation'?"),
         (["--task", "nowhere:Task"], "task 'nowhere:Task' could not be loaded: No module named 'nowhere'"),
         (["--task", "isda.engine:Job"], "task 'isda.engine:Job' must be a subclass of isda.engine.Task, got Job"),
-        (["--method", "isda.engine.Method"], "must be a subclass of isda.classification.ClassificationMethod"),
+        (["--method", "isda.engine.Method"], "must be a subclass of isda.tasks.classification.ClassificationMethod"),
     ],
 )
 def test_a_word_that_is_not_known_ends_in_one_sentence(words, sentence, tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ def test_runs_of_a_task_that_is_nowhere_installed_are_reported_and_no_task_is_im
     assert (known["task"], strangers["task"]) == ("classification", "strangers_task:Segmentation")
     assert strangers["methods"][1]["difference_mean"] == pytest.approx(0.02)
     assert "Mean IoU" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    tasks = ("strangers_task", "isda.classification", "isda.semi_supervised", "isda.networks", "isda.data")
+    tasks = ("strangers_task", "isda.tasks.classification", "isda.tasks.semi_supervised", "isda.networks", "isda.data")
     imported = ended.stderr.split()
     assert "isda.report.page" in imported
     assert not [name for name in imported if name.startswith(tasks)]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from isda.engine.comparing import run_folder_name
+from isda.engine.comparison import run_folder_name
 from isda.semi import NAMES
 from semi_runs import SEMI_WORDS, WRITTEN
 from small_runs import isda

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from isda.data import load
-from isda.engine.comparing import run_folder_name
+from isda.engine.comparison import run_folder_name
 from isda.train import Hook, Saving, Settings, load_trained, resolve, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
@@ -180,7 +180,7 @@ def test_a_wish_that_this_version_does_not_know_is_named(tmp_path):
     del stored["sha256"]
     path.write_text(json.dumps(stored | {"asked": stored["asked"] | {"curtains": "green"}}))
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
-    assert code == f"isda: {path} asks for curtains, which isda.classification.settings does not know"
+    assert code == f"isda: {path} asks for curtains, which isda.tasks.classification.settings does not know"
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):

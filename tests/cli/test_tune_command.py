@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine import registry
-from isda.engine.folder.lock import locked
+from isda.engine import task as registry
+from isda.engine.run_folder import folder_lock
 from small_runs import SMALL_WORDS, isda
 
 TESTS = Path(__file__).parents[1]
@@ -93,7 +93,7 @@ def test_a_method_that_only_diverges_is_named_and_a_search_without_final_runs_ha
 
 
 def test_a_second_writer_is_told_who_has_the_folder(tmp_path):
-    with locked(tmp_path / "tuned"):
+    with folder_lock(tmp_path / "tuned"):
         _, _, code = isda("tune", *PARABOLA, "--method", "parabola", "--out", "tuned")
     assert f"tuned is being written by process {os.getpid()} on " in code
     assert [path.name for path in Path("tuned").iterdir()] == [".lock"]

@@ -23,8 +23,8 @@ from isda.analysis.inversion import (
     generator_of_run,
     strength_of,
 )
-from isda.analysis.inversion.seeing import sight_of
-from isda.generators import load_generator
+from isda.analysis.inversion.encoder import encoder_of_run
+from isda.tasks.gan.generators import load_generator
 from small_runs import digits, isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")
@@ -140,7 +140,7 @@ def test_a_generator_of_other_data_is_refused(finished_run, tmp_path):
 
 def test_generated_pixels_are_normalised_as_those_of_the_data_set_are(observed):
     eight_bits = observed.images(torch.arange(5))
-    sight = sight_of(observed)
+    sight = encoder_of_run(observed)
     pixels = (eight_bits / 255).requires_grad_()
     seen = sight.normalise(pixels)
     torch.testing.assert_close(seen, observed.trained.pipeline(eight_bits))
@@ -160,7 +160,7 @@ def test_whitened_runs_are_seen_and_differentiated_too(name, normalisation, tmp_
     assert code is None, err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["normalisation"] == normalisation
     seen = observe(tmp_path / "run", tmp_path)
-    sight, eight_bits = sight_of(seen), seen.images(torch.arange(3))
+    sight, eight_bits = encoder_of_run(seen), seen.images(torch.arange(3))
     pixels = (eight_bits / 255).requires_grad_()
     torch.testing.assert_close(sight.normalise(pixels), seen.trained.pipeline(eight_bits), rtol=1e-4, atol=1e-4)
     along = torch.randn_like(pixels)

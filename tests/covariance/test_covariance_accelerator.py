@@ -9,7 +9,7 @@ import torch
 from covariance_cases import A, C
 
 from isda import ISDALoss, covariance
-from isda.devices import READ_EVERY
+from isda._utils.devices import READ_EVERY
 from pretend_accelerator import on_pretend
 
 

@@ -12,17 +12,18 @@ import torch
 from torch import nn
 
 from isda import ISDABCELoss, ISDALoss
-from isda.covariance import FullCovariance, LowRankCovariance, SharedCovariance, auto, create
+from isda.covariance import FullCovariance, LowRankCovariance, SharedCovariance, create
+from isda.covariance import memory as auto
 from isda.covariance.memory import diagonal_bytes, full_bytes, low_rank_bytes
 from isda.losses import ExplicitLoss
 
 
 def test_the_limit_is_one_gib_of_state_at_four_bytes() -> None:
     assert full_bytes(1, 16383) <= 2**30 < full_bytes(1, 16384)
-    assert auto.choose(1, 16383) == "full"
-    assert auto.choose(1, 16384) == "low_rank"
-    assert auto.choose(100, 640) == "full"
-    assert auto.choose(1000, 2048) == "low_rank"
+    assert auto.auto_name(1, 16383) == "full"
+    assert auto.auto_name(1, 16384) == "low_rank"
+    assert auto.auto_name(100, 640) == "full"
+    assert auto.auto_name(1000, 2048) == "low_rank"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -87,4 +88,4 @@ def test_the_table_of_the_guide_is_true() -> None:
         for text, size in zip(sizes, exact, strict=True):
             number, unit = text.split()
             assert float(number) == pytest.approx(size / {"MB": 1e6, "GB": 1e9}[unit], rel=0.05, abs=0.05)
-        assert auto.choose(*shape) == choice
+        assert auto.auto_name(*shape) == choice

@@ -20,7 +20,7 @@ from covariance_cases import (
 )
 
 from isda import covariance
-from isda.checks import NonFiniteFeatures, largest_feature
+from isda._utils.checks import NonFiniteFeatures, largest_feature
 from pretend_accelerator import on_pretend
 
 ROWS = torch.randn(3, A, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

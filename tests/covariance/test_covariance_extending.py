@@ -10,10 +10,12 @@ import torch
 from covariance_cases import A, C, assert_matrices_close, stream
 
 import oracles
-from isda import ISDALoss, distributed
+from isda import ISDALoss
+from isda._utils import distributed
 from isda.covariance import CovarianceModel
 from isda.functional import grouping
-from isda.functional.bounds import find_tilt, quadratic_tables
+from isda.functional.bounds import quadratic_tables
+from isda.functional.tilt import find_tilt
 from pretend_accelerator import on_pretend
 
 STRENGTH = 0.6

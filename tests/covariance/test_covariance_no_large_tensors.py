@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isda import ISDALoss, covariance
-from isda.functional import workspace
+from isda.functional import grouping as workspace
 from largest_tensor import LargestTensor
 
 N, C, A = 256, 200, 512

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isda.data.readers.cifar import CIFAR10, CIFAR100, read_binary, read_python
+from isda.data.readers.small_images import CIFAR10, CIFAR100, read_cifar_binary, read_cifar_python
 
 
 class Python2Pickler(pickle._Pickler):
@@ -40,7 +40,7 @@ def cifar100_images():
 
 def test_binary_cifar10_is_read_exactly(cifar10_binary):
     path, images, labels = cifar10_binary
-    arrays = read_binary(path, CIFAR10)
+    arrays = read_cifar_binary(path, CIFAR10)
     np.testing.assert_array_equal(arrays.x_train, images[:20])
     np.testing.assert_array_equal(arrays.y_train, labels[:20])
     np.testing.assert_array_equal(arrays.x_test, images[20:])
@@ -62,7 +62,7 @@ def test_binary_cifar100_uses_the_fine_label(tmp_path, write_tar, cifar100_image
         "fine_label_names.txt": "\n".join(names).encode(),
         "coarse_label_names.txt": b"aquatic_mammals\n",
     }
-    arrays = read_binary(write_tar(tmp_path / "cifar-100-binary.tar.gz", "cifar-100-binary", members), CIFAR100)
+    arrays = read_cifar_binary(write_tar(tmp_path / "cifar-100-binary.tar.gz", "cifar-100-binary", members), CIFAR100)
     np.testing.assert_array_equal(arrays.x_train, images[:3])
     np.testing.assert_array_equal(arrays.y_train, fine[:3])
     np.testing.assert_array_equal(arrays.y_test, fine[3:])
@@ -83,9 +83,9 @@ def test_python_cifar10_equals_the_binary_version(tmp_path, write_tar, cifar10_b
         )
         for i, name in enumerate(names)
     }
-    binary = read_binary(path, CIFAR10)
+    binary = read_cifar_binary(path, CIFAR10)
     members["batches.meta"] = python2_pickle({"num_cases_per_batch": 4, "label_names": list(binary.classes)})
-    python = read_python(write_tar(tmp_path / "cifar-10-python.tar.gz", "cifar-10-batches-py", members), CIFAR10)
+    python = read_cifar_python(write_tar(tmp_path / "cifar-10-python.tar.gz", "cifar-10-batches-py", members), CIFAR10)
     for got, expected in zip(python[:4], binary[:4], strict=True):
         assert torch.equal(got, expected)
     assert python.classes == binary.classes
@@ -104,7 +104,7 @@ def test_python_cifar100_uses_the_fine_label(tmp_path, write_tar, cifar100_image
         "test": batch(slice(3, 5)),
         "meta": dump({b"fine_label_names": [f"class_{i}".encode() for i in range(100)]}),
     }
-    arrays = read_python(write_tar(tmp_path / "cifar-100-python.tar.gz", "cifar-100-python", members), CIFAR100)
+    arrays = read_cifar_python(write_tar(tmp_path / "cifar-100-python.tar.gz", "cifar-100-python", members), CIFAR100)
     np.testing.assert_array_equal(arrays.x_train, images[:3])
     np.testing.assert_array_equal(arrays.y_test, fine[3:])
     assert arrays.classes[99] == "class_99"
@@ -123,7 +123,7 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, write_tar):
     members = dict.fromkeys(["train", "test", "meta"], pickle.dumps(Harmful(str(target)), protocol=2))
     archive = write_tar(tmp_path / "cifar-100-python.tar.gz", "cifar-100-python", members)
     with pytest.raises(ValueError, match=r"cifar-100-python.tar.gz.* asks for posix.mkdir|asks for nt.mkdir"):
-        read_python(archive, CIFAR100)
+        read_cifar_python(archive, CIFAR100)
     assert not target.exists()
 
 
@@ -131,17 +131,17 @@ def test_a_truncated_archive_is_one_sentence(cifar10_binary):
     path, _, _ = cifar10_binary
     path.write_bytes(path.read_bytes()[:-40_000])
     with pytest.raises(ValueError, match=r"cifar-10-binary\.tar\.gz is damaged or incomplete"):
-        read_binary(path, CIFAR10)
+        read_cifar_binary(path, CIFAR10)
 
 
 def test_an_archive_without_a_batch_names_it(tmp_path, write_tar):
     archive = write_tar(tmp_path / "cifar-100-binary.tar.gz", "x", {"train.bin": b"", "fine_label_names.txt": b"a"})
     with pytest.raises(ValueError, match=r"does not hold test\.bin"):
-        read_binary(archive, CIFAR100)
+        read_cifar_binary(archive, CIFAR100)
 
 
 def test_half_a_record_is_refused(tmp_path, write_tar):
     members = {"train.bin": bytes(3074 + 7), "test.bin": bytes(3074), "fine_label_names.txt": b"a"}
     archive = write_tar(tmp_path / "cifar-100-binary.tar.gz", "x", members)
     with pytest.raises(ValueError, match=r"train\.bin must hold records of 3074 bytes, got 3081"):
-        read_binary(archive, CIFAR100)
+        read_cifar_binary(archive, CIFAR100)

@@ -36,7 +36,7 @@ def test_the_published_counts_are_the_real_ones():
 
 def test_where_scikit_learn_keeps_its_file_elsewhere_it_is_asked(monkeypatch):
     expected = isda.data.load("digits")
-    monkeypatch.setattr("isda.data.readers.digits.find_spec", lambda name: None)
+    monkeypatch.setattr("isda.data.readers.small_images.find_spec", lambda name: None)
     asked = isda.data.load("digits")
     assert torch.equal(asked.x_train, expected.x_train)
     assert torch.equal(asked.y_test, expected.y_test)

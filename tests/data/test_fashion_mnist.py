@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import isda.data
-from isda.data.readers.fashion_mnist import read_idx
+from isda.data.readers.small_images import read_idx
 
 
 def write_idx(path, array):

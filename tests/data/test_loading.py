@@ -13,8 +13,8 @@ from torchvision import datasets
 from torchvision.datasets import imagenet
 
 import isda.data
-from isda.data.archives import File, data_root
-from isda.data.catalogue import CATALOGUE, Layout
+from isda.data.archives import DataFile, data_root
+from isda.data.catalogue import CATALOGUE, FileLayout
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
@@ -40,8 +40,8 @@ def official_cifar10(cifar10_binary, address, monkeypatch):
     """Makes a small archive the official one: its md5 is expected, and it is what is downloaded."""
     path, images, _ = cifar10_binary
     known = CATALOGUE["cifar10"]
-    file = File(path.name, hashlib.md5(path.read_bytes()).hexdigest(), address + path.name)
-    layout = Layout((file,), known.layouts[0].read)
+    file = DataFile(path.name, hashlib.md5(path.read_bytes()).hexdigest(), address + path.name)
+    layout = FileLayout((file,), known.layouts[0].read)
     monkeypatch.setitem(CATALOGUE, "cifar10", replace(known, layouts=(layout, *known.layouts[1:])))
     return path, images
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from isda.data.segmentation import IGNORED, load
-from isda.data.segmentation.cityscapes import CLASSES as CITYSCAPES
-from isda.data.segmentation.cityscapes import LABEL_IDS
+from isda.data.segmentation.layouts import CITYSCAPES_CLASSES as CITYSCAPES
+from isda.data.segmentation.layouts import CITYSCAPES_LABEL_IDS
 from segmentation_runs import CLASSES, draw, scene
 
 PARTS = {"train": 3, "val": 2, "test": 1}
@@ -139,7 +139,11 @@ def test_cityscapes_has_nineteen_classes_and_no_labels_for_its_test_images(tmp_p
     assert data.validation.labelled
     assert not data.test.labelled
     expected = [
-        LABEL_IDS.index(i) if end == "labelIds" and i in LABEL_IDS else i if end == "labelTrainIds" else IGNORED
+        CITYSCAPES_LABEL_IDS.index(i)
+        if end == "labelIds" and i in CITYSCAPES_LABEL_IDS
+        else i
+        if end == "labelTrainIds"
+        else IGNORED
         for i in ids.flatten().tolist()
     ]
     assert data.train[0][1].flatten().tolist() == expected
@@ -214,7 +218,7 @@ def test_a_file_that_is_wrong_is_named_in_one_sentence(tmp_path, harm, message):
 
 
 def test_files_that_are_decoded_later_are_checked_when_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("isda.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr("isda.data.readers.folder.IN_MEMORY_BYTES", 0)
     with_a_strange_id(draw(tmp_path, PARTS))
     data = load(tmp_path)
     data.check(("train",))

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 import isda.data
 from isda.data import DataSet, ImageFiles, ZCAWhitening, zca_whitening
 from isda.data.augment import Compose, Draws, HorizontalFlip
-from isda.data.whitening import cache_path
+from isda.data.whitening import whitening_cache_path
 
 
 def natural_images(count, channels=3, size=32, seed=0):
@@ -155,7 +155,7 @@ def test_other_images_another_shape_and_another_eps_have_other_files(data, tmp_p
     changed = data.x_train.clone()
     changed[-1, -1, -1, -1] ^= 1
     paths = {
-        cache_path("tiny", images, tmp_path, eps)
+        whitening_cache_path("tiny", images, tmp_path, eps)
         for images, eps in [
             (data.x_train, 0.0),
             (data.x_train, 1e-6),

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from isda import ISDABCELoss, ISDALoss, covariance, distributed
+from isda import ISDABCELoss, ISDALoss, covariance
+from isda._utils import distributed
 
 CLASSES, FEATURES, STRENGTH, IGNORED = 5, 6, 0.5, -100
 TIMEOUT = timedelta(seconds=90)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import contextlib
 
-from isda.engine.folder.lock import FolderInUse
+from isda.engine.run_folder import FolderInUse
 from isda.train import Hook, Saving, Stopped, train
 from resumable_runs import outcome, planned
 

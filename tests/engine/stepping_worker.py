@@ -12,7 +12,7 @@ import torch
 from many_processes_worker import plain_network
 from safetensors.torch import save_file
 
-from isda.engine import Place
+from isda.engine import RunContext
 from isda.train import Classification, Processes, Settings, join_processes, load_data, resolve
 
 STEPS = 6
@@ -25,7 +25,7 @@ def run(folder: Path, processes: Processes, method: str) -> None:
     )
     data = load_data(settings)
     task, config = Classification(plain_network()), resolve(settings, data)
-    job = task.start(config, data, Place(processes, folder))
+    job = task.start(config, data, RunContext(processes, folder))
     for step in range(STEPS):
         batch = list(job.batches(step // config.steps_per_epoch))[step % config.steps_per_epoch]
         job.step(batch, step)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from isda.engine.folder import checkpoint as module
-from isda.engine.folder.checkpoint import Checkpoint, Checkpoints, State, fingerprint, write_tensors
+from isda.engine import checkpoint as module
+from isda.engine.checkpoint import Checkpoint, Checkpoints, State, write_tensors
+from isda.engine.digests import file_digest
 
 RUN = "a run"
 
@@ -190,7 +191,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_names_the_step(checkpoints
 def test_the_fingerprint_is_the_size_and_the_digest_of_the_whole_file(tmp_path):
     content = os.urandom(2**20 + 5)
     (tmp_path / "file").write_bytes(content)
-    assert fingerprint(tmp_path / "file") == {"bytes": 2**20 + 5, "sha256": hashlib.sha256(content).hexdigest()}
+    assert file_digest(tmp_path / "file") == {"bytes": 2**20 + 5, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from isda.engine.watching.hooks import load_hook
+from isda.engine.callbacks import load_hook
 from isda.train import Hook, NonFiniteLoss, Saving, train
 from small_runs import digits, small_config, train_small
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from isda.engine.optimisers import RATE, make_optimiser
-from isda.engine.recipe import Recipe, learning_rate, warm_up_steps
+from isda.engine.settings import Recipe, learning_rate, warm_up_steps
+from isda.engine.trainer import RATE_SHARE, make_optimiser
 from small_runs import small_config, small_job
 
 
@@ -21,7 +21,7 @@ def stepped(name, values, rates=None):
     parameters = [nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in values]
     optimiser = make_optimiser(config(name), parameters, dict(zip(parameters, rates or [], strict=False)))
     for group in optimiser.param_groups:
-        group["lr"] = 0.5 * group[RATE]
+        group["lr"] = 0.5 * group[RATE_SHARE]
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 2.0)
     optimiser.step()

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from isda.cli import main
-from isda.engine.watching.comparison_progress import watcher_for
-from isda.engine.watching.progress import EpochLines, ProgressBar, describe_epoch, progress_for
+from isda.engine.callbacks.progress import EpochLines, ProgressBar, describe_epoch, make_progress, make_watcher
 from isda.train import Saving, train
 from small_runs import SMALL_WORDS, digits, small_config, train_small
 
@@ -48,8 +47,8 @@ def test_an_epoch_is_one_line_of_what_there_is(without, line):
 
 
 def test_the_bar_is_for_terminals():
-    assert isinstance(progress_for(True), ProgressBar)
-    assert isinstance(progress_for(False), EpochLines)
+    assert isinstance(make_progress(True), ProgressBar)
+    assert isinstance(make_progress(False), EpochLines)
 
 
 def test_lines_name_the_run_its_scale_and_each_epoch(tmp_path, capsys):
@@ -116,7 +115,7 @@ def test_the_command_shows_a_terminal_the_bar_and_prints_the_result_alone(tmp_pa
 
 
 def test_a_comparison_tells_a_pipe_about_each_run(finished_run, capsys):
-    with watcher_for(terminal=False) as watcher:
+    with make_watcher(terminal=False) as watcher:
         watcher.start(total_epochs=4, runs=2)
         watcher.progress(1, 0)
         watcher.run_finished(finished_run, None)
@@ -128,7 +127,7 @@ def test_a_comparison_tells_a_pipe_about_each_run(finished_run, capsys):
 
 def test_a_comparison_shows_a_terminal_a_bar_and_what_failed(finished_run, monkeypatch):
     terminal = at_a_terminal(monkeypatch)
-    with watcher_for(terminal=True) as watcher:
+    with make_watcher(terminal=True) as watcher:
         watcher.start(total_epochs=4, runs=2)
         watcher.progress(3, 1)
         watcher.run_finished(finished_run, None)

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from isda.engine.many_runs import run_planned
-from isda.engine.places.spread import Request, Spread, open_pool
-from isda.engine.planned import Watcher
-from isda.engine.saving import Saving
+from isda.engine.comparison import run_planned
+from isda.engine.executors import ExecutorOptions, ExecutorRequest, Watcher, open_executor
+from isda.engine.loop import Saving
 from parabola import begun, parabolas
 from resumable_runs import outcome
 from small_runs import isda
@@ -164,7 +163,7 @@ def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkey
     before = cluster_folders()
     runs = [replace(one, saving=Saving(steps=50)) for one in parabolas(tmp_path / "runs", 2, steps=2000)]
     killer = Killer(runs[0].folder)
-    with open_pool(Request(spread=Spread(on="ray"), folder=tmp_path)) as pool:
+    with open_executor(ExecutorRequest(spread=ExecutorOptions(on="ray"), folder=tmp_path)) as pool:
         run_planned(runs, watcher=killer, pool=pool)
     assert killer.killed
     assert begun(tmp_path) == ["runs/seed-0 test", "runs/seed-0 test", "runs/seed-1 test"]

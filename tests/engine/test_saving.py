@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from isda.engine.folder.checkpoint import State
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import Stopped
-from isda.engine.processes import Processes
-from isda.engine.saving import AGREE_EVERY, Saver, Saving
+from isda.engine.checkpoint import State
+from isda.engine.loop import AGREE_EVERY, CheckpointSchedule, Saving
+from isda.engine.processes import Processes, Stopped
+from isda.engine.run_folder import RunFolder
 
 TOTAL = 40
 METRICS = [{"epoch": 1}]
@@ -49,16 +48,16 @@ class CountingJob:
         return State({"model": {"x": torch.ones(1)}}, {"checked": self.checked})
 
 
-def saver_of(tmp_path, saving: Saving, processes: Processes | None = None) -> Saver:
+def saver_of(tmp_path, saving: Saving, processes: Processes | None = None) -> CheckpointSchedule:
     processes = processes or Processes(0, 1, torch.device("cpu"))
-    return Saver(RunFolder(tmp_path / "run", saving.keep), CountingJob(processes), saving)
+    return CheckpointSchedule(RunFolder(tmp_path / "run", saving.keep), CountingJob(processes), saving)
 
 
 def pair(**settings) -> Pair:
     return Pair(0, 2, torch.device("cpu"), **settings)
 
 
-def saved_after(saver: Saver, steps: range, stop: str | None = None) -> list[int]:
+def saved_after(saver: CheckpointSchedule, steps: range, stop: str | None = None) -> list[int]:
     """After which steps there was a new checkpoint."""
     saved = []
     for step in steps:

@@ -6,7 +6,7 @@ from torch import nn
 
 from isda import networks
 from isda.engine import learning_rate
-from isda.engine.folder.checkpoint import State
+from isda.engine.checkpoint import State
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config, small_job
 

@@ -12,18 +12,16 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from isda.classification.task import Classification
 from isda.data import DataSet
-from isda.engine.comparing import Planner
-from isda.engine.folder.reading import find_runs, run_folders
-from isda.engine.many_runs import RunsFailed, Watcher, run_planned
-from isda.engine.tuning.asked import candidates_of
-from isda.engine.tuning.candidate import How
-from isda.engine.tuning.record import find_searches, read_search
-from isda.engine.tuning.retraining import final_runs
-from isda.engine.tuning.search import search
-from isda.semi_supervised.settings import Settings as SemiSettings
-from isda.semi_supervised.task import SemiSupervisedClassification
+from isda.engine.comparison import Planner, run_planned
+from isda.engine.executors import RunsFailed, Watcher
+from isda.engine.run_records import find_runs, run_folders
+from isda.engine.tuning.method_search import run_search
+from isda.engine.tuning.records import find_searches, read_search
+from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
+from isda.tasks.classification.task import Classification
+from isda.tasks.semi_supervised.settings import SemiSettings
+from isda.tasks.semi_supervised.task import SemiSupervisedClassification
 from isda.train import Settings
 from parabola import Here, Parabola, ParabolaSettings, begun, candidates, tuned
 from small_runs import SMALL, digits
@@ -255,7 +253,7 @@ def test_a_search_is_never_judged_by_the_test_set(tmp_path):
 
     planner = Planner(task_of=lambda method: Astray())
     with pytest.raises(ValueError, match="must not be chosen by the test set, as those of method parabola would be"):
-        candidates_of(ParabolaSettings(), ["parabola"], [], How(), planner)
+        make_candidates(ParabolaSettings(), ["parabola"], [], SearchOptions(), planner)
 
 
 LARGE = [f"{name}={','.join(map(str, range(30)))}" for name in ("z", "y", "lr")]
@@ -320,8 +318,8 @@ def test_a_search_does_not_touch_the_test_set(task, settings, method, tmp_path, 
             return held._replace(final=held.choosing)  # the final runs do look, when they are planned
 
     planner = Planner(task_of=lambda _: Guarded(), device="cpu")
-    found = candidates_of(settings, [method], ["lambda_0=0.5,1"], How(widen=0), planner)
-    done = search(found, tmp_path, Watcher(), Here())
+    found = make_candidates(settings, [method], ["lambda_0=0.5,1"], SearchOptions(widen=0), planner)
+    done = run_search(found, tmp_path, Watcher(), Here())
     assert len(done.methods[0].trials) == 2
     with pytest.raises(AssertionError, match="looked at the test set"):
         Unseen.of(digits()).y_test.sum()
@@ -338,8 +336,8 @@ def digits_search(folder, labels, **how):
     )
     planner = Planner(task_of=lambda _: Classification(), device="cpu")
     settings = Settings(**SMALL, data=str(folder / "digits.npz"))
-    found = candidates_of(settings, ["isda"], ["lambda_0=0.5,4,32"], How(**how), planner)
-    return search(found, folder, Watcher(), Here())
+    found = make_candidates(settings, ["isda"], ["lambda_0=0.5,4,32"], SearchOptions(**how), planner)
+    return run_search(found, folder, Watcher(), Here())
 
 
 def test_a_test_set_that_would_lead_astray_is_ignored(tmp_path):

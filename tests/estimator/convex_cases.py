@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 import oracles
-from isda.estimator.objective import Objective
-from isda.estimator.rows import Rows
-from isda.estimator.statistics import row_covariances
+from isda.estimator.covariances import ClassRows, row_covariances
+from isda.estimator.objective import ConvexObjective
 
 NAMES = ("within", "shrunk", "full", "diagonal", "shared", "identity")
 A = 4
@@ -26,12 +25,12 @@ def problem(num_classes=3, n=24, *, seed=0, weighted=False):
 
 
 def rows_of(inputs, labels, counts, weights, num_classes):
-    return Rows.of(inputs, labels, num_classes, weights=weights, counts=counts)
+    return ClassRows.of(inputs, labels, num_classes, weights=weights, counts=counts)
 
 
 def objective(name, bound, num_classes=3, *, strength=1.3, penalty=0.1, weighted=True, seed=0):
     rows = rows_of(*problem(num_classes, seed=seed, weighted=weighted), num_classes)
-    return Objective(rows, row_covariances(name, rows), strength=strength, penalty=penalty, bound=bound)
+    return ConvexObjective(rows, row_covariances(name, rows), strength=strength, penalty=penalty, bound=bound)
 
 
 def repeated(inputs, labels, counts, weights):

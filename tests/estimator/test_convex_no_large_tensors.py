@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.estimator.objective import Objective
-from isda.estimator.rows import Rows
-from isda.estimator.solver import Curvature
-from isda.estimator.statistics import row_covariances
+from isda.estimator.covariances import ClassRows, row_covariances
+from isda.estimator.objective import ConvexObjective
+from isda.estimator.solver import Preconditioner
 from largest_tensor import LargestTensor
 
 
@@ -20,10 +19,10 @@ def test_no_tensor_is_larger_than_a_few_times_the_rows_or_the_logits(name, bound
     labels = torch.arange(n) % classes
     inputs = torch.randn(n, dim, generator=generator, dtype=torch.float64) + labels.unsqueeze(1) / 10
     with LargestTensor([]) as watch:
-        rows = Rows.of(inputs, labels, classes)
-        made = Objective(rows, row_covariances(name, rows), strength=1.0, penalty=0.01, bound=bound)
+        rows = ClassRows.of(inputs, labels, classes)
+        made = ConvexObjective(rows, row_covariances(name, rows), strength=1.0, penalty=0.01, bound=bound)
         start = torch.randn(made.shape, generator=generator, dtype=torch.float64)
-        Curvature(made).parameters(made.evaluate(start)[1])
+        Preconditioner(made).parameters(made.evaluate(start)[1])
         made.hessian_product(start)(start)
     # The search for tilts tries a dozen lengths of a step at once.
     limit = (12 if bound == "tilted" else 1) * n * max(dim, classes) * 8

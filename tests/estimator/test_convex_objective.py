@@ -8,8 +8,8 @@ from convex_cases import NAMES, both_rows, least_tilted_value, matrices_of, obje
 
 import oracles
 from isda import covariance
-from isda.estimator.objective import Objective
-from isda.estimator.statistics import row_covariances
+from isda.estimator.covariances import row_covariances
+from isda.estimator.objective import ConvexObjective
 
 BOUNDS = ("jensen", "tilted")
 every_name = pytest.mark.parametrize("name", NAMES)
@@ -26,7 +26,7 @@ def point(made, seed=1):
 def test_the_published_bound_equals_the_loops(name, num_classes):
     inputs, labels, counts, weights = problem(num_classes, weighted=True)
     rows = rows_of(inputs, labels, counts, weights, num_classes)
-    made = Objective(rows, row_covariances(name, rows), strength=0.7, penalty=0.2, bound="jensen")
+    made = ConvexObjective(rows, row_covariances(name, rows), strength=0.7, penalty=0.2, bound="jensen")
     parameters = point(made)
     weight, intercept = both_rows(parameters)
     many, their_labels, their_weights = repeated(inputs, labels, counts, weights)
@@ -40,14 +40,14 @@ def test_the_published_bound_equals_the_loops(name, num_classes):
 def test_the_tilted_bound_is_the_least_over_all_tilts(name):
     inputs, labels, counts, weights = problem(3, n=8)
     rows = rows_of(inputs, labels, counts, weights, 3)
-    made = Objective(rows, row_covariances(name, rows), strength=0.7, penalty=0.0, bound="tilted")
+    made = ConvexObjective(rows, row_covariances(name, rows), strength=0.7, penalty=0.0, bound="tilted")
     parameters = point(made)
     weight, intercept = both_rows(parameters)
     logits, sigmas = inputs @ weight.t() + intercept, matrices_of(name, inputs, labels, 3)
     least = [least_tilted_value(z, weight, sigmas[y], 0.7) - float(z[y]) for z, y in zip(logits, labels, strict=True)]
     value = made.evaluate(parameters)[0]
     assert value == pytest.approx(sum(least) / len(least), rel=1e-8)
-    published = Objective(rows, row_covariances(name, rows), strength=0.7, penalty=0.0, bound="jensen")
+    published = ConvexObjective(rows, row_covariances(name, rows), strength=0.7, penalty=0.0, bound="jensen")
     assert value < published.evaluate(parameters)[0]
 
 
@@ -138,7 +138,7 @@ def test_a_class_without_rows_is_no_obstacle(bound):
     keep = labels != 1
     rows = rows_of(inputs[keep], labels[keep], counts[keep], weights[keep], 3)
     for name in NAMES:
-        made = Objective(rows, row_covariances(name, rows), strength=1.0, penalty=0.1, bound=bound)
+        made = ConvexObjective(rows, row_covariances(name, rows), strength=1.0, penalty=0.1, bound=bound)
         value, gradient = made.evaluate(point(made))
         assert torch.isfinite(gradient).all()
         assert 0 < value < float("inf")

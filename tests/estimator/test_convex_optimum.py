@@ -15,11 +15,10 @@ from sklearn.preprocessing import StandardScaler
 
 from isda import ISDAClassifier
 from isda.estimator.convex import ConvexProblem
-from isda.estimator.folds import splits
-from isda.estimator.objective import Objective
-from isda.estimator.rows import Rows
-from isda.estimator.solver import Curvature, minimise
-from isda.estimator.statistics import row_covariances
+from isda.estimator.covariances import ClassRows, row_covariances
+from isda.estimator.fitting import stratified_folds
+from isda.estimator.objective import ConvexObjective
+from isda.estimator.solver import Preconditioner, minimise
 
 
 @pytest.fixture(scope="module", params=["three classes", "two classes"])
@@ -122,7 +121,7 @@ def test_a_warm_start_saves_steps_and_ends_where_a_cold_one_does(rows):
 
 def test_folds_keep_every_class_in_training_and_hold_every_row_out_once():
     labels = np.array([0] * 7 + [1] * 3 + [2])
-    pairs = splits(5, np.zeros((11, 1)), labels, seed=3)
+    pairs = stratified_folds(5, np.zeros((11, 1)), labels, seed=3)
     assert len(pairs) == 5
     for train, held_out in pairs:
         assert set(labels[train]) == {0, 1, 2}
@@ -134,11 +133,11 @@ def test_float32_rows_of_low_rank_need_no_penalty():
     """Their second moments have negative eigenvalues by rounding; the coordinates of the search must not mind."""
     chance = torch.Generator().manual_seed(0)
     inputs = torch.randn(2000, 3, generator=chance) @ torch.randn(3, 300, generator=chance)
-    rows = Rows.of(inputs, torch.arange(2000) % 3, 3)
-    flat = Objective(rows, row_covariances("within", rows), strength=1.0, penalty=1e-15, bound="jensen")
-    curvature, directions = Curvature(flat), torch.randn(3, 301, generator=chance)
+    rows = ClassRows.of(inputs, torch.arange(2000) % 3, 3)
+    flat = ConvexObjective(rows, row_covariances("within", rows), strength=1.0, penalty=1e-15, bound="jensen")
+    curvature, directions = Preconditioner(flat), torch.randn(3, 301, generator=chance)
     back = curvature.coordinates(curvature.parameters(directions))
     assert torch.isfinite(back).all()
     flat.rows = rows._replace(loss_weights=torch.full((2000,), float("nan")))
     with pytest.raises(ValueError, match="finite second moments"):
-        Curvature(flat)
+        Preconditioner(flat)

@@ -13,8 +13,8 @@ from sklearn.model_selection import StratifiedKFold
 
 import oracles
 from isda import ISDAClassifier
-from isda.estimator.objective import Objective
-from isda.estimator.statistics import row_covariances
+from isda.estimator.covariances import row_covariances
+from isda.estimator.objective import ConvexObjective
 from isda.losses.long_tail import LDAMMargins, LogitAdjustment
 
 CLASSES = 3
@@ -35,7 +35,9 @@ def with_offset(name, bound, strength=0.7):
     offset = LDAMMargins([5, 2, 1], scale=2.0).table + LogitAdjustment([5, 2, 1]).table
     inputs, labels, counts, weights = problem(CLASSES, n=9)
     rows = rows_of(inputs, labels, counts, weights, CLASSES)
-    made = Objective(rows, row_covariances(name, rows), strength=strength, penalty=0.2, bound=bound, offset=offset)
+    made = ConvexObjective(
+        rows, row_covariances(name, rows), strength=strength, penalty=0.2, bound=bound, offset=offset
+    )
     parameters = torch.randn(made.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     weight, intercept = both_rows(parameters)
     sigmas = matrices_of(name, inputs, labels, CLASSES)

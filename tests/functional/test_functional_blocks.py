@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isda.covariance import FullCovariance
-from isda.functional.blocks import Blocks
+from isda.functional.moments import Blocks
 from oracles import batch_covariance, batch_mean
 
 DIM = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.functional.converged_tilt import converged_tilt, tilt_system
+from isda.functional.tilt import converged_tilt, tilt_system
 
 
 def case(num_classes, rows=6, *, strength=1.0, dtype=torch.float64):

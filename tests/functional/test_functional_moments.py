@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.functional import device_moments, grouping
-from isda.functional.device_moments import absorb_moments, add_outer_products_of
+from isda.functional import grouping
+from isda.functional import moments as device_moments
 from isda.functional.grouping import group_rows
-from isda.functional.moments import absorb_means, add_outer_products, add_squares
+from isda.functional.moments import (
+    absorb_means,
+    absorb_means_on_device,
+    add_outer_products,
+    add_outer_products_on_device,
+    add_squares,
+)
 from oracles import batch_covariance, batch_mean
 from pretend_accelerator import on_pretend
 
@@ -40,8 +46,8 @@ class State:
             self.count.index_add_(0, groups.classes, new)
         else:
             groups = group_rows(targets, len(self.count), exact=False)
-            rows, new, _ = absorb_moments(features, targets, mask, self.count, self.origin, self.offset)
-            add_outer_products_of(self.scatter, rows, groups)
+            rows, new, _ = absorb_means_on_device(features, targets, mask, self.count, self.origin, self.offset)
+            add_outer_products_on_device(self.scatter, rows, groups)
             self.count += new
         add_squares(self.squares, rows, groups)
 
@@ -120,8 +126,8 @@ def test_where_every_class_is_known_to_be_seen_nothing_changes():
     features, targets = torch.randn(9, DIM, dtype=torch.float64), torch.arange(9) % 3
     states = [[torch.zeros(3, DIM, dtype=torch.float64) for _ in range(2)] for _ in range(2)]
     for known, (origin, offset) in zip((False, True), states, strict=True):
-        absorb_moments(features, targets, None, torch.zeros(3, dtype=torch.int64), origin, offset)
-        absorb_moments(features + 1, targets, None, torch.full((3,), 3), origin, offset, all_seen=known)
+        absorb_means_on_device(features, targets, None, torch.zeros(3, dtype=torch.int64), origin, offset)
+        absorb_means_on_device(features + 1, targets, None, torch.full((3,), 3), origin, offset, all_seen=known)
     for ours, theirs in zip(*states, strict=True):
         assert torch.equal(ours, theirs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.functional.shrinkage import shrinkage_to_diagonal, shrinkage_to_target
+from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 
 
 def summary(matrix):

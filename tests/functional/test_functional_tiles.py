@@ -7,12 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.functional import class_margins as class_margins_module
 from isda.functional import grouping, quadratic
-from isda.functional.class_margins import class_margins
+from isda.functional import quadratic as class_margins_module
 from isda.functional.diagonal import scaled_diagonal_margins
-from isda.functional.quadratic import full_transform, product_by_group
-from isda.functional.tiles import Tiles
+from isda.functional.grouping import Tiles
+from isda.functional.quadratic import class_margins, full_transform, product_by_group
 from oracles import margin_variance, random_covariances
 
 pytestmark = pytest.mark.any_device

@@ -7,16 +7,18 @@ import torch
 
 from isda import covariance
 from isda.covariance import full
-from isda.functional import class_margins, consistency, device_moments, grouping, quadratic, workspace
-from isda.functional.bounds import quadratic_tables
-from isda.functional.class_margins import class_margins as margins_of_classes
-from isda.functional.consistency import jensen_consistency
-from isda.functional.device_moments import add_outer_products_of
+from isda.functional import bounds as consistency
+from isda.functional import grouping, quadratic
+from isda.functional import grouping as workspace
+from isda.functional import moments as device_moments
+from isda.functional import quadratic as class_margins
+from isda.functional.bounds import jensen_consistency, quadratic_tables
 from isda.functional.diagonal import diagonal_gram
-from isda.functional.grouping import group_rows
+from isda.functional.grouping import Tiles, group_rows
+from isda.functional.moments import add_outer_products_on_device
+from isda.functional.quadratic import class_margins as margins_of_classes
 from isda.functional.quadratic import full_gram, full_quadratic, full_transform
 from isda.functional.sketch import append_rows
-from isda.functional.tiles import Tiles
 from isda.functional.tilt import find_tilt
 from largest_tensor import LargestTensor
 
@@ -69,12 +71,12 @@ def tiles_outer_products():
 
 def outer_products_of_few_rows():
     rows, scatter, groups = normal(32, A), normal(40, A, A), group_rows(torch.arange(32), 40, exact=False)
-    return lambda: add_outer_products_of(scatter, rows, groups) or scatter, [rows, scatter]
+    return lambda: add_outer_products_on_device(scatter, rows, groups) or scatter, [rows, scatter]
 
 
 def outer_products_of_many_rows():
     rows, scatter, groups = normal(48, A), normal(16, A, A), group_rows(torch.arange(48) % 16, 16, exact=False)
-    return lambda: add_outer_products_of(scatter, rows, groups) or scatter, [rows, scatter]
+    return lambda: add_outer_products_on_device(scatter, rows, groups) or scatter, [rows, scatter]
 
 
 def gram_of_diagonals():

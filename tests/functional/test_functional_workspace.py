@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from isda.functional import workspace
-from isda.functional.workspace import Scratch
+from isda.functional import grouping as workspace
+from isda.functional.grouping import Scratch
 
 
 def test_memory_is_used_again_after_its_owner_died():

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from isda.cli import main
 from isda.cli.main import COMMANDS, GROUPS
-from isda.engine.places import local
+from isda.engine.executors import local
 
 STATUSES = (0, 1, 2)
 SHOWN = 2000

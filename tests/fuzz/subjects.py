@@ -21,9 +21,9 @@ from commands import run
 from PIL import Image
 
 from isda.data import ZCAWhitening
-from isda.engine.comparing import run_folder_name
-from isda.engine.folder.seal import fingerprint, sealed
-from isda.engine.watching.tensorboard import TensorBoard
+from isda.engine.callbacks import TensorBoard
+from isda.engine.comparison import run_folder_name
+from isda.engine.digests import file_digest, with_digest
 from isda.train import Hook, Saving, Settings, Stopped, image_task, load_data, train
 from isda.train import SemiSettings as Semi
 
@@ -161,7 +161,7 @@ def left_behind(command: str, run: Path, output: str) -> dict[str, Any]:
         result = json.loads((run / "result.json").read_text())
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         figures = {key: value for key, value in result.items() if key not in SEALS}
-        weights = fingerprint(run / "model.safetensors")["sha256"]
+        weights = file_digest(run / "model.safetensors")["sha256"]
         return {"result": _without_times(figures), "metrics": _without_times(lines), "weights": weights}
     found = json.loads(output) if output.lstrip()[:1] in ("{", "[") else output.partition(" at http://")[0]
     file = Path(MADE[command]) if command in MADE else None
@@ -316,4 +316,4 @@ def _made_by(*words: str) -> None:
 
 def reseal(record: dict[str, Any]) -> dict[str, Any]:
     """A record whose content was changed, with the seal of the new one."""
-    return sealed({key: value for key, value in record.items() if key != "sha256"})
+    return with_digest({key: value for key, value in record.items() if key != "sha256"})

@@ -24,7 +24,7 @@ from subjects import SCENES, SHAPES, command_words, reseal, words_of
 from torch import Tensor, nn
 
 from isda import networks
-from isda.engine.folder.seal import fingerprint
+from isda.engine.digests import file_digest
 from isda.networks import segmentation
 
 MARK = "executed"
@@ -352,7 +352,7 @@ def _seal_anew(folder: Path) -> None:
     """Let a run say that the weights beside it are its own."""
     file = folder / "result.json"
     record = json.loads(file.read_text())
-    record["weights_sha256"] = fingerprint(folder / "model.safetensors")["sha256"]
+    record["weights_sha256"] = file_digest(folder / "model.safetensors")["sha256"]
     file.write_text(json.dumps(reseal(record)))
 
 

@@ -9,7 +9,8 @@ import math
 
 import torch
 
-from isda.functional.bounds import find_tilt, quadratic_tables
+from isda.functional.bounds import quadratic_tables
+from isda.functional.tilt import find_tilt
 from oracles import pooled_within, shrunk_covariance
 
 COVARIANCES = ("full", "diagonal", "low_rank", "shared", "within", "shrunk", "identity", "learned")

@@ -20,7 +20,7 @@ from loss_oracles import (
 )
 
 from isda import ISDALoss
-from isda.losses.strength_monitor import StrengthMonitor
+from isda.losses.schedule import StrengthMonitor
 
 CLASSES, DIM, ROWS, STRENGTH = 4, 5, 9, 0.8
 LABELS = torch.arange(ROWS) % 3

@@ -84,7 +84,7 @@ def test_loss_and_gradients_equal_the_oracle(kind, bound, size):
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_workspace_too_small_for_the_table_changes_nothing(bound, monkeypatch):
-    for module in ("consistency", "grouping", "quadratic"):
+    for module in ("bounds", "grouping", "quadratic"):
         monkeypatch.setattr(f"isda.functional.{module}.WORKSPACE_BYTES", 64)
     criterion, features, labels = learned_from("full", bound)
     logits, weight = unlabelled()
@@ -211,7 +211,7 @@ def test_a_later_supervised_call_does_not_disturb_the_gradient(kind, bound):
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_where_the_statistics_must_be_read_again_a_later_supervised_call_is_refused(bound, monkeypatch):
-    for module in ("consistency", "quadratic"):
+    for module in ("bounds", "quadratic"):
         monkeypatch.setattr(f"isda.functional.{module}.WORKSPACE_BYTES", 64)
     logits, weight = unlabelled()
     criterion, *_ = learned_from("full", bound)

@@ -170,8 +170,8 @@ def test_validate_false_does_not_look_at_labels(monkeypatch):
     def called(*arguments):
         raise AssertionError("labels were checked")
 
-    monkeypatch.setattr("isda.checks.label_error", called)
-    monkeypatch.setattr("isda.checks.finite_error", called)
+    monkeypatch.setattr("isda._utils.checks.label_error", called)
+    monkeypatch.setattr("isda._utils.checks.finite_error", called)
     loss = ISDALoss(CLASSES, DIM, 1.0, validate=False)(**good(targets=labels(-100)))
     assert loss.isfinite()
     with pytest.raises(AssertionError, match="labels were checked"):

@@ -9,8 +9,7 @@ from torch import nn
 
 from isda import ISDALoss
 from isda.covariance import FullCovariance, ScaledCovariance
-from isda.losses.long_tail import MetaLearner, meta_gradient
-from isda.losses.long_tail.moments import AdaptiveMoments
+from isda.losses.long_tail import AdamMoments, MetaLearner, meta_gradient
 
 C, A, RATE = 3, 4, 0.4
 
@@ -98,7 +97,7 @@ def test_without_strength_nothing_is_done():
 def test_the_moments_are_those_of_adam():
     mine, theirs = (torch.ones(3, dtype=torch.float64) for _ in range(2))
     theirs.requires_grad_()
-    moments, adam = AdaptiveMoments(mine), torch.optim.Adam([theirs], lr=0.1)
+    moments, adam = AdamMoments(mine), torch.optim.Adam([theirs], lr=0.1)
     for seed in range(5):
         theirs.grad = torch.randn(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         moments.descend(mine, theirs.grad, lr=0.1)

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 
 from isda import networks
+from isda.networks.cnn import PooledBlock
 from isda.networks.densenet import DenseLayer
-from isda.networks.fast_cnn import PooledBlock
-from isda.networks.resnet import BasicBlock
-from isda.networks.squeeze_excitation import SqueezeExcitation
+from isda.networks.resnet import BasicBlock, SqueezeExcitation
 from isda.networks.wide_resnet import WideBlock
 
 CIFAR_DEPTHS = {

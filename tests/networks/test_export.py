@@ -10,7 +10,7 @@ from torch import nn
 from torchvision import models
 
 from isda import networks
-from isda.networks.export import LIBRARIES, export, exported
+from isda.networks.export import LIBRARIES, export, export_state
 from isda.networks.registry import IMAGENET
 
 TORCHVISION = {name: name.replace("-", "", 1).replace("-", "_") for name in IMAGENET if name != "densenet-265"}
@@ -58,7 +58,7 @@ def exported_shapes(network, name):
 
 def test_mmdetection_gets_the_backbone_alone():
     network = trained("resnet-50")
-    weights = exported(network, "resnet-50", "mmdetection")
+    weights = export_state(network, "resnet-50", "mmdetection")
     with torch.device("meta"):
         expected = {key for key in models.get_model("resnet50").state_dict() if not key.startswith("fc.")}
     assert set(weights) == expected
@@ -77,4 +77,4 @@ def test_what_a_library_does_not_have(name, library, sentence):
     with torch.device("meta"):
         network = networks.create(name, num_classes=2)
     with pytest.raises(ValueError, match=sentence):
-        exported(network, name, library)
+        export_state(network, name, library)

@@ -12,7 +12,7 @@ from huggingface_hub import constants, try_to_load_from_cache
 from safetensors.torch import save_file
 
 from isda import networks
-from isda.networks.export import exported
+from isda.networks.export import export_state
 from isda.networks.pretrained import HUB, load_pretrained, pretrained_inputs, pretrained_weights
 
 
@@ -102,9 +102,9 @@ def test_variances_below_zero_are_named():
 def test_names_of_timm_of_a_run_and_of_a_wrapper_are_known(layout):
     source, target = (networks.create("timm:test_resnet", num_classes=count) for count in (5, 3))
     state = {
-        "timm": lambda: exported(source, "timm:test_resnet", "timm", {}),
+        "timm": lambda: export_state(source, "timm:test_resnet", "timm", {}),
         "run": source.state_dict,
-        "wrapped": lambda: {f"module.{k}": v for k, v in exported(source, "timm:test_resnet", "timm", {}).items()},
+        "wrapped": lambda: {f"module.{k}": v for k, v in export_state(source, "timm:test_resnet", "timm", {}).items()},
     }[layout]()
     load_pretrained(target, "timm:test_resnet", state, "a file")
     own = target.body.state_dict()
@@ -116,7 +116,7 @@ def test_timm_takes_back_what_it_gave(name):
     network = networks.create(f"timm:{name}", num_classes=4).eval()
     torch.nn.init.normal_(network.classifier.weight)
     model = timm.create_model(name, num_classes=4).eval()
-    model.load_state_dict(exported(network, f"timm:{name}", "timm", {}))
+    model.load_state_dict(export_state(network, f"timm:{name}", "timm", {}))
     pixels = torch.randn(2, 3, 160, 160)
     with torch.no_grad():
         torch.testing.assert_close(model(pixels), network(pixels))
@@ -125,7 +125,7 @@ def test_timm_takes_back_what_it_gave(name):
 def test_two_classifiers_are_not_timms_to_take_back():
     name = "timm:deit_tiny_distilled_patch16_224"
     with pytest.raises(ValueError, match="must end in one linear layer"):
-        exported(networks.create(name, num_classes=4, depth=1), name, "timm", {"depth": 1})
+        export_state(networks.create(name, num_classes=4, depth=1), name, "timm", {"depth": 1})
 
 
 def test_inputs_are_those_of_timms_configuration():

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.engine.folder.reading import find_runs
-from isda.report.axes import Axis, round_ticks
-from isda.report.charts import Chart, tick_text
-from isda.report.curves import Curves, Line, curves
-from isda.report.forest import draw_forest
-from isda.report.method_styles import classes, dash, marker
+from isda.engine.run_records import find_runs
+from isda.report.charts import (
+    Axis,
+    Chart,
+    Curves,
+    Line,
+    classes,
+    curves,
+    dash,
+    draw_forest,
+    marker,
+    round_ticks,
+    tick_text,
+)
 from isda.report.summary import summarise
 
 

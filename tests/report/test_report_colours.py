@@ -7,7 +7,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from isda.report.method_styles import COLOURS
+from isda.report.charts import COLOURS
 
 # Linear RGB as seen with a colour vision deficiency of full severity: Machado, Oliveira and Fernandes (2009), table 1.
 VISION = {

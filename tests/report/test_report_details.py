@@ -11,11 +11,10 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from isda.engine.folder.reading import find_runs
-from isda.report.details.bars import draw_bars
-from isda.report.details.per_class import MOST_CLASSES, class_figures
-from isda.report.details.pictures import MOST_BYTES, MOST_PER_RUN, MOST_PIXELS, picture_figures, png_size, run_pictures
+from isda.engine.run_records import find_runs
 from isda.report.page import render_report
+from isda.report.per_class import MOST_CLASSES, class_figures, draw_bars
+from isda.report.pictures import MOST_BYTES, MOST_PER_RUN, MOST_PIXELS, picture_figures, png_size, run_pictures
 from isda.report.summary import summarise
 from run_folders import write_strangers_run
 
@@ -182,7 +181,7 @@ def test_no_more_than_a_few_and_the_page_says_so(tmp_path):
 def test_a_comparison_embeds_no_more_than_its_bound(tmp_path, monkeypatch):
     top = write(tmp_path)
     put(top / "soft" / "seed-0", a=png(seed=1), b=png(seed=2))
-    monkeypatch.setattr("isda.report.details.pictures.MOST_BYTES_TOGETHER", len(png(seed=1)))
+    monkeypatch.setattr("isda.report.pictures.MOST_BYTES_TOGETHER", len(png(seed=1)))
     assert page(top).count("data:image/png") == 1
 
 

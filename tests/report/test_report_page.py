@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from isda.engine.folder.reading import find_runs
+from isda.engine.run_records import find_runs
 from isda.report.markup import Markup, join, tag
 from isda.report.page import write_report
 
@@ -236,7 +236,7 @@ def test_a_page_is_replaced_as_a_whole_or_not_at_all(written, runs_folder, tmp_p
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("isda.files.os.replace", fail)
+    monkeypatch.setattr("isda._utils.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         written(runs_folder, title="new")
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8") == before

@@ -7,23 +7,22 @@ import re
 import pytest
 from rich.console import Console
 
-from isda.engine.folder.figures import Figure
-from isda.engine.folder.reading import find_runs
-from isda.engine.folder.seal import sealed
-from isda.engine.tuning.record import MethodSearch, Search, find_searches, read_search, write_search
-from isda.engine.tuning.searched import Searched, points_of
-from isda.engine.tuning.trials import Trial
+from isda.engine.config import Figure
+from isda.engine.digests import with_digest
+from isda.engine.run_records import find_runs
+from isda.engine.tuning.records import MethodSearchRecord, SearchRecord, find_searches, read_search, write_search
+from isda.engine.tuning.search_space import SearchedSetting, Trial, grid_points
 from isda.report.page import render_report, write_report
-from isda.report.searches.table import search_table
+from isda.report.terminal_tables import search_table
 
 ERROR = Figure(name="error", metric="held-out/error", title="held-out error", unit="%")
-STRENGTH = Searched(name="lambda_0", of_method=True, values=(0.5, 1.0, 2.0))
-RATE = Searched(name="lr", of_method=False, values=(0.05, 0.1))
-WORD = Searched(name="bound", of_method=True, values=("jensen", "tilted"))
+STRENGTH = SearchedSetting(name="lambda_0", of_method=True, values=(0.5, 1.0, 2.0))
+RATE = SearchedSetting(name="lr", of_method=False, values=(0.05, 0.1))
+WORD = SearchedSetting(name="bound", of_method=True, values=("jensen", "tilted"))
 
 
 def method(*searched, name="isda", figures=None, notes=(), seeds=("100",), **changes):
-    points = points_of(searched) if searched else []
+    points = grid_points(searched) if searched else []
     figures = figures or [10.0 - number for number in range(len(points))]
     trials = [
         Trial(
@@ -45,13 +44,13 @@ def method(*searched, name="isda", figures=None, notes=(), seeds=("100",), **cha
         "chosen_method": name,
         "notes": notes,
     }
-    return MethodSearch(**settings | changes)
+    return MethodSearchRecord(**settings | changes)
 
 
 def a_search(*methods, **changes):
     settings = {"data": "digits", "network": "fast-cnn", "scale": "custom", "epochs": 2, "figure": ERROR}
     settings |= {"sampler": "grid", "seeds": (100,), "finished": True, "methods": methods}
-    return Search(**settings | changes)
+    return SearchRecord(**settings | changes)
 
 
 def page(*searches, runs=(), folder=None):
@@ -86,7 +85,7 @@ def test_one_setting_is_a_curve_with_the_choice_ringed_and_a_logarithmic_axis(tm
 
 
 def test_even_differences_get_an_even_axis():
-    even = Searched(name="smoothing", of_method=True, values=(0.0, 0.1, 0.2))
+    even = SearchedSetting(name="smoothing", of_method=True, values=(0.0, 0.1, 0.2))
     assert "Logarithmic axis." not in page(a_search(method(even)))
 
 
@@ -100,7 +99,7 @@ def test_two_settings_are_a_map_with_the_choice_framed():
 def test_other_searches_are_scatters_of_each_setting():
     text = page(a_search(method(STRENGTH, RATE, WORD)))
     assert all(f"against {name}" in text for name in ("lambda_0", "lr", "bound"))
-    drawn = Searched(name="lambda_0", of_method=True, low=0.01, high=10.0)
+    drawn = SearchedSetting(name="lambda_0", of_method=True, low=0.01, high=10.0)
     trials = tuple(
         Trial(number=n, point={"lambda_0": 0.01 * 3**n}, why="sampled", values={"100": n / 3}) for n in range(6)
     )
@@ -149,7 +148,7 @@ def test_a_page_has_searches_beside_comparisons_and_names_both(runs_folder, tmp_
 
 def test_names_from_files_are_harmless():
     evil = "<script>alert(1)</script>"
-    search = a_search(method(Searched(name=evil, of_method=True, values=(evil, "b")), name=evil), data=evil)
+    search = a_search(method(SearchedSetting(name=evil, of_method=True, values=(evil, "b")), name=evil), data=evil)
     assert evil not in page(search)
     assert "\x1b" not in printed(a_search(method(STRENGTH, name="\x1b[31mred")))
 
@@ -166,7 +165,7 @@ def test_names_from_files_are_harmless():
 )
 def test_a_file_that_describes_no_search_is_named(change, sentence, tmp_path):
     written = a_search(method(STRENGTH)).as_json() | change
-    (tmp_path / "tune.json").write_text(json.dumps(sealed(written)))
+    (tmp_path / "tune.json").write_text(json.dumps(with_digest(written)))
     with pytest.raises(ValueError, match=rf"tune\.json.*{sentence}"):
         read_search(tmp_path)
 
@@ -184,7 +183,7 @@ def test_a_file_that_describes_no_search_is_named(change, sentence, tmp_path):
 def test_a_trial_that_makes_no_sense_is_named(change, tmp_path):
     written = a_search(method(STRENGTH)).as_json()
     written["methods"][0]["trials"][1] |= change
-    (tmp_path / "tune.json").write_text(json.dumps(sealed(written)))
+    (tmp_path / "tune.json").write_text(json.dumps(with_digest(written)))
     with pytest.raises(ValueError, match=r"does not describe a search.*trial 1 must"):
         read_search(tmp_path)
 

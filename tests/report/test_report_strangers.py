@@ -7,11 +7,11 @@ from rich.console import Console
 from scipy import stats
 
 from isda.engine import Figure
-from isda.engine.folder.reading import find_runs
-from isda.report.forest import draw_forest
+from isda.engine.run_records import find_runs
+from isda.report.charts import draw_forest
 from isda.report.page import render_report
 from isda.report.summary import summarise
-from isda.report.table import table
+from isda.report.terminal_tables import comparison_table
 from isda.report.wording import caption, findings
 from run_folders import STRANGERS, write_strangers_run
 
@@ -33,7 +33,7 @@ def test_differences_are_paired_to_the_baseline_that_the_task_names(comparison):
 
 def test_the_table_has_no_unit_and_as_many_digits_as_the_figure(comparison):
     console = Console(width=140, record=True)
-    console.print(table(comparison))
+    console.print(comparison_table(comparison))
     text = console.export_text()
     assert re.search(r"method +seeds +mean IoU +difference *\n", text)
     assert "0.7232 ± 0.0070" in text
@@ -69,7 +69,7 @@ def test_isda_s_part_has_the_figure_s_digits_too(tmp_path):
     # 0.003 and 0.004 on the two seeds; one of three intervals.
     part = f"+0.0035 ± {stats.t.ppf(1 - 0.05 / 3 / 2, df=1) * 0.0005:.4f}"
     console = Console(width=140, record=True)
-    console.print(table(*summarise(runs)))
+    console.print(comparison_table(*summarise(runs)))
     assert part in console.export_text()
     assert f'<td class="n">{part}</td>' in render_report(runs, tmp_path, None, "a command")
 

@@ -7,10 +7,10 @@ from rich.console import Console
 from scipy import stats
 
 from isda.engine import Figure
-from isda.engine.folder.reading import find_runs
+from isda.engine.run_records import find_runs
 from isda.report.html_tables import results
 from isda.report.summary import labels, summarise
-from isda.report.table import table
+from isda.report.terminal_tables import comparison_table
 from isda.report.wording import caption, findings
 from semi_runs import WRITTEN, semi_config
 from small_runs import small_config
@@ -278,7 +278,7 @@ def test_json_holds_what_the_table_shows(runs):
 def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
     found = runs({"cross-entropy": {0: 10.0, 1: 20.0}, "[bold]isda": {0: 9.0, 1: 19.5, 2: None, 3: 8.0}})
     console = Console(width=140, record=True)
-    console.print(table(*summarise(found)))
+    console.print(comparison_table(*summarise(found)))
     text = " ".join(console.export_text().split())
     assert "15.00 ± 7.07" in text
     assert "−0.75 ± 3.18" in text
@@ -311,7 +311,7 @@ def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
     assert by_label["vat"].from_isda is None
     assert comparison.tells_isda_apart
     console = Console(width=160, record=True)
-    console.print(table(comparison))
+    console.print(comparison_table(comparison))
     text = " ".join(console.export_text().split())
     assert "from ISDA, points" in text
     assert f"−1.50 ± {sure * 0.5:.2f}" in text

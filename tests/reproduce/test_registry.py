@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from isda.networks import create
-from isda.paper.printed_tables import TABLES, paper_table
-from isda.reproduce import EXPERIMENTS, SCALES, find_experiments
-from isda.reproduce.experiment import TableExperiment, with_needs
-from isda.reproduce.sizes import count_size, fitting_width, network_size
-from isda.reproduce.trainings import classifier
+from isda.reproduce.classifier_trainings import classifier
+from isda.reproduce.experiment import TableExperiment, with_dependencies
+from isda.reproduce.printed_tables import TABLES, paper_table
+from isda.reproduce.registry import EXPERIMENTS, find_experiments
+from isda.reproduce.training import SCALES
+from isda.reproduce.workload import count_size, fitting_width, network_size
 
 EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
 # Results of other papers, which the paper repeats.
@@ -39,7 +40,7 @@ def test_every_number_of_a_table_is_trained_or_counted_but_for_those_of_other_pa
 def test_a_name_means_one_training():
     everything = [one for experiment in EXPERIMENTS.values() for one in experiment.trainings()]
     known = {}
-    for one in with_needs(everything):
+    for one in with_dependencies(everything):
         assert known.setdefault(one.name, one) == one
     for one in everything:
         assert known[one.name] == one
@@ -79,7 +80,7 @@ def test_unknown_names_get_a_suggestion():
     ids=["some", "all"],
 )
 def test_every_training_can_be_estimated_and_less_of_everything_takes_less(names, tmp_path):
-    for one in with_needs(two for name in names for two in EXPERIMENTS[name].trainings()):
+    for one in with_dependencies(two for name in names for two in EXPERIMENTS[name].trainings()):
         works = [one.work(scale, tmp_path) for scale in SCALES.values()]
         for paper, small, smoke in zip(*works, strict=True):
             assert paper / 3 > small > 3 * smoke > 0, one.name

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine.folder.reading import run_folders
-from isda.engine.folder.run_folder import RunFolder
-from isda.reproduce import SCALES
+from isda.engine.run_folder import RunFolder
+from isda.engine.run_records import run_folders
+from isda.reproduce.training import SCALES
 from reproduce.drawn_root import draw_root
 from small_runs import isda
 

@@ -6,7 +6,7 @@ from semi_helpers import normal, student
 from torch import nn
 
 from isda.semi import frozen_batch_norm
-from isda.semi.random_state import RandomState
+from isda.semi.base import RandomState
 
 
 def state(network):

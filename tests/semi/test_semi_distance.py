@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from semi_helpers import normal
 
 from isda.semi import entropy, kl_divergence, mean_squared_error
-from isda.semi.distance import DISTANCES
+from isda.semi.base import DISTANCES
 
 
 def softmax(row):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.semi.ramps import RAMPS, RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
+from isda.semi.defaults import RAMPS, RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
 
 steps = st.integers(1, 10_000)
 step = st.integers(-100, 20_000)

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from isda.cli import main
-from isda.engine.folder.formats import FORMAT, read_config
-from isda.engine.folder.reading import find_runs
+from isda.engine.config import CONFIG_FORMAT, read_config
+from isda.engine.run_records import find_runs
 from versions.make import CRITERIA, criterion, loss
 
 BEFORE = Path(__file__).parent / "0.1.0"
@@ -85,10 +85,10 @@ def test_a_run_of_the_version_before_is_not_continued(before: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"format": FORMAT + 1}, "a newer version of isda wrote it"),
-        ({"format": 0}, f"of format {FORMAT}, got 0"),
-        ({"format": True}, f"of format {FORMAT}, got True"),
-        ({"format": None}, f"of format {FORMAT}, got None"),
+        ({"format": CONFIG_FORMAT + 1}, "a newer version of isda wrote it"),
+        ({"format": 0}, f"of format {CONFIG_FORMAT}, got 0"),
+        ({"format": True}, f"of format {CONFIG_FORMAT}, got True"),
+        ({"format": None}, f"of format {CONFIG_FORMAT}, got None"),
         ({"classes": None}, "is not the configuration of format 1 that it says it is"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Looking into finished runs: directions, inversion, maps of features, tightness, studies of a method's parts.
+"""Analyses of finished runs: directions, inversion, feature maps, tightness, studies.
 
-Everything here starts from `observe`, which opens a run folder and says what its network makes of its training images.
+Most start from `observe`, which computes the features of a run's training images.
 """
 
-from isda.analysis.observing import Observed, observe
+from isda.analysis.training_features import Observed, observe
 
 __all__ = ["Observed", "observe"]

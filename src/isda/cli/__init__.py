@@ -1,7 +1,6 @@
-"""The command line: ``isda COMMAND``, also as ``python -m isda COMMAND``. One file per command.
+"""The command line ``isda COMMAND``, also ``python -m isda COMMAND``.
 
-Each command is a function with typed arguments; what it needs is imported when it runs, so that ``isda --help`` is
-quick.
+A command is a typed function. It imports what it needs when it runs, which keeps ``isda --help`` fast.
 """
 
 from isda.cli.main import main

@@ -6,37 +6,33 @@ from pathlib import Path
 
 import tyro
 
-from isda.cli.machine import Machine
-from isda.cli.options import JsonFile
+from isda._utils.text import escape_control_characters
+from isda.cli.executors import command_executor
 from isda.cli.report import report as write_report
-from isda.cli.spreading import opened
-from isda.cli.tasks import Asked, asked_task
-from isda.engine.comparing import check_seeds, run_folder_name
-from isda.engine.comparing import compare as run_all
-from isda.engine.folder.reading import run_folders
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.places.spread import Spread
-from isda.engine.planned import RunsFailed
+from isda.cli.runtime_options import JsonFile, RuntimeOptions
+from isda.cli.tasks import CommandTask, command_task
+from isda.engine.callbacks.progress import make_watcher
+from isda.engine.comparison import check_seeds, run_folder_name
+from isda.engine.comparison import compare as run_all
+from isda.engine.executors import ExecutorOptions, RunsFailed
+from isda.engine.run_folder import RunFolder
+from isda.engine.run_records import run_folders
 from isda.engine.settings import RunSettings
-from isda.engine.watching.comparison_progress import watcher_for
-from isda.plain_text import harmless
 
-__all__ = ["command_for", "compare_runs", "make_runs", "shortest"]
-
-SOME = 6
+MAX_NAMED_RUNS = 6
 """How many run folders are named."""
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
     """The command with the settings of the task that the words ask for."""
-    asked = asked_task(words)
+    asked = command_task(words)
     known = asked.task.methods()
     default_methods = tuple(name for name in ("cross-entropy", "isda", "isda-tilted") if name in known) or tuple(known)
 
     def compare(
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[Machine],
-        spread: tyro.conf.OmitArgPrefixes[Spread],
+        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         task: str | None = None,
         methods: tuple[str, ...] = default_methods,
@@ -69,10 +65,10 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
 
 
 def compare_runs(
-    asked: Asked,
+    asked: CommandTask,
     settings: RunSettings,
-    machine: Machine,
-    spread: Spread,
+    machine: RuntimeOptions,
+    spread: ExecutorOptions,
     methods: tuple[str, ...],
     seeds: int,
     out: Path | None,
@@ -85,17 +81,17 @@ def compare_runs(
     folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
     there, failure = make_runs(asked, settings, machine, spread, methods, seeds, folder)
     if there:
-        _say_what_is_left_out(folder, there)
-        write_report(shortest(there), out=report or folder / "report.html", json=json)
+        _report_left_out_runs(folder, there)
+        write_report(method_folders(there), out=report or folder / "report.html", json=json)
     if failure is not None:
         raise failure
 
 
 def make_runs(
-    asked: Asked,
+    asked: CommandTask,
     settings: RunSettings,
-    machine: Machine,
-    spread: Spread,
+    machine: RuntimeOptions,
+    spread: ExecutorOptions,
     methods: Sequence[str],
     seeds: int,
     folder: Path,
@@ -107,7 +103,7 @@ def make_runs(
     seeds_asked = range(first, first + seeds)
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds_asked]
     failure: RunsFailed | None = None
-    with opened(spread, machine, folder, len(runs)) as pool, watcher_for(sys.stderr.isatty()) as watcher:
+    with command_executor(spread, machine, folder, len(runs)) as pool, make_watcher(sys.stderr.isatty()) as watcher:
         try:
             run_all(
                 settings,
@@ -127,17 +123,20 @@ def make_runs(
     return [run for run in runs if RunFolder(run).started], failure
 
 
-def _say_what_is_left_out(folder: Path, shown: Sequence[Path]) -> None:
+def _report_left_out_runs(folder: Path, shown: Sequence[Path]) -> None:
     """Runs of earlier comparisons in the same folder are not in the table."""
     others = [run for run in run_folders(folder) if run not in shown]
     if others:
-        names = ", ".join(run.relative_to(folder).as_posix() for run in others[:SOME])
-        more = f" and {len(others) - SOME} more" if len(others) > SOME else ""
+        names = ", ".join(run.relative_to(folder).as_posix() for run in others[:MAX_NAMED_RUNS])
+        more = f" and {len(others) - MAX_NAMED_RUNS} more" if len(others) > MAX_NAMED_RUNS else ""
         count = f"{len(others)} run{'s' if len(others) > 1 else ''}"
-        print(harmless(f"isda: left out {count} in {folder} not asked for: {names}{more}"), file=sys.stderr)
+        print(
+            escape_control_characters(f"isda: left out {count} in {folder} not asked for: {names}{more}"),
+            file=sys.stderr,
+        )
 
 
-def shortest(runs: Sequence[Path]) -> tuple[Path, ...]:
+def method_folders(runs: Sequence[Path]) -> tuple[Path, ...]:
     """The folder of a method in place of its runs, where it holds no others: the page names what it was made from."""
     methods = dict.fromkeys(run.parent for run in runs)
     whole = [method for method in methods if all(run in runs for run in run_folders(method))]

@@ -1,4 +1,4 @@
-"""From the words of a command line to a command, and from how it ends to an exit status."""
+"""Parse the command line, run a command, and map errors to exit statuses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
-from isda.choices import did_you_mean
-from isda.cli.surroundings import SAID, prepared
-from isda.engine.naming import current_folder_on_path
-from isda.errors import DEBUG_VARIABLE, debugging, describe, is_ours, traceback_text
-from isda.extras import install, needed_by
-from isda.plain_text import harmless
-
-__all__ = ["COMMANDS", "GROUPS", "command", "main"]
+from isda._utils.choices import did_you_mean
+from isda._utils.errors import DEBUG_VARIABLE, debugging, describe_error, is_package_error, traceback_text
+from isda._utils.extras import install_command, needed_by
+from isda._utils.text import escape_control_characters
+from isda.cli.console import COMMAND_WORDS, prepare_console
+from isda.engine.options import current_folder_on_path
 
 COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
@@ -44,7 +42,26 @@ COMMANDS = {
     "run": "Make one run of a plan that --on slurm has written: what each element of its array job does.",
     "completion": "Print a script that makes the shell complete commands and options.",
 }
-"""Each is a file of this room; the summaries stand here too so that `isda --help` need not import torch."""
+"""Commands and their summaries, stated here so that `isda --help` does not import torch."""
+_MODULES = {
+    "evaluate": "classifiers",
+    "predict": "classifiers",
+    "export": "classifiers",
+    "embed": "embeddings",
+    "classify": "embeddings",
+    "networks": "info",
+    "data": "info",
+    "completion": "info",
+    "directions": "analysis",
+    "visualize": "analysis",
+    "explore": "analysis",
+    "map": "analysis",
+    "tightness": "analysis",
+    "run": "executors",
+}
+"""Modules of `isda.cli` that define commands of another name."""
+_FUNCTIONS = {"map": "map_features"}
+"""Functions that are not named like their command."""
 
 GROUPS = {
     "segment": {
@@ -66,7 +83,7 @@ GROUPS = {
         "sample": "Make images with a trained generator: a PNG with a row for each class, perhaps an .npz of many.",
     },
 }
-"""Commands that consist of others: each is a folder of this room with a file for each of these."""
+"""Groups of commands; each group is a module of `isda.cli` with a function per command."""
 
 
 def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
@@ -76,10 +93,12 @@ def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
         name: one of COMMANDS that is no group, or GROUP.NAME.
         words: that follow it.
     """
-    module = import_module(f"isda.cli.{name}")
-    own = name.rpartition(".")[2]
-    made: Callable[..., None] = module.command_for(words) if hasattr(module, "command_for") else getattr(module, own)
-    return made
+    group, _, own = name.rpartition(".")
+    module = import_module(f"isda.cli.{group or _MODULES.get(own, own)}")
+    function: Callable[..., None] = (
+        module.command_for(words) if hasattr(module, "command_for") else getattr(module, _FUNCTIONS.get(own, own))
+    )
+    return function
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--debug"]
-    SAID.set(tuple(words))
-    with prepared(), _tracebacks("--debug" in given):
+    COMMAND_WORDS.set(tuple(words))
+    with prepare_console(), _tracebacks("--debug" in given):
         try:
             _run(words)
             sys.stdout.flush()
@@ -101,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("isda: interrupted", file=sys.stderr)
             sys.exit(130)
         except Exception as error:
-            sys.exit(f"isda: {harmless(_line(error))}")
+            sys.exit(f"isda: {escape_control_characters(_error_line(error))}")
 
 
 @contextmanager
@@ -119,35 +138,35 @@ def _tracebacks(asked: bool) -> Iterator[None]:
             os.environ[DEBUG_VARIABLE] = before
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """The last line of a command that failed; the traceback goes before it where it is asked for."""
     if debugging():
-        print(harmless(traceback_text(error)), end="", file=sys.stderr)
-    elif not is_ours(error):
-        return f"{describe(error)}; run again with --debug for the traceback"
-    return describe(error)
+        print(escape_control_characters(traceback_text(error)), end="", file=sys.stderr)
+    elif not is_package_error(error):
+        return f"{describe_error(error)}; run again with --debug for the traceback"
+    return describe_error(error)
 
 
 def _run(words: list[str]) -> None:
     first = words[0] if words else "--help"
     if first in GROUPS:
-        _run_one_of(GROUPS[first], f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
+        _dispatch(GROUPS[first], f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
     elif first == "--version":
         from isda import __version__
 
         print(f"isda {__version__}")
     else:
-        _run_one_of(COMMANDS, "isda", words, "", "Implicit semantic data augmentation.")
+        _dispatch(COMMANDS, "isda", words, "", "Implicit semantic data augmentation.")
 
 
-def _run_one_of(commands: Mapping[str, str], program: str, words: list[str], folder: str, about: str) -> None:
+def _dispatch(commands: Mapping[str, str], program: str, words: list[str], folder: str, about: str) -> None:
     """Run the command that the first word names, or say which there are."""
     first = words[0] if words else "--help"
     if first in commands:
         with needed_by(f"{program} {first}"), current_folder_on_path():
             import tyro
 
-            from isda.cli.options import REGISTRY
+            from isda.cli.runtime_options import REGISTRY
 
             made = command(folder + first, words[1:])
             tyro.cli(made, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
@@ -165,5 +184,6 @@ def _help(commands: Mapping[str, str], program: str, about: str) -> str:
     told += ", `isda --version` prints the version." if program == "isda" else "."
     told += "\n`--debug` with any command shows the traceback of an error."
     if find_spec("tyro") is None:
-        told += f"\nNone of them can run yet: they need libraries that are not installed. {install('lab')} brings them."
+        told += "\nNone of them can run yet: they need libraries that are not installed. "
+        told += f"{install_command('lab')} brings them."
     return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", told])

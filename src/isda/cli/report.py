@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from isda.cli.options import JsonFile
+from isda.cli.runtime_options import JsonFile
 
 if TYPE_CHECKING:
-    from isda.engine.folder.reading import RunRecord
-    from isda.engine.tuning.record import Search
+    from isda.engine.run_records import RunRecord
+    from isda.engine.tuning.records import SearchRecord
     from isda.report.summary import Comparison
-
-__all__ = ["print_tables", "report", "write_page"]
 
 
 def report(
@@ -34,8 +32,8 @@ def report(
         json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
     """
     from isda.cli.output import show
-    from isda.engine.folder.reading import find_runs, run_folders
-    from isda.engine.tuning.record import find_searches
+    from isda.engine.run_records import find_runs, run_folders
+    from isda.engine.tuning.records import find_searches
 
     searches = find_searches(runs)
     # A folder may hold a search whose final runs are not begun.
@@ -47,7 +45,11 @@ def report(
 
 
 def write_page(
-    runs: Sequence[RunRecord], searches: Sequence[Search], paths: Sequence[Path], out: Path, title: str | None = None
+    runs: Sequence[RunRecord],
+    searches: Sequence[SearchRecord],
+    paths: Sequence[Path],
+    out: Path,
+    title: str | None = None,
 ) -> list[Comparison]:
     """Write the page; returns the comparisons that it shows.
 
@@ -70,19 +72,20 @@ def write_page(
     return summarise(runs) if runs else []
 
 
-def print_tables(searches: Sequence[Search], comparisons: Sequence[Comparison] = (), page: Path | None = None) -> None:
+def print_tables(
+    searches: Sequence[SearchRecord], comparisons: Sequence[Comparison] = (), page: Path | None = None
+) -> None:
     """Print what was tried, what was compared, and where the page is."""
     from rich.text import Text
 
-    from isda.cli.terminal import table_console
-    from isda.plain_text import harmless
-    from isda.report.searches.table import search_table
-    from isda.report.table import table
+    from isda._utils.text import escape_control_characters
+    from isda.cli.output import table_console
+    from isda.report.terminal_tables import comparison_table, search_table
 
     console = table_console()
     for search in searches:
         console.print(search_table(search))
     for comparison in comparisons:
-        console.print(table(comparison))
+        console.print(comparison_table(comparison))
     if page is not None:
-        console.print(Text(harmless(f"The page is {page}")), soft_wrap=True)
+        console.print(Text(escape_control_characters(f"The page is {page}")), soft_wrap=True)

@@ -9,28 +9,29 @@ from typing import Any, Literal
 
 import tyro
 
-from isda.cli.machine import Machine
-from isda.cli.options import JsonFile
-from isda.cli.output import show
-from isda.cli.spreading import opened
-from isda.cli.terminal import plain_table, table_console
-from isda.engine.comparing import check_seeds
-from isda.engine.folder.lock import locked
-from isda.engine.places.spread import Spread
+from isda._utils.text import escape_control_characters
+from isda.cli.executors import command_executor
+from isda.cli.output import plain_table, show, table_console
+from isda.cli.runtime_options import JsonFile, RuntimeOptions
+from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
+from isda.engine.comparison import check_seeds
+from isda.engine.executors import ExecutorOptions
 from isda.engine.processes import join_processes
-from isda.engine.watching.comparison_progress import Rounds, watcher_for
-from isda.plain_text import harmless
-from isda.reproduce import SCALES, Making, Scale, experiment_names, find_experiments, make_trainings
-from isda.reproduce.experiment import Experiment, FigureExperiment, Looking, TableExperiment, in_place, with_needs
-from isda.reproduce.outcome import Outcome
-from isda.reproduce.page import GAIN_HEADS, caption, cell_text, gain_rows, write_table_page
-from isda.reproduce.progress import duration, standing
-from isda.reproduce.results import Answer, Gain, answers, gains
-from isda.reproduce.speed import machine_speed
-from isda.reproduce.training import Training
-from isda.reproduce.work import Speed
-
-__all__ = ["command_for"]
+from isda.engine.run_folder import folder_lock
+from isda.reproduce.experiment import (
+    Experiment,
+    FigureContext,
+    FigureExperiment,
+    TableExperiment,
+    matches_words,
+    with_dependencies,
+)
+from isda.reproduce.page import GAIN_HEADS, cell_text, gain_rows, table_caption, write_table_page
+from isda.reproduce.registry import experiment_names, find_experiments
+from isda.reproduce.results import CellResult, Gain, cell_results, gains
+from isda.reproduce.runner import ReproductionOptions, duration, experiment_progress, run_trainings
+from isda.reproduce.training import SCALES, Scale, Training, TrainingOutcome
+from isda.reproduce.workload import MachineSpeed, machine_speed
 
 LIST = "list"
 GPU_TFLOPS, GPU_BANDWIDTH = 150.0, 1.5
@@ -41,8 +42,8 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
 
     def reproduce(
         names: tyro.conf.Positional[tuple[str, ...]],
-        machine: tyro.conf.OmitArgPrefixes[Machine],
-        spread: tyro.conf.OmitArgPrefixes[Spread],
+        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         scale: Literal["paper", "small", "smoke"] = "smoke",
         only: tuple[str, ...] = (),
@@ -88,13 +89,13 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         if html is not None and len(asked) > 1:
             raise ValueError(f"html is the page of one table or figure, got {len(asked)}")
         command = shlex.join(["isda", "reproduce", *words])
-        _reproduce(_Asked(asked, size, only, many, folder, html, command), machine, spread, json)
+        _reproduce(_ReproduceRequest(asked, size, only, many, folder, html, command), machine, spread, json)
 
     return reproduce
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReproduceRequest:
     """What to make."""
 
     experiments: list[Experiment]
@@ -106,12 +107,12 @@ class _Asked:
     command: str
 
 
-def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None) -> None:
+def _reproduce(asked: _ReproduceRequest, machine: RuntimeOptions, spread: ExecutorOptions, json: str | None) -> None:
     machine.use_threads()
     trainings = {one.name: one.trainings(asked.only) for one in asked.experiments}
     if asked.only and not any(trainings.values()):
         raise ValueError(f"only must leave something, got {' '.join(asked.only)}, which no cell or training has")
-    making = Making(
+    making = ReproductionOptions(
         scale=asked.scale,
         seeds=range(asked.seeds),
         folder=asked.folder,
@@ -122,16 +123,18 @@ def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None
     )
     wanted = list({one.name: one for some in trainings.values() for one in some}.values())
     with (
-        opened(spread, machine, asked.folder) as pool,
-        locked(asked.folder),
-        watcher_for(sys.stderr.isatty()) as watcher,
+        command_executor(spread, machine, asked.folder) as pool,
+        folder_lock(asked.folder),
+        make_watcher(sys.stderr.isatty()) as watcher,
     ):
-        made = make_trainings(wanted, making, Rounds(watcher), pool)
+        made = run_trainings(wanted, making, RoundsWatcher(watcher), pool)
     records: list[dict[str, Any]] = []
     problems: list[str] = []
     shown: list[Callable[[], None]] = []
     with join_processes(machine.device) as processes:
-        looking = Looking(folder=asked.folder, scale=asked.scale, data_root=machine.data_root, device=processes.device)
+        looking = FigureContext(
+            folder=asked.folder, scale=asked.scale, data_root=machine.data_root, device=processes.device
+        )
         for one in asked.experiments:
             record, printed, told = _shown(one, trainings[one.name], made, looking, asked)
             records.append(record)
@@ -148,19 +151,23 @@ def _reproduce(asked: _Asked, machine: Machine, spread: Spread, json: str | None
 
 
 def _shown(
-    one: Experiment, trainings: Sequence[Training], made: Mapping[str, Outcome], looking: Looking, asked: _Asked
+    one: Experiment,
+    trainings: Sequence[Training],
+    made: Mapping[str, TrainingOutcome],
+    looking: FigureContext,
+    asked: _ReproduceRequest,
 ) -> tuple[dict[str, Any], Callable[[], None], list[str]]:
     """The record of an experiment, what prints it, and what went wrong; its page is written."""
-    own = {name: made[name] for name in (training.name for training in with_needs(trainings))}
+    own = {name: made[name] for name in (training.name for training in with_dependencies(trainings))}
     problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in own.items() if outcome.problems]
-    found: list[Answer] = []
+    found: list[CellResult] = []
     differences: list[Gain] = []
     pages: list[Path] = []
     if isinstance(one, TableExperiment):
         cells = one.selected(asked.only)
         counted = one.counted(asked.scale, looking.device, asked.only)
-        everything = answers(one, cells, own, counted)
-        found = [answer for answer in everything if in_place(asked.only, answer.row, answer.column)]
+        everything = cell_results(one, cells, own, counted)
+        found = [answer for answer in everything if matches_words(asked.only, answer.row, answer.column)]
         differences = gains(cells, own, one.printed)
     elif isinstance(one, FigureExperiment):
         try:
@@ -184,7 +191,11 @@ def _shown(
 
 
 def _print(
-    one: Experiment, asked: _Asked, found: Sequence[Answer], differences: Sequence[Gain], pages: Sequence[Path]
+    one: Experiment,
+    asked: _ReproduceRequest,
+    found: Sequence[CellResult],
+    differences: Sequence[Gain],
+    pages: Sequence[Path],
 ) -> None:
     console = table_console()
     if found:
@@ -194,13 +205,13 @@ def _print(
             [row, *(known.get((row, column), "") for column in columns)]
             for row in dict.fromkeys(answer.row for answer in found)
         ]
-        console.print(plain_table(one.title, ["", *columns], rows, caption(asked.scale, asked.seeds)))
+        console.print(plain_table(one.title, ["", *columns], rows, table_caption(asked.scale, asked.seeds)))
     if differences:
         together = f", all {len(differences)} together" if len(differences) > 1 else ""
         told = f"On the same seeds, ± half of Student's interval{together} 95%."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
     names = " and ".join(map(str, pages))
-    print(harmless(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))
+    print(escape_control_characters(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))
 
 
 def _list(
@@ -209,8 +220,8 @@ def _list(
     for name, value in zip(("gpu_tflops", "gpu_bandwidth"), gpu, strict=True):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a positive number, got {value}")
-    here, there = machine_speed(), Speed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
-    found = [standing(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
+    here, there = machine_speed(), MachineSpeed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
+    found = [experiment_progress(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
     rows = [
         [
             one.name,

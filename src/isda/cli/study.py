@@ -8,31 +8,25 @@ from typing import Literal
 
 import tyro
 
-from isda.analysis.studies import STUDIES, rows_of
-from isda.analysis.studies.page import caption, heads, table_rows, write_study
-from isda.analysis.studies.results import row_record
-from isda.cli.compare import make_runs, shortest
-from isda.cli.machine import Machine
-from isda.cli.options import JsonFile
-from isda.cli.output import show
+from isda.analysis.studies import STUDIES, row_record, rows_of, study_caption, study_heads, study_rows, write_study
+from isda.cli.compare import make_runs, method_folders
+from isda.cli.output import plain_table, show, table_console
 from isda.cli.report import write_page
-from isda.cli.tasks import asked_task
-from isda.cli.terminal import plain_table, table_console
-from isda.engine.folder.reading import find_runs
-from isda.engine.places.spread import Spread
-
-__all__ = ["command_for"]
+from isda.cli.runtime_options import JsonFile, RuntimeOptions
+from isda.cli.tasks import command_task
+from isda.engine.executors import ExecutorOptions
+from isda.engine.run_records import find_runs
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
     """The command with the settings of the task that the words ask for."""
-    asked = asked_task(words)
+    asked = command_task(words)
 
     def study(
         name: tyro.conf.Positional[Literal["sensitivity", "ablation", "explicit"]],
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[Machine],
-        spread: tyro.conf.OmitArgPrefixes[Spread],
+        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         methods: tuple[str, ...] = (),
         values: tuple[float, ...] = (),
@@ -64,7 +58,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         cells = kind.cells(methods or kind.methods, values or kind.values)
         folder = out or Path("runs") / f"study-{name}-{Path(settings.data or 'digits').stem}"
         there, failure = make_runs(asked, settings, machine, spread, [cell.method for cell in cells], seeds, folder)
-        write_page(find_runs(shortest(there)), [], [folder], folder / "report.html")
+        write_page(find_runs(method_folders(there)), [], [folder], folder / "report.html")
         first = settings.seed or 0
         rows = rows_of(cells, folder, range(first, first + seeds))
         page = folder / "study.html"
@@ -72,7 +66,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
 
         def tables() -> None:
             console = table_console()
-            console.print(plain_table(kind.title, heads(rows), table_rows(rows), caption(rows)))
+            console.print(plain_table(kind.title, study_heads(rows), study_rows(rows), study_caption(rows)))
             print(f"The pages are {page} and {folder / 'report.html'}", file=sys.stdout)
 
         show({"study": name, "rows": [row_record(row) for row in rows]}, json, tables)

@@ -1,4 +1,4 @@
-"""Which task a command line asks for: its settings are the options of ``isda train`` and ``isda compare``."""
+"""Find the task of a command line; its settings are the options of ``isda train`` and ``isda compare``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from isda.engine.folder.formats import read_config
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.registry import find_task, task_for_method
-from isda.engine.task import Task
+from isda.engine.config import read_config
+from isda.engine.run_folder import RunFolder
+from isda.engine.task import Task, find_task, task_for_method
 from isda.train import IMAGE_TASKS
 
-__all__ = ["Asked", "asked_task"]
 
-
-class Asked(NamedTuple):
+class CommandTask(NamedTuple):
     """What a command line says about its task."""
 
     task: Task
@@ -28,7 +25,7 @@ class Asked(NamedTuple):
         return task_for_method(method, self.candidates)
 
 
-def asked_task(words: Sequence[str]) -> Asked:
+def command_task(words: Sequence[str]) -> CommandTask:
     """Look through the words for --task, --method(s), and the folder of a run to resume.
 
     A task or method of the user's own is imported only if it stands in the words, never because a file names it.
@@ -42,17 +39,17 @@ def asked_task(words: Sequence[str]) -> Asked:
     try:
         said, _ = parser.parse_known_args(words)
     except SystemExit:  # a value is missing; the real parser says so
-        return Asked(find_task(IMAGE_TASKS[0]), tuple(map(find_task, IMAGE_TASKS)))
+        return CommandTask(find_task(IMAGE_TASKS[0]), tuple(map(find_task, IMAGE_TASKS)))
     if said.task is not None:
         task = find_task(said.task)
-        return Asked(task, (task,))
+        return CommandTask(task, (task,))
     candidates = tuple(find_task(name) for name in IMAGE_TASKS)
     methods = [method for method in (said.method, *said.methods) if method]
     if not methods and said.resume and said.out and RunFolder(Path(said.out)).started:
-        return Asked(_stored_task(RunFolder(Path(said.out))), candidates)
+        return CommandTask(_stored_task(RunFolder(Path(said.out))), candidates)
     found = [task_for_method(method, candidates) for method in methods]
     # The settings of the last candidate include those of the ones before it.
-    return Asked(max(found, key=candidates.index, default=candidates[0]), candidates)
+    return CommandTask(max(found, key=candidates.index, default=candidates[0]), candidates)
 
 
 def _stored_task(run: RunFolder) -> Task:

@@ -9,33 +9,28 @@ from typing import Any
 
 import tyro
 
-from isda.cli.machine import Machine
-from isda.cli.surroundings import SAID
-from isda.cli.tasks import asked_task
-from isda.engine.folder.config import RunConfig, check_types
-from isda.engine.folder.formats import read_config
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.grammar import own_names
-from isda.engine.interruptions import Stopped
+from isda._utils.text import escape_control_characters
+from isda.cli.console import COMMAND_WORDS
+from isda.cli.runtime_options import RuntimeOptions
+from isda.cli.tasks import command_task
+from isda.engine.callbacks import TensorBoard, load_hook
+from isda.engine.callbacks.progress import make_progress
+from isda.engine.config import RunConfig, check_types, read_config
 from isda.engine.loop import train as run_training
-from isda.engine.processes import join_processes
+from isda.engine.options import user_code_names
+from isda.engine.processes import Stopped, join_processes
+from isda.engine.run_folder import RunFolder
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
-from isda.engine.watching.hooks import load_hook
-from isda.engine.watching.progress import progress_for
-from isda.engine.watching.tensorboard import TensorBoard
-from isda.plain_text import harmless
-
-__all__ = ["command_for", "train_run"]
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
     """The command with the settings of the task that the words ask for."""
-    chosen = asked_task(words).task
+    chosen = command_task(words).task
 
     def train(
         settings: tyro.conf.OmitArgPrefixes[chosen.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[Machine],
+        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         *,
         task: str | None = None,
         out: Path | None = None,
@@ -62,22 +57,22 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
 
 
 def train_run(
-    task: Task, settings: RunSettings, machine: Machine, out: Path | None, resume: bool, hook: tuple[str, ...]
+    task: Task, settings: RunSettings, machine: RuntimeOptions, out: Path | None, resume: bool, hook: tuple[str, ...]
 ) -> None:
     """Make a run of a task, or go on with one, and say how it ended; see `isda train`."""
     machine.use_threads()
     if resume and out is not None:
-        settings = _taken_up(settings, RunFolder(out))
+        settings = _resumed_settings(settings, RunFolder(out))
     data = task.load(settings.data, machine.data_root)
     config = task.resolve(settings, data)
-    _warn_of_strength(settings, config)
+    _warn_unused_lambda_0(settings, config)
     run = RunFolder(out or _default_folder(config), machine.keep)
     _check_folder(run, config, resume)
     if run.finished:
         run.check_finished()
         print(f"{run.path} is finished already")
         return
-    hooks = [progress_for(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
+    hooks = [make_progress(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
     with join_processes(machine.device) as processes:
         try:
             result = run_training(
@@ -98,12 +93,12 @@ def train_run(
         else:
             status = 0
             if processes.first:
-                print(harmless(_summary(config, result, run.path)))
+                print(escape_control_characters(_summary(config, result, run.path)))
     if status:
         sys.exit(status)
 
 
-def _warn_of_strength(settings: RunSettings, config: RunConfig) -> None:
+def _warn_unused_lambda_0(settings: RunSettings, config: RunConfig) -> None:
     """Say so if --lambda-0 is not what the run will use."""
     asked = settings.asked().get("lambda_0")
     if asked is not None and "lambda_0" not in config.method_options:
@@ -122,7 +117,7 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
     )
 
 
-def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
+def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
     """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
     if not run.started:
         return settings
@@ -136,8 +131,8 @@ def _taken_up(settings: RunSettings, run: RunFolder) -> RunSettings:
             "does not know"
         )
     check_types(type(settings), stored, run.config_file)
-    asked = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(SAID.get())}
-    _check_named_again(run, stored | asked, asked)
+    asked = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
+    _check_user_code_named(run, stored | asked, asked)
     return replace(type(settings)(**stored), **asked)
 
 
@@ -152,10 +147,10 @@ def _named_options(words: Sequence[str]) -> set[str]:
     return names | {name.removeprefix("no_") for name in names}
 
 
-def _check_named_again(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+def _check_user_code_named(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
     """Code is imported because a user names it, not because a file does."""
     method = str(stored.get("method", ""))
-    if own_names(method) and asked.get("method") != method:
+    if user_code_names(method) and asked.get("method") != method:
         raise ValueError(
             f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
         )

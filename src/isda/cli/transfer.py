@@ -10,33 +10,29 @@ from typing import Literal
 
 import tyro
 
-from isda.cli.machine import Machine
-from isda.cli.options import JsonFile
+from isda.cli.executors import command_executor
 from isda.cli.report import report as write_report
-from isda.cli.spreading import opened
-from isda.engine.folder.reading import RunRecord, find_runs
-from isda.engine.many_runs import run_planned
-from isda.engine.places.spread import Spread
-from isda.engine.planned import Planned
-from isda.engine.run_one import load_once
+from isda.cli.runtime_options import JsonFile, RuntimeOptions
+from isda.engine.callbacks.progress import make_watcher
+from isda.engine.comparison import run_planned
+from isda.engine.executors import ExecutorOptions, PlannedRun
+from isda.engine.executors.worker import load_data_cached
+from isda.engine.run_records import RunRecord, find_runs
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
-from isda.engine.watching.comparison_progress import watcher_for
-from isda.transfer.fine_tuning import FineTuning, FineTuningSettings
-from isda.transfer.probing import LinearProbing, ProbeSettings
+from isda.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
+from isda.tasks.transfer.linear_probe import LinearProbing, ProbeSettings
 
-__all__ = ["transfer"]
-
-How = Literal["probe", "fine-tune"]
+TransferMode = Literal["probe", "fine-tune"]
 
 
 def transfer(
     runs: tyro.conf.Positional[tuple[Path, ...]],
-    machine: tyro.conf.OmitArgPrefixes[Machine],
-    spread: tyro.conf.OmitArgPrefixes[Spread],
+    machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+    spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
     *,
     data: tuple[str, ...],
-    how: tuple[How, ...] = ("probe",),
+    how: tuple[TransferMode, ...] = ("probe",),
     labels: int | None = None,
     held_out: int | None = None,
     epochs: int | None = None,
@@ -76,7 +72,7 @@ def transfer(
     for name, values in (("data", data), ("how", how)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")
-    ways: dict[How, tuple[type[Task], RunSettings]] = {
+    ways: dict[TransferMode, tuple[type[Task], RunSettings]] = {
         "probe": (LinearProbing, ProbeSettings(labels=labels, held_out=held_out)),
         "fine-tune": (
             FineTuning,
@@ -92,7 +88,7 @@ def transfer(
     folder = out or Path("runs") / "transfer"
     backbones = find_runs(runs)
     planned = list(_plan(backbones, data, [ways[one] for one in how], folder, machine))
-    with opened(spread, machine, folder, len(planned)) as pool, watcher_for(sys.stderr.isatty()) as watcher:
+    with command_executor(spread, machine, folder, len(planned)) as pool, make_watcher(sys.stderr.isatty()) as watcher:
         run_planned(planned, watcher=watcher, pool=pool)
     write_report(tuple(one.folder for one in planned), out=report or folder / "report.html", json=json)
 
@@ -102,20 +98,20 @@ def _plan(
     data: Sequence[str],
     ways: Sequence[tuple[type[Task], RunSettings]],
     folder: Path,
-    machine: Machine,
-) -> Iterator[Planned]:
+    machine: RuntimeOptions,
+) -> Iterator[PlannedRun]:
     names: dict[Path, Path] = {}
     for name in data:
         for kind, settings in ways:
             task = kind()
-            loaded = load_once(kind, name, machine.data_root)
+            loaded = load_data_cached(kind, name, machine.data_root)
             for run in backbones:
                 asked = replace(settings, data=name, source=str(run.folder.absolute()))  # type: ignore[call-arg]
                 config = task.resolve(asked, loaded)
                 place = folder / task.name / config.data / run.folder.parent.name / run.folder.name
                 if names.setdefault(place, run.folder) != run.folder:
                     raise ValueError(f"{names[place]} and {run.folder} have one name; choose folders that differ")
-                yield Planned(
+                yield PlannedRun(
                     task=kind,
                     config=config,
                     folder=place,

@@ -8,36 +8,28 @@ from typing import Annotated, Literal
 
 import tyro
 
-from isda.cli.compare import shortest
-from isda.cli.machine import Machine
-from isda.cli.options import JsonFile
+from isda.cli.compare import method_folders
+from isda.cli.executors import command_executor
 from isda.cli.output import show
 from isda.cli.report import print_tables, write_page
-from isda.cli.spreading import opened
-from isda.cli.tasks import Asked, asked_task
-from isda.engine.comparing import Planner, check_seeds
-from isda.engine.folder.lock import locked
-from isda.engine.folder.reading import find_runs
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.many_runs import run_planned
-from isda.engine.places.spread import Spread
-from isda.engine.planned import Planned, RunsFailed
+from isda.cli.runtime_options import JsonFile, RuntimeOptions
+from isda.cli.tasks import CommandTask, command_task
+from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
+from isda.engine.comparison import Planner, check_seeds, run_planned
+from isda.engine.executors import ExecutorOptions, PlannedRun, RunsFailed
+from isda.engine.run_folder import RunFolder, folder_lock
+from isda.engine.run_records import find_runs
 from isda.engine.settings import RunSettings
-from isda.engine.tuning.asked import candidates_of
-from isda.engine.tuning.candidate import How
-from isda.engine.tuning.record import read_search
-from isda.engine.tuning.retraining import final_runs
-from isda.engine.tuning.search import search as search_all
-from isda.engine.watching.comparison_progress import Rounds, watcher_for
+from isda.engine.tuning.method_search import run_search as search_all
+from isda.engine.tuning.records import read_search
+from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
 
-__all__ = ["Tuning", "command_for", "tune_runs"]
-
-SEEDS_APART = 100
+SEED_OFFSET = 100
 """Between the seeds of final runs and those of the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class TuneOptions:
     """What to choose, and how."""
 
     methods: tuple[str, ...] | None = None
@@ -68,12 +60,12 @@ class Tuning:
     json: JsonFile = None
     """Also write search and comparison to this file as JSON; "-" writes JSON to the standard output and no table."""
 
-    def how(self, seed: int) -> How:
+    def how(self, seed: int) -> SearchOptions:
         """How to search, where final runs begin with a seed."""
         for name in ("choose_seeds", "seeds"):
             check_seeds(getattr(self, name), name)
-        first = seed + max(SEEDS_APART, self.seeds)
-        return How(
+        first = seed + max(SEED_OFFSET, self.seeds)
+        return SearchOptions(
             sampler=self.sampler,
             trials=self.trials,
             widen=self.widen,
@@ -85,13 +77,13 @@ class Tuning:
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
     """The command with the settings of the task that the words ask for."""
-    asked = asked_task(words)
+    asked = command_task(words)
 
     def tune(
         settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[Machine],
-        tuning: tyro.conf.OmitArgPrefixes[Tuning],
-        spread: tyro.conf.OmitArgPrefixes[Spread],
+        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        tuning: tyro.conf.OmitArgPrefixes[TuneOptions],
+        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         task: str | None = None,
     ) -> None:
@@ -115,7 +107,9 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
     return tune
 
 
-def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tuning, spread: Spread) -> None:
+def tune_runs(
+    asked: CommandTask, settings: RunSettings, machine: RuntimeOptions, tuning: TuneOptions, spread: ExecutorOptions
+) -> None:
     """Search, and make the final runs and the page; see `isda tune`."""
     machine.use_threads()
     if tuning.methods is not None and settings.method is not None:
@@ -130,18 +124,18 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
     )
     first = settings.seed or 0
     words = [word for some in tuning.search for word in some]
-    candidates = candidates_of(settings, methods, words, tuning.how(first), planner)
+    candidates = make_candidates(settings, methods, words, tuning.how(first), planner)
     folder = tuning.out or Path("runs") / f"tune-{Path(settings.data or 'digits').stem}"
     failure: RunsFailed | None = None
-    with opened(spread, machine, folder, rounds=True) as pool, locked(folder):
-        with watcher_for(sys.stderr.isatty()) as watcher:
-            found = search_all(candidates, folder, Rounds(watcher), pool)
+    with command_executor(spread, machine, folder, rounds=True) as pool, folder_lock(folder):
+        with make_watcher(sys.stderr.isatty()) as watcher:
+            found = search_all(candidates, folder, RoundsWatcher(watcher), pool)
         if tuning.json != "-":
             print_tables([found])
-        planned: list[Planned] = []
+        planned: list[PlannedRun] = []
         if tuning.retrain:
             planned = final_runs(candidates, found.methods, range(first, first + tuning.seeds), folder)
-            with watcher_for(sys.stderr.isatty()) as watcher:
+            with make_watcher(sys.stderr.isatty()) as watcher:
                 try:
                     run_planned(planned, watcher=watcher, pool=pool)
                 except RunsFailed as failed:
@@ -154,10 +148,10 @@ def tune_runs(asked: Asked, settings: RunSettings, machine: Machine, tuning: Tun
         raise ValueError(f"no trial of {' and '.join(lost)} came to its end: all diverged; try smaller values")
 
 
-def _show(folder: Path, planned: Sequence[Planned], tuning: Tuning) -> None:
+def _show(folder: Path, planned: Sequence[PlannedRun], tuning: TuneOptions) -> None:
     """Write the page of search and final runs, and print what has not been printed yet."""
     there = [run.folder for run in planned if RunFolder(run.folder).started]
-    runs = find_runs(shortest(there)) if there else []
+    runs = find_runs(method_folders(there)) if there else []
     search = read_search(folder)
     page = tuning.report or folder / "report.html"
     comparisons = write_page(runs, [search], [folder], page)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from isda.compat.estimator import DiagonalEstimator as EstimatorCV
-from isda.compat.loss import PublishedLoss
-
-__all__ = ["EstimatorCV", "ISDALoss"]
+from isda.compat.base import DiagonalEstimator as EstimatorCV
+from isda.compat.base import PublishedLoss
 
 
 class ISDALoss(PublishedLoss[EstimatorCV]):

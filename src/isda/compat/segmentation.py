@@ -5,12 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isda.compat.estimator import DiagonalEstimator, classifier_weight
-from isda.compat.loss import PublishedLoss
-from isda.losses.inputs import check_batch
-from isda.losses.learning import learn
-
-__all__ = ["EstimatorCV", "ISDALoss"]
+from isda.compat.base import DiagonalEstimator, PublishedLoss, classifier_weight
+from isda.losses.inputs import check_batch, update_statistics
 
 IGNORED = 255
 
@@ -52,5 +48,5 @@ class ISDALoss(PublishedLoss[EstimatorCV]):
         with self.estimator.withdrawing():
             weight = classifier_weight(final_conv)
             batch = check_batch(self.criterion, y, target_x, features, weight)
-        learn(self.estimator, batch, self.criterion._groups(batch), align_corners=False)
+        update_statistics(self.estimator, batch, self.criterion._groups(batch), align_corners=False)
         return self.criterion.augmented_logits(y, target_x, weight=weight, strength=ratio)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from isda.choices import check_choice
-from isda.covariance.auto import AUTO, choose, say_choice
+from isda._utils.choices import check_choice
 from isda.covariance.base import CovarianceModel
-from isda.covariance.confusion import ConfusionCovariance
-from isda.covariance.diagonal import DiagonalCovariance
-from isda.covariance.full import FullCovariance
-from isda.covariance.identity import IdentityCovariance
+from isda.covariance.diagonal import DiagonalCovariance, IdentityCovariance
+from isda.covariance.full import FullCovariance, SharedCovariance, WithinCovariance
 from isda.covariance.learned import LearnedCovariance
 from isda.covariance.low_rank import LowRankCovariance
-from isda.covariance.memory import CovarianceTooLarge
+from isda.covariance.memory import AUTO, CovarianceTooLarge, auto_name, log_auto_choice
 from isda.covariance.online import OnlineCovariance
-from isda.covariance.scaled import ScaledCovariance
-from isda.covariance.shared import SharedCovariance
 from isda.covariance.shrunk import ShrunkCovariance
-from isda.covariance.within import WithinCovariance
+from isda.covariance.wrappers import ConfusionCovariance, ScaledCovariance
+
+__all__ = [
+    "MODELS",
+    "ConfusionCovariance",
+    "CovarianceModel",
+    "CovarianceTooLarge",
+    "DiagonalCovariance",
+    "FullCovariance",
+    "IdentityCovariance",
+    "LearnedCovariance",
+    "LowRankCovariance",
+    "OnlineCovariance",
+    "ScaledCovariance",
+    "SharedCovariance",
+    "ShrunkCovariance",
+    "WithinCovariance",
+    "create",
+]
 
 MODELS: dict[str, type[CovarianceModel]] = {
     "full": FullCovariance,
@@ -43,29 +56,10 @@ def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> Co
     """
     asked = check_choice("covariance", name, (*MODELS, AUTO))
     if asked == AUTO:
-        name = choose(num_classes, feature_dim)
+        name = auto_name(num_classes, feature_dim)
         if name == "full":
             settings.pop("rank", None)
     model = MODELS[name](num_classes, feature_dim, **settings)
     if asked == AUTO and isinstance(model, LowRankCovariance):
-        say_choice(num_classes, feature_dim, model.rank)
+        log_auto_choice(num_classes, feature_dim, model.rank)
     return model
-
-
-__all__ = [
-    "MODELS",
-    "ConfusionCovariance",
-    "CovarianceModel",
-    "CovarianceTooLarge",
-    "DiagonalCovariance",
-    "FullCovariance",
-    "IdentityCovariance",
-    "LearnedCovariance",
-    "LowRankCovariance",
-    "OnlineCovariance",
-    "ScaledCovariance",
-    "SharedCovariance",
-    "ShrunkCovariance",
-    "WithinCovariance",
-    "create",
-]

@@ -1,4 +1,4 @@
-"""What every covariance model offers: margin variances for the bounds, samples, and statistics that can be merged."""
+"""Base class of the covariance models: margin variances, samples, checks and synchronised updates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from isda import checks, distributed
-from isda.autocast import outside_autocast
-from isda.devices import on_host
-from isda.functional.grouping import Groups, chunks, group_rows
+from isda._utils import checks, distributed
+from isda._utils.devices import on_host, outside_autocast
+from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
 from isda.functional.patches import Patches, peaks
 from isda.functional.sampling import symmetric_root
-from isda.functional.unchanged import Unchanged
-
-__all__ = ["CovarianceModel", "statistics_dtype", "without_autocast"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -69,7 +65,7 @@ class CovarianceModel(nn.Module):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
         self.validate = True
-        self._late_errors = checks.LateErrors()
+        self._late_errors = checks.DeferredErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
 
     # -- what a model has to say -------------------------------------------------------------------------------------
@@ -165,7 +161,7 @@ class CovarianceModel(nn.Module):
         parts = list(chunks(len(matrices), 4 * weight.numel() * weight.element_size()))
         if len(parts) <= 1:
             return table(slice(None))
-        unchanged = Unchanged(*self.buffers())
+        unchanged = UnchangedBuffers(*self.buffers())
 
         def again(part: slice) -> Tensor:
             unchanged.check()

@@ -1,4 +1,6 @@
-"""Variances only, per class: the paper's choice on ImageNet and Cityscapes."""
+"""Diagonal covariances: variances per class (the paper's choice on ImageNet and Cityscapes), and the identity matrix
+(the paper's ablation).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isda._utils.devices import on_host
+from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.online import OnlineCovariance
-from isda.devices import on_host
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances, scaled_diagonal_margins
 from isda.functional.grouping import Groups
 from isda.functional.moments import add_squares
-
-__all__ = ["DiagonalCovariance"]
+from isda.functional.quadratic import centred, margin_from_forms
 
 
 class DiagonalCovariance(OnlineCovariance):
@@ -82,3 +84,62 @@ class DiagonalCovariance(OnlineCovariance):
     def absorb(self, rows: Tensor, groups: Groups) -> None:
         """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
+
+
+class IdentityCovariance(CovarianceModel):
+    """Sigma_c = I, whatever the features; updates only count them.
+
+    Example:
+        >>> model = IdentityCovariance(num_classes=2, feature_dim=2)
+        >>> model.margin_variance(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), [0])
+        tensor([[0., 2.]])
+    """
+
+    unit: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_classes, feature_dim, device=device)
+        unit = torch.ones((), dtype=statistics_dtype(dtype), device=device)
+        self.register_buffer("unit", unit, persistent=False)
+
+    @property
+    def num_matrices(self) -> int:
+        """One matrix serves all classes."""
+        return 1
+
+    def covariance(self, index: int) -> Tensor:
+        """(A, A) identity."""
+        return torch.eye(self.feature_dim, dtype=self.dtype, device=self.unit.device)
+
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) squared lengths of the weights, the same in every row."""
+        return weight.square().sum(-1).expand(len(matrices), -1)
+
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) squared distances between the weights."""
+        weight = centred(weight)
+        return margin_from_forms(self.variances(weight, matrices), weight[pivots] @ weight.t(), pivots)
+
+    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C, C) tables W W'."""
+        return (weight @ weight.t()).expand(len(matrices), -1, -1)
+
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows to themselves."""
+        return lambda rows: rows
+
+    def prefers_gram(self, rows: int, matrices: int) -> bool:
+        """A single table is always the cheapest way."""
+        return True
+
+    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """(N, n, A) standard normal draws."""
+        shape = (len(targets), n, self.feature_dim)
+        return torch.randn(shape, generator=generator, dtype=self.dtype, device=self.unit.device)

@@ -1,4 +1,6 @@
-"""One full covariance matrix per class: the paper's default on CIFAR."""
+"""Full covariance matrices: one per class (the paper's default on CIFAR), one shared by all classes (the paper's
+ablation), or one pooled within the classes.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,24 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from isda import checks
+from isda._utils import checks
+from isda._utils.devices import on_host
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
-from isda.devices import on_host
-from isda.functional.blocks import Blocks
-from isda.functional.class_margins import class_margins
-from isda.functional.device_moments import add_outer_products_of
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks
-from isda.functional.moments import add_outer_products
-from isda.functional.quadratic import full_gram, full_quadratic, full_transform, product_by_group, self_adjoint
+from isda.functional.moments import Blocks, add_outer_products, add_outer_products_on_device
+from isda.functional.quadratic import (
+    centred,
+    class_margins,
+    full_gram,
+    full_quadratic,
+    full_transform,
+    margin_from_forms,
+    product_by_group,
+    self_adjoint,
+)
 from isda.functional.sampling import symmetric_root
-
-__all__ = ["FullCovariance"]
 
 
 class FullCovariance(OnlineCovariance):
@@ -133,7 +139,7 @@ class FullCovariance(OnlineCovariance):
         if on_host(rows):
             add_outer_products(self.scatter, rows, groups)
         else:
-            add_outer_products_of(self.scatter, rows, groups)
+            add_outer_products_on_device(self.scatter, rows, groups)
 
     def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
         super()._check_state(state, prefix)
@@ -153,3 +159,87 @@ class FullCovariance(OnlineCovariance):
         self.scatter += cast(FullCovariance, other).scatter
         for matrix, row in zip(self.scatter, between, strict=True):
             matrix.addr_(row, row)
+
+
+class SharedCovariance(FullCovariance):
+    """The covariance of all features of all classes together, around their common mean; A x A numbers.
+
+    See OnlineCovariance for the arguments.
+
+    Example:
+        >>> import torch
+        >>> model = SharedCovariance(num_classes=2, feature_dim=1)
+        >>> model.update(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]))
+        >>> model.covariance(0), model.covariance(1)
+        (tensor([[4.]]), tensor([[4.]]))
+    """
+
+    shared = True
+
+    @property
+    def num_matrices(self) -> int:
+        """One matrix serves all classes."""
+        return 1
+
+    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
+        """(K, C) table w_j' Sigma w_j, the same in every row."""
+        return ((weight @ self._matrix()) * weight).sum(-1).expand(len(matrices), -1)
+
+    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
+        """(K, C) table of margin variances from one product W Sigma, whatever the number of rows."""
+        weight = centred(weight)
+        projected = weight @ self._matrix()
+        variances = (projected * weight).sum(-1).expand(len(matrices), -1)
+        return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
+
+    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
+        """(N, C) margin variances of the rows of a batch: one row per class, handed out."""
+        return CovarianceModel.row_margins(self, weight, groups)
+
+    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
+        """The map of (N, A) rows v to Sigma v."""
+        matrix = self._matrix()
+        return lambda rows: rows @ matrix
+
+    def prefers_gram(self, rows: int, matrices: int) -> bool:
+        """A single table is always the cheapest way."""
+        return True
+
+    def _matrix(self) -> Tensor:
+        return self.scatter[0] * self.scale
+
+
+class WithinCovariance(SharedCovariance):
+    """Sigma = sum_c M2_c / sum_c n_c, pooled within classes; A x A numbers, and C means.
+
+    For few samples per class. Where "shared" also holds the differences between classes, which augmentation must not
+    bridge, this holds what varies inside of them. With ``decay`` every update weakens all that was known before.
+
+    See OnlineCovariance for the arguments.
+
+    Example:
+        >>> import torch
+        >>> model = WithinCovariance(num_classes=2, feature_dim=1)
+        >>> model.update(torch.tensor([[0.0], [2.0], [7.0]]), torch.tensor([0, 0, 1]))
+        >>> model.covariance(0), model.covariance(1)
+        (tensor([[0.6667]]), tensor([[0.6667]]))
+    """
+
+    @property
+    def num_means(self) -> int:
+        """Every class has a mean of its own."""
+        return self.num_classes
+
+    def absorb(self, rows: Tensor, groups: Groups) -> None:
+        """Add the outer products of the rows to the one scatter."""
+        self.scatter[0].addmm_(rows.t(), rows)
+
+    def _forget(self, present: Tensor) -> None:
+        super()._forget(present.any().expand_as(present))
+
+    def _scale(self, factors: Tensor) -> None:
+        self.scatter *= factors[0]
+
+    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
+        self.scatter += cast(WithinCovariance, other).scatter
+        self.scatter[0].addmm_(between.t(), between)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from isda.covariance.base import CovarianceModel, statistics_dtype
-from isda.functional.entropy import feature_uncertainty_loss, gaussian_entropy
 from isda.functional.grouping import Groups, chunks
 from isda.functional.quadratic import product_by_group
-
-__all__ = ["LearnedCovariance"]
+from isda.functional.sampling import feature_uncertainty_loss, gaussian_entropy
 
 
 class LearnedCovariance(CovarianceModel):

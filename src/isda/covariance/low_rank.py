@@ -1,4 +1,4 @@
-"""Correlations at ImageNet scale: a low-rank sketch per class plus what it leaves out, on the diagonal."""
+"""Low-rank covariances: a frequent-directions sketch per class plus the exact diagonal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from isda.functional.grouping import Groups, chunks
 from isda.functional.moments import add_squares
 from isda.functional.quadratic import self_adjoint
 from isda.functional.sketch import append_rows
-
-__all__ = ["LowRankCovariance"]
 
 
 class LowRankCovariance(OnlineCovariance):

@@ -11,15 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from isda import checks, distributed
+from isda._utils import checks, distributed
+from isda._utils.devices import READ_EVERY, HostMirror, on_host
 from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
-from isda.devices import READ_EVERY, Mirror, on_host
-from isda.functional.device_moments import absorb_moments
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
-from isda.functional.moments import absorb_means
+from isda.functional.moments import absorb_means, absorb_means_on_device
 from isda.functional.patches import Patches, dense, peaks
-
-__all__ = ["OnlineCovariance"]
 
 
 class OnlineCovariance(CovarianceModel, ABC):
@@ -64,7 +61,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         effective = None if decay is None else torch.zeros(self.num_means, dtype=dtype, device=device)
         self.register_buffer("effective", effective)
         # Off the CPU: what an update has computed anyway, and what the host has learnt at the last look.
-        self._known_scale: Mirror[Tensor] = Mirror()
+        self._known_scale: HostMirror[Tensor] = HostMirror()
         self._all_seen, self._updates = False, 0
 
     # -- what a model has to say -------------------------------------------------------------------------------------
@@ -162,7 +159,7 @@ class OnlineCovariance(CovarianceModel, ABC):
 
         ``groups`` are the targets grouped by class, from a caller who has checked shapes, types and labels by then.
         With several processes every one of them calls this with its own rows, and all end with the statistics of the
-        concatenated batch. Bad rows raise ValueError and change nothing (see isda.checks for what a GPU does).
+        concatenated batch. Bad rows raise ValueError and change nothing (see isda._utils.checks for what a GPU does).
         """
         together = self._world_size() > 1
         with self.withdrawing():
@@ -254,7 +251,7 @@ class OnlineCovariance(CovarianceModel, ABC):
             self._learn_rows(dense(features[part]), targets[part], None if mask is None else mask[part])
 
     def _learn_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups) -> None:
-        absorbed = absorb_moments(
+        absorbed = absorb_means_on_device(
             features, groups.labels, mask, self._seen(), self.origin, self.offset, all_seen=self._all_seen
         )
         self.absorb(absorbed.rows, groups)

@@ -1,4 +1,4 @@
-"""Each class's own covariance, as far as its samples tell: the rest is what all classes have in common."""
+"""Covariance of each class, shrunk towards the covariance pooled within classes (Ledoit-Wolf)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from isda.covariance.base import CovarianceModel
 from isda.covariance.full import FullCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from isda.functional.grouping import Groups
+from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import centred, margin_from_forms
 from isda.functional.sampling import symmetric_root
-from isda.functional.shrinkage import shrinkage_to_diagonal, shrinkage_to_target
-
-__all__ = ["Mixture", "ShrunkCovariance"]
 
 
-class Mixture(NamedTuple):
+class ShrinkageMixture(NamedTuple):
     """Sigma_c = own_c S_c + pooled_c P + apart_c diag(P)."""
 
     own: Tensor
@@ -38,7 +36,7 @@ class ShrunkCovariance(FullCovariance):
     """Sigma_c = (1 - r_c) S_c + r_c T, T = (1 - q) P + q diag(P), with P pooled within classes; C x A x A numbers.
 
     S_c is the class's own covariance. The intensities r_c and q follow from the statistics by the formula of Ledoit and
-    Wolf (isda.functional.shrinkage): near 1 for few samples, towards 0 for many. A class not seen yet has T.
+    Wolf (isda.functional.moments): near 1 for few samples, towards 0 for many. A class not seen yet has T.
 
     See OnlineCovariance for the arguments.
 
@@ -50,7 +48,7 @@ class ShrunkCovariance(FullCovariance):
         tensor([1., 1.])
     """
 
-    _known_mixture: tuple[Tensor, int, int, Mixture] | None = None
+    _known_mixture: tuple[Tensor, int, int, ShrinkageMixture] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ShrunkCovariance:
         """A copy, which has no mixture yet."""
@@ -66,7 +64,7 @@ class ShrunkCovariance(FullCovariance):
         """(C,) r_c, how much of each class's own covariance is given up."""
         return 1 - self.mixture().own
 
-    def mixture(self) -> Mixture:
+    def mixture(self) -> ShrinkageMixture:
         """What the covariances are made of; computed once per update."""
         key = (self.scatter._version, self.count._version)
         known = self._known_mixture
@@ -78,7 +76,7 @@ class ShrunkCovariance(FullCovariance):
         return mixture
 
     @torch.no_grad()
-    def _mix(self) -> Mixture:
+    def _mix(self) -> ShrinkageMixture:
         seen, flat = self._seen().to(self.dtype), self.scatter.flatten(1)
         total = seen.sum()
         matrix = self.scatter.sum(0) / total.clamp_min(1)
@@ -92,7 +90,7 @@ class ShrunkCovariance(FullCovariance):
         inner = torch.mv(flat, target.flatten()) * scale
         distance = (square - 2 * inner + target.square().sum()).clamp_min(0)
         given_up = shrinkage_to_target(seen - 1, trace, square, distance)
-        return Mixture(1 - given_up, given_up * (1 - toward), given_up * toward, matrix, variance)
+        return ShrinkageMixture(1 - given_up, given_up * (1 - toward), given_up * toward, matrix, variance)
 
     def covariance(self, index: int) -> Tensor:
         """(A, A) covariance of class ``index``."""

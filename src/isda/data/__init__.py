@@ -7,19 +7,11 @@
 torch.Size([1097, 1, 8, 8])
 """
 
-from isda.data.catalogue import CATALOGUE
+from isda.data.catalogue import CATALOGUE, load
 from isda.data.dataset import DataSet
 from isda.data.image_files import ImageFiles, LabelledImages
-from isda.data.loading import load
 from isda.data.normalise import ChannelStatistics, channel_statistics, normalise_per_image
-from isda.data.splits import (
-    HoldOut,
-    SemiSupervisedSplit,
-    balanced_sample,
-    hold_out,
-    long_tailed,
-    semi_supervised_split,
-)
+from isda.data.splits import HoldOut, SemiSupervisedSplit, balanced_sample, hold_out, long_tailed, semi_supervised_split
 from isda.data.whitening import ZCAWhitening, zca_whitening
 
 __all__ = [

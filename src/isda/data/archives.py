@@ -1,4 +1,4 @@
-"""Where the files of a data set are looked for, how they are fetched, and that they are whole."""
+"""Find, download and verify the files of a data set."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from isda.files import check_regular
-
-__all__ = ["File", "damaged", "data_root", "fetch", "find", "read_members", "verify"]
+from isda._utils.files import check_regular_file
 
 STALLED_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class File:
+class DataFile:
     """One file that a data set needs; without an md5 it is a folder."""
 
     name: str
@@ -37,14 +35,14 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     return Path(root or os.environ.get("ISDA_DATA") or "data").expanduser().absolute()
 
 
-def find(file: File, folders: Iterable[Path]) -> Path | None:
+def find_file(file: DataFile, folders: Iterable[Path]) -> Path | None:
     """The first of `folders` that holds the file."""
     return next((folder / file.name for folder in folders if (folder / file.name).exists()), None)
 
 
-def verify(path: Path, md5: str) -> None:
+def verify_md5(path: Path, md5: str) -> None:
     """Raise a ValueError unless the file has this md5."""
-    check_regular(path)
+    check_regular_file(path)
     with path.open("rb") as stream:
         digest = hashlib.md5(usedforsecurity=False)
         while chunk := stream.read(1 << 20):
@@ -56,7 +54,7 @@ def verify(path: Path, md5: str) -> None:
         )
 
 
-def fetch(file: File, folder: Path) -> Path:
+def download_file(file: DataFile, folder: Path) -> Path:
     """Fetch a file into `folder`; it appears there only when it is complete and its md5 is right.
 
     Raises:
@@ -86,7 +84,7 @@ def read_members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
     Raises:
         ValueError: the archive is damaged, or a member is missing.
     """
-    check_regular(archive)
+    check_regular_file(archive)
     wanted = set(names)
     contents: dict[str, bytes] = {}
     try:
@@ -97,12 +95,12 @@ def read_members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
                 if stream is not None:
                     contents[name] = stream.read()
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise damaged(archive, error) from error
+        raise damaged_file_error(archive, error) from error
     if missing := sorted(wanted - set(contents)):
         raise ValueError(f"{archive} does not hold {', '.join(missing)}")
     return contents
 
 
-def damaged(path: Path, error: Exception) -> ValueError:
+def damaged_file_error(path: Path, error: Exception) -> ValueError:
     """The error for a file whose contents end early or make no sense."""
     return ValueError(f"{path} is damaged or incomplete: {error or type(error).__name__}")

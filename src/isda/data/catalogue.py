@@ -1,20 +1,22 @@
-"""The data sets that have a name: what they hold, which files they are made of, where those are looked for."""
+"""The named data sets and their files, and `load`, which reads one by name or path."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isda.data.archives import File, find
-from isda.data.dataset import Arrays
-from isda.data.normalise import PUBLISHED, ChannelStatistics
-from isda.data.readers import cifar, imagenet
-from isda.data.readers.digits import read_digits
-from isda.data.readers.fashion_mnist import read_fashion_mnist
-from isda.data.readers.svhn import read_svhn
-
-__all__ = ["CATALOGUE", "Layout", "NamedSet"]
+from isda._utils.choices import did_you_mean
+from isda._utils.extras import needed_by
+from isda.data.archives import DataFile, data_root, download_file, find_file, verify_md5
+from isda.data.dataset import Arrays, DataSet
+from isda.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
+from isda.data.readers import folder as imagenet
+from isda.data.readers import small_images as cifar
+from isda.data.readers.folder import read_folder
+from isda.data.readers.npz import read_npz
+from isda.data.readers.small_images import read_digits, read_fashion_mnist, read_svhn
 
 CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"
@@ -22,17 +24,17 @@ FASHION_MNIST_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """One way a data set can lie on disk: these files, in this order, go to `read`."""
 
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
     read: Callable[[list[Path]], Arrays]
     verify: bool = True
     """Whether the md5s are compared at each load; not where the reader has a checksum of its own to compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedSet:
+class NamedDataSet:
     """A named data set, with the published number of images."""
 
     name: str
@@ -44,7 +46,7 @@ class NamedSet:
     """Height and width, None where it varies."""
     folders: tuple[str, ...] = ()
     """Where its files are looked for, relative to the root; downloads go into the first."""
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     """In order of preference; the first is the one that is downloaded."""
     published: ChannelStatistics | None = None
 
@@ -52,10 +54,10 @@ class NamedSet:
         """The folders that are searched."""
         return [root / folder for folder in self.folders]
 
-    def locate(self, root: Path) -> tuple[Layout, list[Path]] | None:
+    def locate(self, root: Path) -> tuple[FileLayout, list[Path]] | None:
         """The first layout of which every file is there, with the paths of its files."""
         for layout in self.layouts:
-            paths = [find(file, self.places(root)) for file in layout.files]
+            paths = [find_file(file, self.places(root)) for file in layout.files]
             complete = [path for path in paths if path is not None]
             if len(complete) == len(paths):
                 return layout, complete
@@ -68,9 +70,9 @@ class NamedSet:
         return f"put {choices} into {places}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
 
 
-def _cifar(name: str, number: int, variant: cifar.Variant, binary_md5: str, python_md5: str) -> NamedSet:
+def _cifar(name: str, number: int, variant: cifar.CifarVariant, binary_md5: str, python_md5: str) -> NamedDataSet:
     binary, python = f"cifar-{number}-binary.tar.gz", f"cifar-{number}-python.tar.gz"
-    return NamedSet(
+    return NamedDataSet(
         name=name,
         train=50_000,
         test=10_000,
@@ -79,15 +81,19 @@ def _cifar(name: str, number: int, variant: cifar.Variant, binary_md5: str, pyth
         size=32,
         folders=(name, "."),
         layouts=(
-            Layout((File(binary, binary_md5, CIFAR_URL + binary),), lambda p: cifar.read_binary(p[0], variant)),
-            Layout((File(python, python_md5, CIFAR_URL + python),), lambda p: cifar.read_python(p[0], variant)),
+            FileLayout(
+                (DataFile(binary, binary_md5, CIFAR_URL + binary),), lambda p: cifar.read_cifar_binary(p[0], variant)
+            ),
+            FileLayout(
+                (DataFile(python, python_md5, CIFAR_URL + python),), lambda p: cifar.read_cifar_python(p[0], variant)
+            ),
         ),
-        published=PUBLISHED[name],
+        published=PUBLISHED_STATISTICS[name],
     )
 
 
-def _svhn_file(name: str, md5: str) -> File:
-    return File(name, md5, SVHN_URL + name)
+def _svhn_file(name: str, md5: str) -> DataFile:
+    return DataFile(name, md5, SVHN_URL + name)
 
 
 SVHN_TRAIN = _svhn_file("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373")
@@ -95,16 +101,16 @@ SVHN_TEST = _svhn_file("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3")
 SVHN_EXTRA = _svhn_file("extra_32x32.mat", "a93ce644f1a588dc4d68dda5feec44a7")
 
 _SETS = (
-    NamedSet(
+    NamedDataSet(
         name="digits",
         train=1_297,
         test=500,
         classes=10,
         channels=1,
         size=8,
-        layouts=(Layout((), lambda paths: read_digits()),),
+        layouts=(FileLayout((), lambda paths: read_digits()),),
     ),
-    NamedSet(
+    NamedDataSet(
         name="fashion-mnist",
         train=60_000,
         test=10_000,
@@ -114,9 +120,9 @@ _SETS = (
         # torchvision's folder, and where Debian's package dataset-fashion-mnist puts the files.
         folders=("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
         layouts=(
-            Layout(
+            FileLayout(
                 tuple(
-                    File(name, md5, FASHION_MNIST_URL + name)
+                    DataFile(name, md5, FASHION_MNIST_URL + name)
                     for name, md5 in (
                         ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
                         ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
@@ -132,7 +138,7 @@ _SETS = (
     ),
     _cifar("cifar10", 10, cifar.CIFAR10, "c32a1d4ab5d03f1284b67883e8d87530", "c58f30108f718f92721af3b95e74349a"),
     _cifar("cifar100", 100, cifar.CIFAR100, "03b5dce01913d631647c71ecec9e9cb8", "eb9058c3a382ffc7106e4002c42a8d85"),
-    NamedSet(
+    NamedDataSet(
         name="svhn",
         train=73_257,
         test=26_032,
@@ -140,10 +146,10 @@ _SETS = (
         channels=3,
         size=32,
         folders=("svhn", "."),
-        layouts=(Layout((SVHN_TRAIN, SVHN_TEST), lambda paths: read_svhn(*paths)),),
-        published=PUBLISHED["svhn"],
+        layouts=(FileLayout((SVHN_TRAIN, SVHN_TEST), lambda paths: read_svhn(*paths)),),
+        published=PUBLISHED_STATISTICS["svhn"],
     ),
-    NamedSet(
+    NamedDataSet(
         name="svhn-extra",
         train=73_257 + 531_131,
         test=26_032,
@@ -151,10 +157,10 @@ _SETS = (
         channels=3,
         size=32,
         folders=("svhn", "."),
-        layouts=(Layout((SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA), lambda paths: read_svhn(*paths)),),
-        published=PUBLISHED["svhn"],
+        layouts=(FileLayout((SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA), lambda paths: read_svhn(*paths)),),
+        published=PUBLISHED_STATISTICS["svhn"],
     ),
-    NamedSet(
+    NamedDataSet(
         name="imagenet",
         train=1_281_167,
         test=50_000,
@@ -163,21 +169,122 @@ _SETS = (
         size=None,
         folders=("imagenet",),
         layouts=(
-            Layout((File("train"), File("val")), lambda paths: imagenet.read_imagenet(paths[0].parent), verify=False),
-            Layout(
+            FileLayout(
+                (DataFile("train"), DataFile("val")),
+                lambda paths: imagenet.read_imagenet(paths[0].parent),
+                verify=False,
+            ),
+            FileLayout(
                 (
-                    File("ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"),
-                    File("ILSVRC2012_img_train.tar", "1d675b47d978889d74fa0da5fadfb00e"),
-                    File("ILSVRC2012_img_val.tar", "29b22e2961454d5413ddabcf34fc5622"),
+                    DataFile("ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"),
+                    DataFile("ILSVRC2012_img_train.tar", "1d675b47d978889d74fa0da5fadfb00e"),
+                    DataFile("ILSVRC2012_img_val.tar", "29b22e2961454d5413ddabcf34fc5622"),
                 ),
                 lambda paths: imagenet.unpack_imagenet(*paths),
                 # Compared while unpacking, which happens once.
                 verify=False,
             ),
         ),
-        published=PUBLISHED["imagenet"],
+        published=PUBLISHED_STATISTICS["imagenet"],
     ),
 )
 
 CATALOGUE = {named.name: named for named in _SETS}
 """The named data sets, in the order of `isda data`."""
+
+
+@needed_by("data.load")
+def load(
+    name: str | os.PathLike[str] = "digits",
+    root: str | os.PathLike[str] | None = None,
+    *,
+    download: bool = True,
+    extra: bool = False,
+) -> DataSet:
+    """Load a data set by name or path.
+
+    Args:
+        name: digits, fashion-mnist, cifar10, cifar100, svhn, svhn-extra or imagenet; the name of an .npz file or of
+            a folder of class folders under `root`; a path to either, which wins where it exists; `folder:PATH`. For
+            the known names a file `root`/NAME.npz is used before anything else.
+        root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
+        download: fetch the official archives that are missing, if the network allows.
+        extra: with "svhn", append its 531,131 additional images to the training set (as the name svhn-extra does).
+
+    Raises:
+        FileNotFoundError: the data set is not there; the message says which files to put where.
+        ValueError: an unknown name (with a suggestion), or files that are damaged or hold something else.
+
+    Example:
+        >>> load("digits")
+        DataSet('digits', 1297 training and 500 test images of 1x8x8, 10 classes)
+    """
+    name = os.fspath(name)
+    if extra:
+        if name != "svhn":
+            raise ValueError(f"extra=True is for the data set svhn, got {name!r}")
+        name = "svhn-extra"
+    place = data_root(root)
+    named = CATALOGUE.get(name)
+    path = named_path(name, place)
+    if path is None and named is not None:
+        return _load_named(named, place, download)
+    if path is None:
+        raise _unknown_name_error(name, place)
+    arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path)
+    return _data_set(name if named else path.stem, arrays, str(path.absolute()), named)
+
+
+def named_path(name: str, root: Path) -> Path | None:
+    """The .npz file or folder that a name stands for, or None if it is not one."""
+    archive = root / f"{name}.npz"
+    if name in CATALOGUE:
+        return archive if archive.is_file() else None
+    if name.startswith("folder:"):
+        return Path(name.removeprefix("folder:")).expanduser()
+    path = Path(name).expanduser()
+    # A name with a separator or the suffix is meant as a path, there or not: the reader then says what is missing.
+    if path.suffix == ".npz" or path.name != name:
+        return root / path if (root / path).exists() and not path.exists() else path
+    as_given = next((folder for folder in (path, root / path) if name and folder.is_dir()), None)
+    return as_given or (archive if archive.is_file() else None)
+
+
+def _load_named(named: NamedDataSet, root: Path, download: bool) -> DataSet:
+    located = named.locate(root)
+    if located is None and download:
+        _download_missing(named, root)
+        located = named.locate(root)
+    if located is None:
+        raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.wanted(root)}")
+    layout, paths = located
+    for file, path in zip(layout.files, paths, strict=True):
+        if layout.verify:
+            verify_md5(path, file.md5)
+    source = ", ".join(map(str, paths)) or "scikit-learn"
+    return _data_set(named.name, layout.read(paths), source, named)
+
+
+def _download_missing(named: NamedDataSet, root: Path) -> None:
+    for file in named.layouts[0].files:
+        if file.url and find_file(file, named.places(root)) is None:
+            try:
+                download_file(file, named.places(root)[0])
+            except OSError as error:
+                raise FileNotFoundError(
+                    f"the data set {named.name} is not under {root} and {error}; {named.wanted(root)}"
+                ) from error
+
+
+def _data_set(name: str, arrays: Arrays, source: str, named: NamedDataSet | None) -> DataSet:
+    return DataSet(name, *arrays, source=source, published=named.published if named else None)
+
+
+def _unknown_name_error(name: str, root: Path) -> ValueError:
+    here = [path.stem for path in root.glob("*.npz")] if root.is_dir() else []
+    hint = did_you_mean(name.lower(), [*CATALOGUE, *here])
+    expected = (
+        f"; expected one of {', '.join(CATALOGUE)}, a folder of class folders (folder:PATH) or an .npz file, by path "
+        f"or by its name under {root}"
+    )
+    return ValueError(f"unknown data set {name!r}{hint or expected}")

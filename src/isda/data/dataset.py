@@ -1,4 +1,4 @@
-"""What `load` returns: training and test images with labels, class names and pixel statistics."""
+"""`DataSet`: training and test images with labels, class names and channel statistics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from isda.data.image_files import ImageFiles, LabelledImages
 from isda.data.normalise import ChannelStatistics, channel_statistics
-
-__all__ = ["Arrays", "DataSet", "Images", "check_labels"]
 
 Images = Tensor | ImageFiles
 

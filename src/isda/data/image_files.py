@@ -1,4 +1,4 @@
-"""Images that stay on disk until they are asked for: ImageNet and folders too large or too varied for memory."""
+"""Images decoded on access, for ImageNet and folders that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from isda.files import check_regular
+from isda._utils.files import check_regular_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-__all__ = ["GREY_MODES", "ImageFiles", "LabelledImages", "open_image", "read_image"]
 
 GREY_MODES = ("1", "L")
 # Wider than 8 bits: converting would clip without a word.
@@ -31,11 +29,11 @@ def open_image(path: Path) -> Image:
     """
     import PIL.Image
 
-    check_regular(path)
+    check_regular_file(path)
     try:
         image = PIL.Image.open(path)
     except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_image_error(path, error) from error
     if image.mode.startswith(WIDE_MODES):
         image.close()
         raise ValueError(f"{path} has pixels of mode {image.mode}; images of 8 bits per channel are expected")
@@ -52,7 +50,7 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
         try:
             pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
         except (OSError, SyntaxError, ValueError, IndexError) as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable_image_error(path, error) from error
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], channels)).permute(2, 0, 1).contiguous()
 
 
@@ -98,6 +96,6 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
         return (image if self.transform is None else self.transform(image)), self.labels[index]
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
+def _unreadable_image_error(path: Path, error: Exception) -> ValueError:
     reason = str(error).replace(f" {str(path)!r}", "") or type(error).__name__
     return ValueError(f"{path} cannot be read as an image: {reason}")

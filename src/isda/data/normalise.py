@@ -1,4 +1,4 @@
-"""What pixels are normalised with: channel statistics of a training set, or each image's own.
+"""Channel statistics of a training set, and per-image normalisation.
 
 `isda.data.augment.Normalize` applies the channel statistics at the end of a pipeline.
 """
@@ -12,8 +12,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from isda.data.image_files import ImageFiles
-
-__all__ = ["PUBLISHED", "ChannelStatistics", "as_float", "channel_statistics", "normalise_per_image"]
 
 # Below this standard deviation (pixels in 0..1) an image counts as constant: one 8-bit step in one pixel of a
 # 224x224 colour image still gives 1e-5, rounding in float32 gives less than 1e-7.
@@ -30,7 +28,7 @@ class ChannelStatistics(NamedTuple):
     std: tuple[float, ...]
 
 
-PUBLISHED = {
+PUBLISHED_STATISTICS = {
     # Pixels in 0..255 as in the Wide-ResNet and DenseNet papers' code, which ISDA's follows.
     "cifar10": ChannelStatistics((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
     "cifar100": ChannelStatistics((129.3 / 255, 124.1 / 255, 112.4 / 255), (68.2 / 255, 65.4 / 255, 70.4 / 255)),

@@ -1,7 +1,7 @@
-"""The paper's splits of a training set, as index tensors: what is held out, what is labelled, what is kept.
+"""The paper's splits of a training set, as index tensors.
 
-Every draw comes from the seed (or torch.Generator) that is passed, and from nothing else: the same labels and seed
-give the same indices on every machine. Indices are ascending and on the device of `labels`.
+Randomness comes only from the seed (or torch.Generator) that is passed: the same labels and seed give the same
+indices on every machine. Indices are ascending and on the device of `labels`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda import seeds
-
-__all__ = [
-    "HoldOut",
-    "Seed",
-    "SemiSupervisedSplit",
-    "balanced_sample",
-    "hold_out",
-    "long_tailed",
-    "semi_supervised_split",
-]
+from isda._utils import seeds
 
 Seed = int | torch.Generator
 

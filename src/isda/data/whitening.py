@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from isda._utils.files import atomic_write, check_regular_file
 from isda.data.archives import data_root
 from isda.data.dataset import DataSet
 from isda.data.normalise import as_float
-from isda.files import check_regular, replacing
 
 if TYPE_CHECKING:
     from isda.data.augment import Draws
-
-__all__ = ["ZCAWhitening", "cache_path", "zca_whitening"]
 
 # Bounds the floating-point copy of uint8 images: 2048 CIFAR images are 50 MB in float64.
 CHUNK = 2048
@@ -126,7 +124,7 @@ class ZCAWhitening(nn.Module):
         settings = {"image_shape": self.image_shape, "rank": self.rank, "eps": self.eps, "of": of}
         tensors = {name: buffer.cpu().contiguous() for name, buffer in self.named_buffers()}
         settings["sha256"] = _digest(settings, tensors["mean"], tensors["whitening"])
-        with replacing(path) as unfinished:
+        with atomic_write(path) as unfinished:
             save_file(tensors, unfinished, metadata={"whitening": json.dumps(settings)})
 
     @classmethod
@@ -142,7 +140,7 @@ class ZCAWhitening(nn.Module):
         """
         from safetensors import SafetensorError, safe_open
 
-        check_regular(path)
+        check_regular_file(path)
         try:
             with safe_open(path, "pt") as stored:
                 settings = json.loads((stored.metadata() or {})["whitening"])
@@ -177,7 +175,7 @@ def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps
     """
     if not isinstance(data.x_train, Tensor):
         raise ValueError(f"data must hold images in memory to be whitened, got {data.name}, decoded on access")
-    path = cache_path(data.name, data.x_train, root, eps)
+    path = whitening_cache_path(data.name, data.x_train, root, eps)
     try:
         whitening = ZCAWhitening.read(path)
     except ValueError:
@@ -191,7 +189,7 @@ def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps
     return whitening.to(data.x_train.device)
 
 
-def cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, eps: float) -> Path:
+def whitening_cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, eps: float) -> Path:
     """Where the whitening of these images is kept."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
     for chunk in images.split(CHUNK):

@@ -1,60 +1,24 @@
-"""The engine: runs that survive anything, alone or many side by side. It knows no task.
+"""The training engine: resumable runs, comparisons and searches. It does not depend on any task.
 
-A task (classification, segmentation, your own) brings settings, batches, a step and an evaluation; see `Task`, and
-docs/extend.md for a whole one. `train` makes one run, `compare` methods x seeds, `find_runs` reads them back.
+A task provides settings, batches, a training step and an evaluation; see `Task` and docs/extend.md.
+`train` runs one training, `compare` runs methods x seeds, `find_runs` reads run folders.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isda.engine.comparing import compare
-    from isda.engine.folder.checkpoint import State
-    from isda.engine.folder.config import RunConfig
-    from isda.engine.folder.figures import Curve, Figure
-    from isda.engine.folder.reading import RunRecord, find_runs, read_run
-    from isda.engine.interruptions import NonFiniteLoss, Stopped
-    from isda.engine.loop import train
+    from isda.engine.callbacks import Hook
+    from isda.engine.checkpoint import State
+    from isda.engine.comparison import compare
+    from isda.engine.config import Curve, Figure, RunConfig
+    from isda.engine.loop import Saving, train
     from isda.engine.method import Method, Outcome
-    from isda.engine.processes import Processes, join_processes
-    from isda.engine.recipe import SCALES, Recipe, learning_rate
-    from isda.engine.registry import find_task, register
-    from isda.engine.saving import Saving
-    from isda.engine.settings import RunSettings
-    from isda.engine.task import Job, Place, Task
+    from isda.engine.processes import NonFiniteLoss, Processes, Stopped, join_processes
+    from isda.engine.run_records import RunRecord, find_runs, read_run
+    from isda.engine.settings import SCALES, Recipe, RunSettings, learning_rate
+    from isda.engine.task import Job, RunContext, Task, find_task, register
     from isda.engine.trainer import Trainer, TrainingConfig
-    from isda.engine.watching.hooks import Hook
-
-_HOMES = {
-    "SCALES": "recipe",
-    "Curve": "folder.figures",
-    "Figure": "folder.figures",
-    "Hook": "watching.hooks",
-    "Job": "task",
-    "Method": "method",
-    "NonFiniteLoss": "interruptions",
-    "Outcome": "method",
-    "Place": "task",
-    "Processes": "processes",
-    "Recipe": "recipe",
-    "RunConfig": "folder.config",
-    "RunRecord": "folder.reading",
-    "RunSettings": "settings",
-    "Saving": "saving",
-    "State": "folder.checkpoint",
-    "Stopped": "interruptions",
-    "Task": "task",
-    "Trainer": "trainer",
-    "TrainingConfig": "trainer",
-    "compare": "comparing",
-    "find_runs": "folder.reading",
-    "find_task": "registry",
-    "join_processes": "processes",
-    "learning_rate": "recipe",
-    "read_run": "folder.reading",
-    "register": "registry",
-    "train": "loop",
-}
 
 __all__ = [
     "SCALES",
@@ -65,10 +29,10 @@ __all__ = [
     "Method",
     "NonFiniteLoss",
     "Outcome",
-    "Place",
     "Processes",
     "Recipe",
     "RunConfig",
+    "RunContext",
     "RunRecord",
     "RunSettings",
     "Saving",
@@ -87,9 +51,40 @@ __all__ = [
     "train",
 ]
 
+_MODULES = {
+    "SCALES": "settings",
+    "Curve": "config",
+    "Figure": "config",
+    "Hook": "callbacks",
+    "Job": "task",
+    "Method": "method",
+    "NonFiniteLoss": "processes",
+    "Outcome": "method",
+    "Processes": "processes",
+    "Recipe": "settings",
+    "RunConfig": "config",
+    "RunContext": "task",
+    "RunRecord": "run_records",
+    "RunSettings": "settings",
+    "Saving": "loop",
+    "State": "checkpoint",
+    "Stopped": "processes",
+    "Task": "task",
+    "Trainer": "trainer",
+    "TrainingConfig": "trainer",
+    "compare": "comparison",
+    "find_runs": "run_records",
+    "find_task": "task",
+    "join_processes": "processes",
+    "learning_rate": "settings",
+    "read_run": "run_records",
+    "register": "task",
+    "train": "loop",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Import a name's module when it is first asked for: `isda --help` must not wait for what it does not need."""
-    if name in _HOMES:
-        return getattr(import_module(f"isda.engine.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"isda.engine.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'isda.engine' has no attribute {name!r}")

@@ -1,7 +1,6 @@
-"""The training loop: one run from its configuration to its result, through any number of interruptions.
+"""The training loop of one run, and when it writes checkpoints.
 
-All randomness of step t is a function of (seed, t, process): nothing random has to be saved, and a resumed run makes
-the very numbers of one that was never interrupted.
+All randomness of step t is a function of (seed, t, rank), so a resumed run is bitwise equal to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -10,26 +9,89 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isda.engine.folder.checkpoint import Checkpoint
-from isda.engine.folder.config import RunConfig
-from isda.engine.folder.figures import results
-from isda.engine.folder.lock import FolderInUse, locked
-from isda.engine.folder.run_folder import RunFolder
-from isda.engine.interruptions import NonFiniteLoss, Stopped, stop_on_signals
-from isda.engine.processes import Processes
-from isda.engine.registry import find_task
-from isda.engine.saving import Saver, Saving
-from isda.engine.task import Job, Place, Task
-from isda.engine.watching.hooks import Hook
-from isda.errors import is_ours
+from isda._utils.errors import is_package_error
+from isda.engine.callbacks import Hook
+from isda.engine.checkpoint import Checkpoint
+from isda.engine.config import RunConfig, result_figures
+from isda.engine.processes import NonFiniteLoss, Processes, Stopped, stop_on_signals
+from isda.engine.run_folder import FolderInUse, RunFolder, folder_lock
+from isda.engine.task import Job, RunContext, Task, find_task
 
-__all__ = ["train"]
+# How many steps processes go on before they ask each other whether to save or stop: asking makes a GPU wait.
+AGREE_EVERY = 16
+
+
+@dataclass(frozen=True)
+class Saving:
+    """When checkpoints are written, and how many are kept."""
+
+    minutes: float = 5.0
+    """Save when this much time has passed since the last checkpoint."""
+    steps: int | None = None
+    """Save every so many steps as well."""
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.minutes > 0:
+            raise ValueError(f"minutes between checkpoints must be more than 0, got {self.minutes}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps between checkpoints must be at least 1, got {self.steps}")
+
+
+class CheckpointSchedule:
+    """Decides after each step whether to save and whether to stop."""
+
+    def __init__(self, run: RunFolder, job: Job, saving: Saving) -> None:
+        self.run, self.job, self.saving = run, job, saving
+        self.last = time.monotonic()
+
+    def after_step(self, step: int, metrics: list[dict[str, Any]], stop: str | None) -> None:
+        """Save if it is time; raise Stopped if a signal came and there are steps left.
+
+        Args:
+            step: how many are done.
+            metrics: the figures of the epochs until then.
+            stop: the name of the signal, if one came.
+        """
+        processes, total = self.job.processes, self.job.config.total_steps
+        due, stopping = self._elapsed(), stop is not None
+        if processes.world > 1:
+            due, stopping = processes.any(due, stopping) if step % AGREE_EVERY == 0 or step == total else (False, False)
+        counted = self.saving.steps is not None and step % self.saving.steps == 0
+        if due or stopping or counted:
+            self.save(step, metrics)
+        if stopping and step < total:
+            name = stop or "SIGTERM"
+            raise Stopped(f"stopped by {stop or 'a signal'} after step {step} of {total}, which is saved", name)
+
+    def save(self, step: int, metrics: list[dict[str, Any]]) -> None:
+        """Write a checkpoint: the first process does, and the others wait for it."""
+        self.job.check()
+        state = self.job.state()
+        if self.job.processes.first:
+            self.run.checkpoints.save(Checkpoint(step, state, metrics, self.job.config.identity))
+        self.job.processes.wait()
+        self.last = time.monotonic()
+
+    def last_good(self) -> str:
+        """Where one could go on from."""
+        latest = self.run.checkpoints.latest_step()
+        return "there is no checkpoint from before it" if latest is None else f"the checkpoint of step {latest} is kept"
+
+    def _elapsed(self) -> bool:
+        return time.monotonic() - self.last > 60 * self.saving.minutes
+
+
+# The training loop: one run from its configuration to its result, through any number of interruptions.
+#
+# All randomness of step t is a function of (seed, t, process): nothing random has to be saved, and a resumed run makes
+# the very numbers of one that was never interrupted.
 
 
 def train(
@@ -69,28 +131,28 @@ def train(
         result = run.check_finished()
         run.check_resumable(config)
         return result
-    place = Place(processes, folder, data_root)
-    with _alone_in(folder, processes):
+    place = RunContext(processes, folder, data_root)
+    with _locked_by_first_process(folder, processes):
         if RunFolder(folder).finished:  # by whoever had the folder before
             return run.read_result()
         # What is refused here may be the folder of another run: nothing is written to it.
-        with _traceback_kept(run, processes, refusals=False):
+        with _traceback_written(run, processes, refusals=False):
             job = (task or find_task(config.task)).start(
                 config, data, place if workers is None else replace(place, workers=workers)
             )
             step, lines = _begin(run, job)
-        with _traceback_kept(run, processes):
+        with _traceback_written(run, processes):
             return _run(job, run, saving, hooks if processes.first else (), step, lines)
 
 
 @contextmanager
-def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
+def _locked_by_first_process(folder: Path, processes: Processes) -> Iterator[None]:
     """The first process holds the folder for all; if it cannot, all of them raise."""
     with ExitStack() as held:
         problem: Exception | None = None
         if processes.first:
             try:
-                held.enter_context(locked(folder))
+                held.enter_context(folder_lock(folder))
             except (FolderInUse, OSError) as error:
                 problem = error
         (failed,) = processes.any(problem is not None)
@@ -100,14 +162,14 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
 
 
 @contextmanager
-def _traceback_kept(run: RunFolder, processes: Processes, refusals: bool = True) -> Iterator[None]:
+def _traceback_written(run: RunFolder, processes: Processes, refusals: bool = True) -> Iterator[None]:
     """Write the traceback of an error to the run folder; of one that is a sentence of ours if ``refusals``."""
     try:
         yield
     except Stopped:
         raise
     except Exception as error:
-        if refusals or not is_ours(error):
+        if refusals or not is_package_error(error):
             run.keep_traceback(error, processes.rank)
         raise
 
@@ -116,7 +178,7 @@ def _run(
     job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook], step: int, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
     config, processes = job.config, job.processes
-    saver = Saver(run, job, saving)
+    saver = CheckpointSchedule(run, job, saving)
     try:
         for hook in hooks:
             hook.start(config, run.path, step)
@@ -189,7 +251,7 @@ def _restore(job: Job, checkpoint: Checkpoint) -> int:
 
 def _result(config: RunConfig, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures that tables report, and what they are of."""
-    headline, figures = config.figures[0], results(config.figures, metrics, config.average_last)
+    headline, figures = config.figures[0], result_figures(config.figures, metrics, config.average_last)
     value = figures.get(headline.name, math.nan)
     if not math.isfinite(value):
         raise ValueError(f"{headline.title} must be a finite number at the end of a run, got {value}: it has no result")

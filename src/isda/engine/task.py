@@ -1,8 +1,6 @@
-"""The contract between the engine and a task: what a kind of training brings, and what it gets for it.
+"""The interface between the engine and a task (`Task`, `Job`), and the registry of tasks by name.
 
-A task brings typed settings, their resolution into a configuration, and a job that makes steps and measures. The engine
-gives it run folders, checkpoints that survive anything, resuming to the bit, signals, many processes, hooks, progress,
-comparisons of methods over seeds, and the report. docs/extend.md shows a whole task.
+Packages register tasks with the entry point group ``isda.tasks``. docs/extend.md shows a complete task.
 """
 
 from __future__ import annotations
@@ -10,21 +8,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from isda.engine.folder.checkpoint import State
-from isda.engine.folder.config import RunConfig
+from isda._utils.choices import check_choice
+from isda.engine.checkpoint import State
+from isda.engine.config import RunConfig
+from isda.engine.options import import_class, split_method
 from isda.engine.processes import Processes
 from isda.engine.settings import RunSettings
 
-__all__ = ["HeldOut", "Job", "Place", "Task"]
+# The contract between the engine and a task: what a kind of training brings, and what it gets for it.
+#
+# A task brings typed settings, their resolution into a configuration, and a job that makes steps and measures. The
+# engine gives it run folders, checkpoints that survive anything, resuming to the bit, signals, many processes, hooks,
+# progress, comparisons of methods over seeds, and the report. docs/extend.md shows a whole task.
 
 
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where and by whom a run is made: nothing of it decides what is learnt."""
 
     processes: Processes
@@ -116,7 +122,7 @@ class Task(ABC):
         """Fill in everything that the settings leave open, and check all of it; a ValueError names what is wrong."""
 
     @abstractmethod
-    def start(self, config: Any, data: Any, place: Place) -> Job:
+    def start(self, config: Any, data: Any, place: RunContext) -> Job:
         """The run, before its first step."""
 
     def options(self, method: str) -> dict[str, type]:
@@ -130,3 +136,58 @@ class Task(ABC):
     def held_out(self, settings: Any, data: Any) -> HeldOut:
         """How `isda tune` chooses settings; a ValueError if there is nothing to hold out."""
         raise ValueError(f"task {self.name} has no held-out data to choose settings by (docs/extend.md)")
+
+
+ENTRY_POINT_GROUP = "isda.tasks"
+
+_registered: dict[str, Task] = {}
+
+
+def register(task: type[Task]) -> Task:
+    """Make a task known in this process by its name."""
+    made = _registered[task.name] = task()
+    return made
+
+
+def task_names() -> list[str]:
+    """The names that `find_task` knows."""
+    return sorted({*_registered, *(entry.name for entry in _entry_points())})
+
+
+def find_task(name: str) -> Task:
+    """The task of a name: registered in this process, or announced by an installed package.
+
+    ``package.module:Class`` names one that nobody has announced. Only a user may write that: names that are read from
+    files are looked up, never imported.
+    """
+    if ":" in name:
+        return register(import_class(name, Task, "task"))  # type: ignore[type-abstract]
+    if name not in _registered:
+        check_choice("task", name, task_names())
+        entry = next(entry for entry in _entry_points() if entry.name == name)
+        register(entry.load())
+    return _registered[name]
+
+
+def task_reference(task: type[Task]) -> str:
+    """How another process finds a task: by its name if a package announces it, else by ``package.module:Class``."""
+    found = [entry for entry in _entry_points() if entry.name == task.name and entry.load() is task]
+    return task.name if found else f"{task.__module__}:{task.__qualname__}"
+
+
+def task_for_method(method: str, tasks: Sequence[Task]) -> Task:
+    """The task among some that knows a method, as a user writes it; the first takes classes of the user's own.
+
+    Raises:
+        ValueError: none of them does.
+    """
+    name, _ = split_method(method)
+    if "." in name:
+        return tasks[0]
+    check_choice("method", name, [known for task in tasks for known in task.methods()])
+    return next(task for task in tasks if name in task.methods())
+
+
+@cache
+def _entry_points() -> tuple[Any, ...]:
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))

@@ -1,30 +1,138 @@
-"""The job of most tasks: one network, one method and one optimiser, and what a step does to them."""
+"""`Trainer`: one network, one method and one optimiser, with mixed precision and weight averaging."""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from isda.checks import NonFiniteFeatures
-from isda.engine.averaging import AveragedNetwork
-from isda.engine.folder.checkpoint import State
-from isda.engine.folder.config import RunConfig
-from isda.engine.interruptions import FiniteLoss, NonFiniteLoss
+from isda._utils.checks import NonFiniteFeatures
+from isda._utils.errors import expect_type
+from isda._utils.seeds import mix
+from isda.engine.checkpoint import State
+from isda.engine.config import RunConfig
 from isda.engine.method import Method, Outcome
-from isda.engine.optimisers import RATE, make_optimiser
-from isda.engine.processes import Processes
-from isda.engine.recipe import learning_rate
+from isda.engine.processes import FiniteLoss, NonFiniteLoss, Processes
+from isda.engine.settings import learning_rate
 from isda.engine.task import Job
-from isda.errors import of_type
-from isda.seeds import mix
 
-__all__ = ["Trainer", "TrainingConfig"]
+RATE_SHARE = "rate"
+"""What a group of parameters calls its share of the learning rate."""
+
+
+class _Optimised(Protocol):
+    """What of a configuration decides the optimiser."""
+
+    @property
+    def optimiser(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+_Groups = list[dict[str, Any]]
+
+
+def _sgd(groups: _Groups, config: _Optimised) -> torch.optim.Optimizer:
+    """Nesterov momentum, and an L2 penalty on all parameters, as in the paper."""
+    return torch.optim.SGD(
+        groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
+    )
+
+
+def _adamw(groups: _Groups, config: _Optimised) -> torch.optim.Optimizer:
+    """Decoupled weight decay (Loshchilov and Hutter, 2019), of matrices and kernels alone: no biases, no scales."""
+    split = [
+        {**group, "params": params, "weight_decay": decay}
+        for group in groups
+        for params, decay in (
+            ([p for p in group["params"] if p.ndim > 1], config.weight_decay),
+            ([p for p in group["params"] if p.ndim <= 1], 0.0),
+        )
+        if params
+    ]
+    return torch.optim.AdamW(split, lr=config.lr)
+
+
+OPTIMISERS: dict[str, Callable[[_Groups, _Optimised], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
+
+
+def make_optimiser(
+    config: _Optimised, parameters: Sequence[nn.Parameter], rates: Mapping[nn.Parameter, float]
+) -> torch.optim.Optimizer:
+    """The optimiser that a configuration names.
+
+    Args:
+        config: says which, at what rate.
+        parameters: to train.
+        rates: the share of the learning rate that a parameter has; the whole where it is not named. Parameters with one
+            share are one group, which has it under RATE: whoever sets the rate of a step multiplies by it.
+    """
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        by_rate.setdefault(rates.get(parameter, 1.0), []).append(parameter)
+    groups: _Groups = [{"params": params, RATE_SHARE: rate} for rate, params in by_rate.items()]
+    return OPTIMISERS[config.optimiser](groups, config)
+
+
+class AveragedNetwork(nn.Module):
+    """theta' <- d theta' + (1 - d) theta after each step, for weights and running statistics; theta' = theta at first.
+
+    torch.optim.swa_utils.AveragedModel asks the device in every step how many steps there were; here the host knows.
+
+    Args:
+        network: to average.
+        decay: d.
+
+    Example:
+        >>> network = nn.Linear(1, 1, bias=False)
+        >>> average = AveragedNetwork(network, decay=0.75)
+        >>> for value in (4.0, 8.0):
+        ...     _ = nn.init.constant_(network.weight, value)
+        ...     average.update(network)
+        >>> average.module.weight.item()
+        5.0
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.decay, self.steps = decay, 0
+        self.module = copy.deepcopy(network).requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, network: nn.Module) -> None:
+        """Take in the network after a step."""
+        pairs = list(zip(_tensors(self.module), _tensors(network), strict=True))
+        smooth = [(mean, value) for mean, value in pairs if mean.is_floating_point()] if self.steps else []
+        if smooth:
+            means, values = map(list, zip(*smooth, strict=True))
+            torch._foreach_lerp_(means, values, 1 - self.decay)
+        for mean, value in pairs:
+            if not self.steps or not mean.is_floating_point():
+                mean.copy_(value)
+        self.steps += 1
+
+    def get_extra_state(self) -> Tensor:
+        """The number of steps, for the state_dict."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take the number of steps from a state_dict."""
+        self.steps = int(state)
+
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    return [*network.parameters(), *network.buffers()]
+
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -125,7 +233,7 @@ class Trainer(Job):
         config = self.config
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate(step) * group.get(RATE, 1.0)
+            group["lr"] = self.learning_rate(step) * group.get(RATE_SHARE, 1.0)
         batch = self.method.prepare(batch)
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         loss, (terms, outputs) = self.method.differentiate(lambda: self._pass(batch, step), self.network, parameters)
@@ -194,7 +302,7 @@ class Trainer(Job):
         modules = {"model": self.network, "method": self.method, "average": self.average}
         try:
             for group, tensors in state.tensors.items():
-                of_type(modules[group], nn.Module).load_state_dict(tensors)
+                expect_type(modules[group], nn.Module).load_state_dict(tensors)
         except (RuntimeError, KeyError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this run: {error}") from error
         self.optimiser.load_state_dict(state.rest["optimiser"])

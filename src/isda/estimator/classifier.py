@@ -1,7 +1,9 @@
-"""ISDAClassifier: a scikit-learn classifier for embeddings, with few labels or many, and unlabelled rows."""
+"""ISDAClassifier: a scikit-learn classifier for embeddings, with labelled and unlabelled rows."""
 
 from __future__ import annotations
 
+import math
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,72 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from isda.estimator.data import Data, Fitted, Scaler, check_size, class_factors
-from isda.estimator.fitting import fit_convex, fit_partially, fit_stochastic, network_scores
-from isda.estimator.settings import check_settings
-from isda.estimator.storing import load, save
+from isda._utils.choices import check_choice
+from isda.estimator.covariances import COVARIANCES
+from isda.estimator.data import FitData, ScaledData, Scaler, check_magnitudes, class_factors
+from isda.estimator.fitting import check_folds, check_offset, fit_convex, fit_partially, fit_stochastic, network_scores
+from isda.estimator.serialization import load_classifier, save_classifier
 from isda.losses.long_tail import Offset
 
-__all__ = ["ISDAClassifier"]
+BOUNDS = ("jensen", "tilted")
+MAX_STRENGTH = 1e9
+LEAST_C, MOST_C = 1e-12, 1e12
+"""Beyond these the other part of the objective is lost in rounding; what "auto" searches lies far inside."""
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+
+
+def check_settings(model: Any) -> None:
+    """Raise ValueError for the first setting that is not what it must be."""
+    _number_or_auto("lambda_0", model.lambda_0, at_least=0, at_most=MAX_STRENGTH)
+    _number_or_auto("C", model.C, at_least=LEAST_C, at_most=MOST_C)
+    _number_or_auto("scale", model.scale, at_least=LEAST_SCALE, at_most=MOST_SCALE)
+    check_choice("covariance", model.covariance, COVARIANCES)
+    check_choice("bound", model.bound, BOUNDS)
+    check_offset(model.offset)
+    check_folds(model.cv)
+    _number("tol", model.tol, above=0)
+    _number("consistency", model.consistency, at_least=0)
+    _number("learning_rate", model.learning_rate, above=0)
+    _number("validation_fraction", model.validation_fraction, at_least=0, below=1)
+    for name in ("max_iter", "epochs", "patience", "batch_size"):
+        _count(name, getattr(model, name))
+    if isinstance(model.hidden, str) or not hasattr(model.hidden, "__iter__"):
+        raise ValueError(f"hidden must be a tuple of widths, got {model.hidden!r}")
+    for width in model.hidden:
+        _count("every width in hidden", width)
+
+
+def _number_or_auto(name: str, value: Any, **limits: float) -> None:
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"{name} must be a number or 'auto', got {value!r}")
+        return
+    _number(name, value, **limits)
+
+
+def _number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float = math.inf,
+) -> None:
+    # Compared as it is: an integer may be larger than any float.
+    good = not isinstance(value, bool) and isinstance(value, Real) and value < below
+    good = good and (at_least is None or value >= at_least) and (above is None or value > above)
+    good = good and (at_most is None or value <= at_most)
+    if not good:
+        limit = f">= {at_least:g}" if at_least is not None else f"> {above:g}"
+        limit += "" if at_most is None else f" and <= {at_most:g}"
+        limit += "" if below == math.inf else f" and < {below:g}"
+        raise ValueError(f"{name} must be a finite number {limit}, got {value!r}")
+
+
+def _count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 class ISDAClassifier(ClassifierMixin, BaseEstimator):
@@ -151,7 +212,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self._warm = self.warm_start and before is not None and np.array_equal(before, classes)
         others = ~data.labelled if self.consistency else np.zeros_like(known)
         self.scaler_ = Scaler.of(data.rows[known | others], data.counts[known | others], on=self.standardize)
-        fitted = Fitted(self.scaler_.scaled(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_))
+        fitted = ScaledData(
+            self.scaler_.scaled(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_)
+        )
         unlabelled = self.scaler_.scaled(data.rows[others])
         if self.hidden or len(unlabelled):
             fit_stochastic(self, fitted, unlabelled)
@@ -186,19 +249,19 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         if first:
             self.classes_, self.scaler_ = every, Scaler.of(data.rows, data.counts, on=self.standardize)
         rows = self.scaler_.scaled(data.rows)
-        fitted = Fitted(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
+        fitted = ScaledData(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
         fit_partially(self, fitted, rows[~data.labelled])
         return self
 
-    def _checked(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True) -> Data:
+    def _checked(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True) -> FitData:
         check_settings(self)
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
         check_classification_targets(labels)
         counts = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        check_size(rows, counts, standardize=self.standardize)
-        return Data(rows, labels, counts, _labelled(labels, self.unlabelled))
+        check_magnitudes(rows, counts, standardize=self.standardize)
+        return FitData(rows, labels, counts, _labelled(labels, self.unlabelled))
 
-    def _left_out(self, data: Data) -> str:
+    def _left_out(self, data: FitData) -> str:
         """The end of the message about too few classes: how many rows have no label, or no weight."""
         unlabelled, weightless = int((~data.labelled).sum()), int((data.counts == 0).sum())
         told = f"; {unlabelled} rows are unlabelled={self.unlabelled!r}" if unlabelled else ""
@@ -240,11 +303,11 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a safetensors file, which can be read without running code."""
         check_is_fitted(self)
-        save(self, Path(path))
+        save_classifier(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> ISDAClassifier:
-        """Read what ``save`` wrote.
+        """Read what ``save_classifier`` wrote.
 
         Example:
             >>> import tempfile
@@ -255,7 +318,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
             >>> bool((ISDAClassifier.load(path).predict(X) == model.predict(X)).all())
             True
         """
-        return load(cls, Path(path))
+        return load_classifier(cls, Path(path))
 
     @staticmethod
     def _both(scores: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,9 @@
-"""A linear classifier on fixed rows: statistics, a choice of lambda_0 and C where none is given, and one optimum."""
+"""The convex fit of a linear classifier to fixed rows: covariances, selection of lambda_0 and C, and the optimum.
+
+With fewer rows than features the problem is solved in the span of the rows, which is exact: a component of w_j that
+is orthogonal to all rows changes no logit and no margin variance under covariances of these rows, and under the
+identity it can only raise the variance.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isda.estimator.covariances import KEEPS_AXES, ClassRows, row_covariances
 from isda.estimator.data import Scaler
-from isda.estimator.objective import Objective
-from isda.estimator.reduction import row_space
-from isda.estimator.rows import Rows
-from isda.estimator.selection import Fold, select
+from isda.estimator.objective import ConvexObjective
+from isda.estimator.selection import SelectionFold, select
 from isda.estimator.solver import minimise
-from isda.estimator.statistics import KEEPS_AXES, row_covariances
 
-__all__ = ["ConvexFit", "ConvexProblem"]
+# Fewer rows than features: the same problem in the space of the rows, exactly, with as many coordinates as rows.
+#
+# A part of w_j that is orthogonal to all rows changes no logit and no margin variance under covariances of these rows
+# (or under the identity, which it can only raise); it only costs penalty. The optimum therefore lies in the span of
+# the rows.
+
+
+def row_space(inputs: Tensor) -> Tensor | None:
+    """(N, A) orthonormal directions whose span holds all rows (N, A); None where N >= A, and nothing is gained.
+
+    Example:
+        >>> basis = row_space(torch.tensor([[3.0, 4.0, 0.0]]))
+        >>> basis.abs(), row_space(torch.eye(2))
+        (tensor([[0.6000, 0.8000, 0.0000]]), None)
+    """
+    if inputs.shape[0] >= inputs.shape[1]:
+        return None
+    return torch.linalg.qr(inputs.t()).Q.t().contiguous()
+
 
 _LARGE = 10**8
 """Multiplications of a product of all rows with all weights from which float32 rows stay float32."""
@@ -122,7 +143,7 @@ class ConvexProblem:
         strength, inverse, scale = (1.0 if one is None else one for one in (strength, inverse, scale))
         basis = row_space(rows) if reduce else None
         whole = everything.onto(basis).rows()
-        objective = Objective(
+        objective = ConvexObjective(
             whole,
             row_covariances(self.covariance, whole),
             strength=strength,
@@ -154,7 +175,7 @@ class ConvexProblem:
 
     def _fold(
         self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool
-    ) -> Fold:
+    ) -> SelectionFold:
         mine, theirs = everything.pick(train), everything.pick(held_out)
         if self.standardize:
             # As the training rows say: a feature that hardly varies among them may be large in a row they do not know.
@@ -167,7 +188,9 @@ class ConvexProblem:
             # A class of weight 0 stays at 0.
             sizes = everything.class_totals().clamp_min(torch.finfo(weights.dtype).tiny)
             weights = weights * everything.total / (everything.num_classes * sizes[theirs.labels])
-        return Fold(rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total)
+        return SelectionFold(
+            rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total
+        )
 
 
 class _Weighted(NamedTuple):
@@ -208,8 +231,8 @@ class _Weighted(NamedTuple):
             loss_weights=self.loss_weights[chosen],
         )
 
-    def rows(self) -> Rows:
-        return Rows.of(self.inputs, self.labels, self.num_classes, weights=self.loss_weights, counts=self.counts)
+    def rows(self) -> ClassRows:
+        return ClassRows.of(self.inputs, self.labels, self.num_classes, weights=self.loss_weights, counts=self.counts)
 
 
 def _onto(start: Tensor, basis: Tensor | None) -> Tensor:

@@ -1,27 +1,83 @@
-"""Covariances of fixed rows, in the form that makes a bound over all of them cheap.
+"""Class covariances of fixed rows, in a form in which the bound over all rows is cheap.
 
 Sigma_c = own_c S_c + pooled_c P + diag(d_c): the class's own covariance S_c, one matrix P for all classes, variances.
-S_c is never made. With logits z = W x + b, R[c, j] = (w_j - w_c)' S_c (w_j - w_c) is the variance of the margin
+S_c is never formed. With logits z = W x + b, R[c, j] = (w_j - w_c)' S_c (w_j - w_c) is the variance of the margin
 z_j - z_c over the rows of the class, so that it costs N x C numbers beside the logits and no product of its own.
 Every R[c, j] is a quadratic form of W, and ``pull`` is its gradient: linear in W at fixed cotangents.
+The matrices are those of isda.covariance under the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda.estimator.rows import Rows, sum_by_class
+from isda._utils.choices import check_choice
 from isda.functional.bounds import margin_from_gram
+from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import centred
 
-__all__ = ["Pull", "RowCovariances"]
+
+class ClassRows(NamedTuple):
+    """Rows x_i with their labels y_i, those of a class next to each other."""
+
+    inputs: Tensor
+    """(N, A)."""
+    labels: Tensor
+    """(N,) int64, ascending."""
+    loss_weights: Tensor
+    """(N,) of each row's loss; their sum is 1."""
+    counts: Tensor
+    """(N,) how often each row counts in the statistics: sample_weight, or ones."""
+    num_classes: int
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Tensor,
+        labels: Tensor,
+        num_classes: int,
+        *,
+        weights: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> ClassRows:
+        """Sort rows by class; ``weights`` (N,) of the losses and ``counts`` (N,) of the statistics are ones if None."""
+        order = torch.argsort(labels, stable=True)
+        ones = torch.ones(len(labels), dtype=inputs.dtype)
+        weights = ones if weights is None else weights.to(inputs.dtype)
+        counts = ones if counts is None else counts.to(inputs.dtype)
+        return cls(inputs[order], labels[order], weights[order] / weights.sum(), counts[order], num_classes)
+
+    def with_inputs(self, inputs: Tensor) -> ClassRows:
+        """The same rows in other coordinates."""
+        return self._replace(inputs=inputs)
+
+    def class_slices(self) -> Iterator[tuple[int, slice]]:
+        """The classes that occur, and where their rows lie."""
+        sizes, start = torch.bincount(self.labels, minlength=self.num_classes).tolist(), 0
+        for index, size in enumerate(sizes):
+            if size:
+                yield index, slice(start, start + size)
+            start += size
 
 
-class Pull(NamedTuple):
+def sum_by_class(values: Tensor, rows: ClassRows) -> Tensor:
+    """(C, ...) sums of ``values`` (N, ...) over the rows of each class."""
+    return values.new_zeros(rows.num_classes, *values.shape[1:]).index_add_(0, rows.labels, values)
+
+
+# Covariances of fixed rows, in the form that makes a bound over all of them cheap.
+#
+# Sigma_c = own_c S_c + pooled_c P + diag(d_c): the class's own covariance S_c, one matrix P for all classes, variances.
+# S_c is never made. With logits z = W x + b, R[c, j] = (w_j - w_c)' S_c (w_j - w_c) is the variance of the margin
+# z_j - z_c over the rows of the class, so that it costs N x C numbers beside the logits and no product of its own.
+# Every R[c, j] is a quadratic form of W, and ``pull`` is its gradient: linear in W at fixed cotangents.
+
+
+class WeightLogitGradient(NamedTuple):
     """A gradient in two parts: with respect to the weights (C, A), and to the logits (N, C) of all rows."""
 
     weight: Tensor | None
@@ -31,7 +87,7 @@ class Pull(NamedTuple):
 class RowCovariances(NamedTuple):
     """Sigma_c = own_c S_c + pooled_c P + diag(d_c) for the classes of given rows; a part that is None is zero."""
 
-    rows: Rows
+    rows: ClassRows
     own: Tensor | None = None
     """(C,)."""
     pooled: Tensor | None = None
@@ -66,7 +122,7 @@ class RowCovariances(NamedTuple):
             table += squares.clamp_min(0).fill_diagonal_(0)
         return table
 
-    def pull_margins(self, weight: Tensor, logits: Tensor, table: Tensor) -> Pull:
+    def pull_margins(self, weight: Tensor, logits: Tensor, table: Tensor) -> WeightLogitGradient:
         """The gradient of 1/2 sum_cj table[c, j] R[c, j]."""
         weight, by_weight, by_logits = centred(weight), None, None
         if self.own is not None:
@@ -81,7 +137,7 @@ class RowCovariances(NamedTuple):
             toward = (table.t() @ self.diagonal) * weight - table.t() @ own
             toward -= self.diagonal * (table @ weight) - own * table.sum(1, keepdim=True)
             by_weight = toward if by_weight is None else by_weight + toward
-        return Pull(by_weight, by_logits)
+        return WeightLogitGradient(by_weight, by_logits)
 
     # -- the tilted bound: margins from a mean weight that differs by row --------------------------------------------
 
@@ -109,7 +165,7 @@ class RowCovariances(NamedTuple):
 
     def pull_gram(
         self, weight: Tensor, logits: Tensor
-    ) -> tuple[Callable[[int, slice, Tensor], None], Callable[[], Pull]]:
+    ) -> tuple[Callable[[int, slice, Tensor], None], Callable[[], WeightLogitGradient]]:
         """Collect the gradient of 1/2 sum_blocks tr(L W Sigma W'): give each block's symmetric L (C, C), then ask."""
         weight = centred(weight)
         common = weight.new_zeros(len(weight), len(weight)) if self.pooled is not None else None
@@ -126,11 +182,11 @@ class RowCovariances(NamedTuple):
             if self.diagonal is not None and by_weight is not None:
                 by_weight.addmm_(laplacian, weight * self.diagonal[index])
 
-        def ask() -> Pull:
+        def ask() -> WeightLogitGradient:
             if common is None:
-                return Pull(by_weight, by_logits)
+                return WeightLogitGradient(by_weight, by_logits)
             made = common @ self._product(weight)
-            return Pull(made if by_weight is None else made + by_weight, by_logits)
+            return WeightLogitGradient(made if by_weight is None else made + by_weight, by_logits)
 
         return give, ask
 
@@ -162,3 +218,99 @@ def _laplacian(table: Tensor) -> Tensor:
     """sum_cj table[c, j] (e_j - e_c)(e_j - e_c)'."""
     both = table + table.t()
     return torch.diag(both.sum(1)) - both
+
+
+KEEPS_AXES = ("diagonal", "shrunk")
+"""Covariances that are another matrix after a rotation of the features."""
+
+
+def row_covariances(name: str, rows: ClassRows) -> RowCovariances:
+    """The covariances of the classes of these rows."""
+    return _MAKERS[check_choice("covariance", name, COVARIANCES)](rows)
+
+
+def class_means(rows: ClassRows) -> Tensor:
+    """(C, A) means; zeros for a class without rows."""
+    return sum_by_class(rows.inputs * rows.counts.unsqueeze(1), rows) / _class_counts(rows).unsqueeze(1)
+
+
+def _class_counts(rows: ClassRows) -> Tensor:
+    return sum_by_class(rows.counts, rows).clamp_min(torch.finfo(rows.inputs.dtype).tiny)
+
+
+def _class_centred(rows: ClassRows) -> Tensor:
+    """(N, A) rows less the mean of their class."""
+    return rows.inputs - class_means(rows).index_select(0, rows.labels)
+
+
+def _moment(apart: Tensor, counts: Tensor) -> Tensor:
+    """(A, A) mean outer product."""
+    return (apart * (counts / counts.sum()).unsqueeze(1)).t() @ apart
+
+
+def _full(rows: ClassRows) -> RowCovariances:
+    ones = rows.inputs.new_ones(rows.num_classes)
+    return RowCovariances(rows, own=ones, average=_moment(_class_centred(rows), rows.counts))
+
+
+def _within(rows: ClassRows) -> RowCovariances:
+    matrix = _moment(_class_centred(rows), rows.counts)
+    return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), matrix=matrix, average=matrix)
+
+
+def _shared(rows: ClassRows) -> RowCovariances:
+    share = (rows.counts / rows.counts.sum()).unsqueeze(1)
+    matrix = _moment(rows.inputs - (rows.inputs * share).sum(0), rows.counts)
+    return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), matrix=matrix, average=matrix)
+
+
+def _identity(rows: ClassRows) -> RowCovariances:
+    matrix = torch.eye(rows.inputs.shape[1], dtype=rows.inputs.dtype)
+    return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), average=matrix)
+
+
+def _diagonal(rows: ClassRows) -> RowCovariances:
+    squares = sum_by_class(_class_centred(rows).square() * rows.counts.unsqueeze(1), rows)
+    average = torch.diag(squares.sum(0) / rows.counts.sum())
+    return RowCovariances(rows, diagonal=squares / _class_counts(rows).unsqueeze(1), average=average)
+
+
+def _shrunk(rows: ClassRows) -> RowCovariances:
+    apart, counts = _class_centred(rows), _class_counts(rows)
+    within = _moment(apart, rows.counts)
+    variances = within.diagonal()
+    occurring = sum_by_class(torch.ones_like(rows.counts), rows) > 0
+    freedom = (rows.counts.sum() - occurring.sum()).clamp_min(0)
+    toward = shrinkage_to_diagonal(freedom, variances.sum(), within.square().sum(), variances.square().sum())
+    target = (1 - toward) * within + toward * torch.diag(variances)
+    weighted = apart * rows.counts.unsqueeze(1)
+    trace = sum_by_class((weighted * apart).sum(1), rows) / counts
+    inner = sum_by_class((weighted * (apart @ target)).sum(1), rows) / counts
+    square = torch.zeros_like(trace)
+    for index, part in rows.class_slices():
+        mine = apart[part] * rows.counts[part].sqrt().unsqueeze(1)
+        small = mine @ mine.t() if mine.shape[0] < mine.shape[1] else mine.t() @ mine
+        square[index] = small.square().sum() / counts[index].square()
+    distance = (square - 2 * inner + target.square().sum()).clamp_min(0)
+    given_up = shrinkage_to_target(sum_by_class(rows.counts, rows) - 1, trace, square, distance)
+    return RowCovariances(
+        rows,
+        own=1 - given_up,
+        pooled=given_up * (1 - toward),
+        matrix=within,
+        diagonal=torch.outer(given_up * toward, variances),
+        average=within,
+    )
+
+
+_MAKERS: dict[str, Callable[[ClassRows], RowCovariances]] = {
+    "within": _within,
+    "shrunk": _shrunk,
+    "full": _full,
+    "diagonal": _diagonal,
+    "shared": _shared,
+    "identity": _identity,
+}
+
+COVARIANCES = tuple(_MAKERS)
+"""Names of the covariances that the convex problem takes."""

@@ -1,4 +1,4 @@
-"""Rows as they came, rows as they are fitted, and the scaling between them."""
+"""Checked training data of an ISDAClassifier, and standardization."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
 
-from isda.checks import largest_feature
-
-__all__ = ["Data", "Fitted", "Scaler", "check_size", "class_factors"]
+from isda._utils.checks import largest_feature
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
 """Between these lie sums of sample weights and class weights that float32 can hold."""
 
 
-class Data(NamedTuple):
+class FitData(NamedTuple):
     """What fit was called with, checked."""
 
     rows: NDArray[Any]
@@ -30,7 +28,7 @@ class Data(NamedTuple):
     """(N,)."""
 
 
-class Fitted(NamedTuple):
+class ScaledData(NamedTuple):
     """The labelled rows, scaled, with labels 0..C-1."""
 
     inputs: NDArray[Any]
@@ -80,7 +78,7 @@ class Scaler(NamedTuple):
         return np.concatenate([coefficients * self.spread, (intercept + coefficients @ self.centre)[:, None]], 1)
 
 
-def check_size(rows: NDArray[Any], counts: NDArray[Any], *, standardize: bool) -> None:
+def check_magnitudes(rows: NDArray[Any], counts: NDArray[Any], *, standardize: bool) -> None:
     """Raise ValueError for rows (N, A) whose squares overflow, and for sample weights (N,) whose sum does.
 
     Standard deviations are taken in float64; rows that are not scaled may be fitted in float32.

@@ -1,27 +1,113 @@
-"""How ISDAClassifier is fitted: to the optimum of the convex problem, or step by step where there is no such thing."""
+"""Fit an ISDAClassifier: the convex problem to its optimum, other problems by mini-batches.
+
+Contains the stratified folds of cross-validation and the margin offsets for imbalanced classes, which are part of the
+logits in training only.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_random_state
 from torch import Tensor, nn
 
+from isda._utils.choices import check_choice
 from isda.estimator.convex import ConvexFit, ConvexProblem
-from isda.estimator.data import Data, Fitted
-from isda.estimator.folds import splits
-from isda.estimator.offsets import offset_table
-from isda.estimator.stochastic import Labelled, StochasticTrainer, Trained, classifier_of, make_network
-from isda.losses.long_tail.providers import OffsetTable
+from isda.estimator.data import FitData, ScaledData
+from isda.estimator.stochastic import LabelledRows, StochasticFit, StochasticTrainer, classifier_of, make_network
+from isda.losses.long_tail import LDAMMargins, LogitAdjustment, Offset, OffsetTable
 
 if TYPE_CHECKING:
     from isda.estimator.classifier import ISDAClassifier
 
-__all__ = ["fit_convex", "fit_partially", "fit_stochastic", "network_scores"]
+
+def stratified_folds(
+    cv: Any, inputs: NDArray[Any], labels: NDArray[Any], seed: int
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Indices of training and held-out rows, for every fold.
+
+    A number of folds is lowered to the size of the largest class. A class with fewer rows than folds is held out in
+    as many folds as it has rows; the only row of a class is never held out.
+
+    Args:
+        cv: number of folds, a splitter of scikit-learn, or the splits themselves.
+        inputs: (N, A) rows.
+        labels: (N,) labels.
+        seed: of the order in which a number of folds deals the rows.
+
+    Example:
+        >>> for train, held_out in splits(5, np.zeros((5, 1)), np.array([0, 0, 1, 1, 2]), seed=0):
+        ...     print(np.array([0, 0, 1, 1, 2])[train], np.array([0, 0, 1, 1, 2])[held_out])
+        [0 1 2] [0 1]
+        [0 1 2] [0 1]
+    """
+    check_folds(cv)
+    if isinstance(cv, int | np.integer):
+        return list(_assign_folds(int(cv), labels, seed))
+    return [(np.asarray(a), np.asarray(b)) for a, b in check_cv(cv, labels, classifier=True).split(inputs, labels)]
+
+
+def check_folds(cv: Any) -> None:
+    """Raise ValueError for what is neither a number of folds, a splitter, nor splits."""
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        if cv < 2:
+            raise ValueError(f"cv must be at least 2 folds, got {cv}")
+    elif isinstance(cv, str) or not (hasattr(cv, "split") or isinstance(cv, Iterable)):
+        raise ValueError(f"cv must be a number of folds, a splitter or a list of splits, got {cv!r}")
+
+
+def _assign_folds(folds: int, labels: NDArray[Any], seed: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    order = np.random.default_rng(seed).permutation(len(labels))
+    _, encoded, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
+    folds = min(folds, int(sizes.max()))
+    fold, first = np.full(len(labels), -1), 0
+    for index, size in enumerate(sizes):
+        if size > 1:
+            # Go on where the last class stopped: the folds are about as large as each other.
+            fold[order[encoded == index]] = (first + np.arange(size)) % folds
+            first += size
+    for number in range(folds):
+        if (fold == number).any():
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+
+_MAKERS: dict[str, Callable[[Tensor], Offset]] = {"logit-adjustment": LogitAdjustment, "ldam": LDAMMargins}
+
+
+def check_offset(offset: Any) -> None:
+    """Raise ValueError for what is neither None, a name, nor a provider."""
+    if not (offset is None or isinstance(offset, Offset)):
+        check_choice("offset", offset, tuple(_MAKERS))
+
+
+def offset_table(offset: str | Offset | None, counts: NDArray[Any]) -> Tensor | None:
+    """(C, C) o_yj, or None where nothing is added.
+
+    Args:
+        offset: by name, with the provider's own strength, or a provider of isda.losses.long_tail for these classes.
+        counts: (C,) how often each class occurs.
+
+    Example:
+        >>> import numpy as np
+        >>> offset_table("logit-adjustment", np.array([90, 10])).exp()
+        tensor([[1.0000, 0.1111],
+                [9.0000, 1.0000]], dtype=torch.float64)
+    """
+    if offset is None:
+        return None
+    sizes = torch.from_numpy(counts).double()
+    provider = _MAKERS[offset](sizes) if isinstance(offset, str) else offset
+    if provider.num_classes != len(sizes):
+        raise ValueError(f"offset must be for {len(sizes)} classes, got one for {provider.num_classes}")
+    with torch.no_grad():
+        return provider.rows(torch.arange(len(sizes))).detach().cpu().double()
+
 
 STRENGTHS = (0.0, 0.5, 2.0)
 """What "auto" tries with hidden layers, each by a training of its own."""
@@ -31,15 +117,15 @@ _UNSCALED = 1.0
 """What is trained step by step has the logits that its loss asks for."""
 
 
-def fit_convex(model: ISDAClassifier, fitted: Fitted, known: NDArray[np.bool_], data: Data) -> None:
+def fit_convex(model: ISDAClassifier, fitted: ScaledData, known: NDArray[np.bool_], data: FitData) -> None:
     """Set coef_, intercept_ and how they were found."""
     folds: list[tuple[NDArray[Any], NDArray[Any]]] = []
     if "auto" in (model.lambda_0, model.C):
         if isinstance(model.cv, int):
-            folds = splits(model.cv, fitted.inputs, fitted.targets, _seed(model))
+            folds = stratified_folds(model.cv, fitted.inputs, fitted.targets, _seed(model))
         else:  # splits of all rows: those that count have another place here
             place = np.cumsum(known) - 1
-            pairs = splits(model.cv, data.rows, data.labels, _seed(model))
+            pairs = stratified_folds(model.cv, data.rows, data.labels, _seed(model))
             folds = [(place[a[known[a]]], place[b[known[b]]]) for a, b in pairs]
     start = None
     if model._warm and hasattr(model, "coef_"):
@@ -53,7 +139,7 @@ def fit_convex(model: ISDAClassifier, fitted: Fitted, known: NDArray[np.bool_], 
 
 def _solve(
     model: ISDAClassifier,
-    fitted: Fitted,
+    fitted: ScaledData,
     folds: list[tuple[NDArray[Any], NDArray[Any]]],
     scale: float | str,
     start: NDArray[Any] | None = None,
@@ -67,7 +153,7 @@ def _solve(
         tol=model.tol,
         max_iter=model.max_iter,
         standardize=model.standardize,
-        report=_say if model.verbose else None,
+        report=_print_progress if model.verbose else None,
     )
     inputs, targets, counts, class_weights, num_classes = fitted
     return problem.fit(
@@ -82,11 +168,11 @@ def _solve(
     )
 
 
-def _offset(model: ISDAClassifier, fitted: Fitted) -> Tensor | None:
+def _offset(model: ISDAClassifier, fitted: ScaledData) -> Tensor | None:
     return offset_table(model.offset, np.bincount(fitted.targets, fitted.counts, minlength=fitted.num_classes))
 
 
-def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any]) -> None:
+def fit_stochastic(model: ISDAClassifier, fitted: ScaledData, unlabelled: NDArray[Any]) -> None:
     """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
     seed = _seed(model)
     rows, held_out, train = _hold_out(model, fitted, seed)
@@ -94,14 +180,14 @@ def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[An
     chosen: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
     penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
     if not model.hidden:
-        part = Fitted(fitted.inputs[train], fitted.targets[train], fitted.counts[train], *fitted[3:])
+        part = ScaledData(fitted.inputs[train], fitted.targets[train], fitted.counts[train], *fitted[3:])
         choosing = "auto" in (model.lambda_0, model.C)
-        fit = _solve(model, part, splits(5, part.inputs, part.targets, seed) if choosing else [], _UNSCALED)
+        fit = _solve(model, part, stratified_folds(5, part.inputs, part.targets, seed) if choosing else [], _UNSCALED)
         chosen, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
         weights = fit.weight, fit.intercept
     elif model.lambda_0 == "auto" and held_out is None:
         chosen = (_STRENGTH,)
-    found: list[tuple[float, Trained]] = []
+    found: list[tuple[float, StochasticFit]] = []
     for strength in chosen:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -128,7 +214,7 @@ def fit_stochastic(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[An
     model.n_iter_, model.gradient_norm_ = np.array([len(best[1].loss_curve)]), None
 
 
-def fit_partially(model: ISDAClassifier, fitted: Fitted, unlabelled: NDArray[Any]) -> None:
+def fit_partially(model: ISDAClassifier, fitted: ScaledData, unlabelled: NDArray[Any]) -> None:
     """One pass over these rows; the network, its statistics and AdamW's go on from the last call."""
     strength = getattr(model, "lambda_0_", _STRENGTH) if model.lambda_0 == "auto" else float(model.lambda_0)
     penalty = getattr(model, "C_", _C) if model.C == "auto" else float(model.C)
@@ -167,25 +253,27 @@ def network_scores(network: nn.Sequential, rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(network(torch.from_numpy(rows.astype(np.float32))))
 
 
-def _hold_out(model: ISDAClassifier, fitted: Fitted, seed: int) -> tuple[Labelled, Labelled | None, NDArray[Any]]:
+def _hold_out(
+    model: ISDAClassifier, fitted: ScaledData, seed: int
+) -> tuple[LabelledRows, LabelledRows | None, NDArray[Any]]:
     """Rows to train on, rows to stop by, and the indices of the former."""
     rows, everything = _labelled(fitted), np.arange(len(fitted.targets))
     if not model.validation_fraction:
         return rows, None, everything
-    pairs = splits(max(2, round(1 / model.validation_fraction)), fitted.inputs, fitted.targets, seed)
+    pairs = stratified_folds(max(2, round(1 / model.validation_fraction)), fitted.inputs, fitted.targets, seed)
     if not pairs:
         return rows, None, everything
     train, index = pairs[0]
-    held_out = Labelled(*(t[index] for t in rows))
+    held_out = LabelledRows(*(t[index] for t in rows))
     if model.offset is not None:
         sizes = torch.zeros(fitted.num_classes).index_add_(0, rows.targets, rows.weights)
         held_out = held_out._replace(weights=held_out.weights / sizes[held_out.targets])
-    return Labelled(*(t[train] for t in rows)), held_out, train
+    return LabelledRows(*(t[train] for t in rows)), held_out, train
 
 
-def _labelled(fitted: Fitted) -> Labelled:
+def _labelled(fitted: ScaledData) -> LabelledRows:
     weights = fitted.counts * fitted.class_weights[fitted.targets]
-    return Labelled(
+    return LabelledRows(
         torch.from_numpy(fitted.inputs.astype(np.float32)),
         torch.from_numpy(fitted.targets.astype(np.int64)),
         torch.from_numpy(weights.astype(np.float32)),
@@ -204,7 +292,7 @@ def _trainer(model: ISDAClassifier, strength: float, penalty: float, offset: Ten
         patience=model.patience,
         batch_size=model.batch_size,
         learning_rate=model.learning_rate,
-        report=_say if model.verbose else None,
+        report=_print_progress if model.verbose else None,
     )
 
 
@@ -246,5 +334,5 @@ def _seed(model: ISDAClassifier) -> int:
     return int(check_random_state(model.random_state).randint(2**31 - 1))
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

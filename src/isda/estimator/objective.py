@@ -15,14 +15,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from isda.estimator.covariances import Pull, RowCovariances
-from isda.estimator.rows import Rows, sum_by_class
-from isda.functional.converged_tilt import ConvergedTilt, converged_tilt, tilt_system
-
-__all__ = ["Objective"]
+from isda.estimator.covariances import ClassRows, RowCovariances, WeightLogitGradient, sum_by_class
+from isda.functional.tilt import ConvergedTilt, converged_tilt, tilt_system
 
 
-class Objective:
+class ConvexObjective:
     """Value, gradient and Hessian products of f at parameters (K, A + 1), whose last column is b.
 
     Args:
@@ -36,7 +33,7 @@ class Objective:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: ClassRows,
         covariances: RowCovariances,
         *,
         strength: float,
@@ -119,7 +116,7 @@ class Objective:
 
     # -- the tilted bound --------------------------------------------------------------------------------------------
 
-    def _tilted_bound(self, weight: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Pull]:
+    def _tilted_bound(self, weight: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, WeightLogitGradient]:
         gram = self.covariances.gram(weight, logits)
         give, ask = self.covariances.pull_gram(weight, logits)
         normaliser, softmax = logits.new_empty(len(logits), 1), torch.empty_like(logits)
@@ -187,7 +184,7 @@ class Objective:
         """(N, C) z_ij + o_yj."""
         return logits if self._offset is None else logits + self._offset
 
-    def _gradient(self, by_logits: Tensor, *pulls: Pull | None) -> Tensor:
+    def _gradient(self, by_logits: Tensor, *pulls: WeightLogitGradient | None) -> Tensor:
         """(K, A + 1) from the gradients with respect to logits and weights."""
         for pull in pulls:
             if pull is not None and pull.logits is not None:

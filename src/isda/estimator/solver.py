@@ -1,8 +1,8 @@
-"""The minimum of a convex objective: L-BFGS in coordinates in which it is round, and Newton's method for what is left.
+"""Minimiser of the convex objective: preconditioned L-BFGS, then Newton's method.
 
 Around the start the Hessian is about h (T + lambda S) + penalty I for each class, with the second moments T of the
-rows, the average covariance S and h = (1 - 1/C) / C. With its Cholesky factor L the parameters W = V L^-1 make that the
-identity, and L-BFGS needs a few dozen steps where correlated features would cost it hundreds.
+rows, the average covariance S and h = (1 - 1/C) / C. With its Cholesky factor L the parameters W = V L^-1 make that
+the identity, and L-BFGS needs a few dozen steps instead of hundreds for correlated features.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from isda.estimator.objective import Objective
-
-__all__ = ["Curvature", "Solution", "minimise"]
+from isda.estimator.objective import ConvexObjective
 
 _MEMORY = 10
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
@@ -37,14 +35,14 @@ class Solution(NamedTuple):
     converged: bool
 
 
-class Curvature:
+class Preconditioner:
     """Coordinates in which the objective is about as steep in every direction.
 
     Args:
         objective: the objective, of whose rows and covariances the curvature is taken.
     """
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: ConvexObjective) -> None:
         rows, average = objective.rows, objective.covariances.average
         classes, dim = rows.num_classes, rows.inputs.shape[1]
         share = 1 / 4 if classes == 2 else (1 - 1 / classes) / classes
@@ -82,12 +80,12 @@ class Curvature:
 
 
 def minimise(
-    objective: Objective,
+    objective: ConvexObjective,
     start: Tensor | None = None,
     *,
     tol: float,
     max_iter: int,
-    curvature: Curvature | None = None,
+    curvature: Preconditioner | None = None,
     warn: bool = True,
     polish: bool = False,
 ) -> Solution:
@@ -104,8 +102,8 @@ def minimise(
     """
     if start is None:
         start = objective.rows.inputs.new_zeros(objective.shape)
-    curvature = Curvature(objective) if curvature is None else curvature
-    search = _Search(objective, curvature, tol)
+    curvature = Preconditioner(objective) if curvature is None else curvature
+    search = _ScipyObjective(objective, curvature, tol)
     outcome = minimize(
         search.evaluate,
         curvature.coordinates(start).flatten().double().numpy(),
@@ -143,10 +141,10 @@ def minimise(
     return Solution(parameters, value, norm, steps, norm <= tol)
 
 
-class _Search:
+class _ScipyObjective:
     """What scipy asks, and the best point seen."""
 
-    def __init__(self, objective: Objective, curvature: Curvature, tol: float) -> None:
+    def __init__(self, objective: ConvexObjective, curvature: Preconditioner, tol: float) -> None:
         self.objective, self.curvature, self.tol = objective, curvature, tol
         self.norm = float("inf")
         self.best: tuple[Tensor, float, Tensor]
@@ -166,7 +164,11 @@ class _Search:
 
 
 def _newton(
-    objective: Objective, curvature: Curvature, start: tuple[Tensor, float, Tensor], tol: float, max_iter: int
+    objective: ConvexObjective,
+    curvature: Preconditioner,
+    start: tuple[Tensor, float, Tensor],
+    tol: float,
+    max_iter: int,
 ) -> tuple[Tensor, float, Tensor, int]:
     """Full Newton steps from a point next to the minimum, each by conjugate gradients; stops when they help no more."""
     (parameters, value, gradient), steps = start, 0
@@ -181,7 +183,7 @@ def _newton(
 
 
 def _newton_direction(
-    objective: Objective, curvature: Curvature, parameters: Tensor, gradient: Tensor, tol: float
+    objective: ConvexObjective, curvature: Preconditioner, parameters: Tensor, gradient: Tensor, tol: float
 ) -> Tensor:
     product = objective.hessian_product(parameters)
     solution, residual = torch.zeros_like(gradient), curvature.pull(gradient)

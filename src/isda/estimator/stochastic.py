@@ -1,7 +1,7 @@
-"""The trainer for what is not convex: hidden layers, and unlabelled rows by the consistency bound (Prop. 2).
+"""Mini-batch training of what is not convex: hidden layers, and unlabelled rows by the consistency bound (Prop. 2).
 
-AdamW on mini-batches. The strength rises over the first quarter of the epochs and then stays, so that stopping early
-does not stop at a weaker one; what is kept are the weights with the best log-likelihood on held-out rows.
+AdamW. The strength rises over the first quarter of the epochs and then stays constant, so that early stopping does
+not select a weaker one. The weights with the best held-out log-likelihood are kept.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
 
-__all__ = ["Labelled", "StochasticTrainer", "Trained", "classifier_of", "make_network"]
 
-
-class Trained(NamedTuple):
+class StochasticFit(NamedTuple):
     """What training left."""
 
     network: nn.Sequential
@@ -34,7 +32,7 @@ class Trained(NamedTuple):
     """After how many epochs the weights were kept."""
 
 
-class Labelled(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows with labels."""
 
     inputs: Tensor
@@ -81,8 +79,8 @@ class StochasticTrainer:
     report: Callable[[str], None] | None = None
 
     def fit(
-        self, network: nn.Sequential, rows: Labelled, unlabelled: Tensor, held_out: Labelled | None, seed: int
-    ) -> Trained:
+        self, network: nn.Sequential, rows: LabelledRows, unlabelled: Tensor, held_out: LabelledRows | None, seed: int
+    ) -> StochasticFit:
         """Train ``network`` in place on labelled rows, with unlabelled ones (M, A); stop when ``held_out`` says so."""
         steps = self.epochs * -(-len(rows.inputs) // self.batch_size)
         criterion = self.criterion(network, -(-steps // 4))
@@ -108,7 +106,7 @@ class StochasticTrainer:
         if held_out is not None:
             network.load_state_dict(best)
         network.eval()
-        return Trained(network, losses, scores, best_epoch)
+        return StochasticFit(network, losses, scores, best_epoch)
 
     def criterion(self, network: nn.Sequential, total_steps: int | None) -> ISDALoss:
         """The criterion of the network's classifier."""
@@ -135,7 +133,7 @@ class StochasticTrainer:
         network: nn.Sequential,
         criterion: ISDALoss,
         optimiser: torch.optim.Optimizer,
-        rows: Labelled,
+        rows: LabelledRows,
         unlabelled: Tensor,
         order: torch.Generator,
         schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
@@ -167,7 +165,7 @@ class StochasticTrainer:
 
 
 @torch.no_grad()
-def _log_likelihood(network: nn.Sequential, rows: Labelled) -> float:
+def _log_likelihood(network: nn.Sequential, rows: LabelledRows) -> float:
     network.eval()
     each = -F.cross_entropy(network(rows.inputs), rows.targets, reduction="none")
     return float((each * rows.weights).sum() / rows.weights.sum())

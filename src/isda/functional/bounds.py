@@ -8,6 +8,9 @@ wbar = sum_k t_k w_k,
 for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
 F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it and
 the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
+
+The consistency bounds for unlabelled samples, Prop. 2, take the prediction as q: `jensen_consistency` as published,
+with a C x C table per class, and `tilted_consistency` with one tilt.
 """
 
 from __future__ import annotations
@@ -18,23 +21,25 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from isda.functional.grouping import Groups, chunks
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks
 from isda.functional.quadratic import centred, product_by_group
-from isda.functional.tilt import TILT_STEPS, Tables, find_tilt
+from isda.functional.tilt import TILT_STEPS, QuadraticTables, find_tilt
 
-__all__ = [
-    "Covariances",
-    "augmented_logits",
-    "jensen_bound",
-    "margin_from_gram",
-    "quadratic_tables",
-    "tilted_bound",
-    "tilted_variance",
-]
+# Upper bounds of the expected loss over all augmented features: Prop. 1 and Prop. 2, as published and tilted.
+#
+# With augmented features a~ ~ N(a, lambda Sigma) the logits z~ = W a~ + b are Gaussian, and for weights t on the
+# simplex, wbar = sum_k t_k w_k,
+#
+# E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
+#
+# for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
+# F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it
+# and the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
 
 
-class Covariances(Protocol):
+class CovarianceProtocol(Protocol):
     """What the bounds ask of a covariance model; see isda.covariance.CovarianceModel."""
 
     def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
@@ -87,7 +92,7 @@ def tilted_bound(
     logits: Tensor,
     targets: Tensor,
     weight: Tensor,
-    covariance: Covariances,
+    covariance: CovarianceProtocol,
     strength: float,
     steps: int = TILT_STEPS,
 ) -> Tensor:
@@ -104,7 +109,7 @@ def margin_from_gram(gram: Tensor) -> Tensor:
     return variance * (1 - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device))
 
 
-def quadratic_tables(weight: Tensor, covariance: Covariances, groups: Groups) -> Tables:
+def quadratic_tables(weight: Tensor, covariance: CovarianceProtocol, groups: Groups) -> QuadraticTables:
     """The forms of each row's covariance, by C x C tables per matrix or by products per row, whichever is cheaper."""
     weight = centred(weight)
     if covariance.prefers_gram(len(groups.slot), len(groups.classes)):
@@ -114,7 +119,7 @@ def quadratic_tables(weight: Tensor, covariance: Covariances, groups: Groups) ->
         def product(tilt: Tensor) -> Tensor:
             return product_by_group(tilt, gram, groups)
 
-        return Tables(
+        return QuadraticTables(
             diagonal,
             product,
             lambda few, weights: product(torch.zeros_like(diagonal).scatter_(1, few, weights)),
@@ -122,7 +127,7 @@ def quadratic_tables(weight: Tensor, covariance: Covariances, groups: Groups) ->
         )
     diagonal, transform = covariance.variances(weight, groups.classes)[groups.slot], covariance.transform(groups)
     matrices, constant = groups.classes[groups.slot], weight.detach()
-    return Tables(
+    return QuadraticTables(
         diagonal,
         lambda tilt: transform(tilt @ weight) @ weight.t(),
         lambda few, weights: (
@@ -141,7 +146,7 @@ def _pick(gram: Tensor, slot: Tensor, few: Tensor) -> Tensor:
     return gram.reshape(-1).take(rows.unsqueeze(2) + few.unsqueeze(1))
 
 
-def _forms(weight: Tensor, covariance: Covariances, matrices: Tensor, few: Tensor) -> Tensor:
+def _forms(weight: Tensor, covariance: CovarianceProtocol, matrices: Tensor, few: Tensor) -> Tensor:
     """(n, m, m) w_j' Sigma_i w_k between the classes ``few`` (n, m) of each row, through a bounded workspace."""
     tables = []
     for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
@@ -155,7 +160,7 @@ def tilted_variance(
     start: Tensor,
     classes: Tensor,
     weight: Tensor,
-    covariance: Covariances,
+    covariance: CovarianceProtocol,
     strength: float,
     steps: int = TILT_STEPS,
 ) -> Tensor:
@@ -175,3 +180,51 @@ def tilted_variance(
     tables = quadratic_tables(weight, covariance, covariance.groups(classes))
     tilt = find_tilt(logits.detach(), tables, start, strength, steps)
     return tables.variance(tilt)
+
+
+def tilted_consistency(
+    logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float, steps: int = TILT_STEPS
+) -> Tensor:
+    """(N,) F(t) - p.z with the tilt started at t = p, the detached prediction.
+
+    By convexity F(p) <= sum_k p_k F(one-hot(k)): never looser than the published form, at 1/C of its work.
+    """
+    prediction = torch.softmax(logits.detach(), 1)
+    variance = tilted_variance(logits, prediction, prediction.argmax(1), weight, covariance, strength, steps)
+    return torch.logsumexp(logits + strength / 2 * variance, 1) - (prediction * logits).sum(1)
+
+
+def jensen_consistency(logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float) -> Tensor:
+    """(N,) sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k], eq. (15).
+
+    p is the detached prediction and Sigma that of its class. The N x C x C terms are worked through in chunks; those
+    that would not stay within the workspace are made again in the backward pass.
+    """
+    prediction = torch.softmax(logits.detach(), 1)
+    groups = covariance.groups(prediction.argmax(1))
+    weight = centred(weight)
+    table_bytes = logits.shape[1] ** 2 * logits.element_size()
+    keep = len(logits) * table_bytes <= WORKSPACE_BYTES
+    tables = None
+    if len(groups.classes) * table_bytes <= WORKSPACE_BYTES:
+        tables = margin_from_gram(covariance.gram(weight, groups.classes))
+    unchanged = UnchangedBuffers(*covariance.buffers())
+
+    def rows_of(part: slice) -> Tensor:
+        unchanged.check()
+        rows, slot = logits[part], groups.slot[part]
+        if tables is None:
+            variance = margin_from_gram(covariance.gram(weight, groups.classes.index_select(0, slot)))
+        else:
+            variance = tables.index_select(0, slot)
+        pairs = torch.logsumexp(torch.add(rows.unsqueeze(1), variance, alpha=strength / 2), 2)
+        return (prediction[part] * (pairs - rows)).sum(1)
+
+    if keep:
+        return rows_of(slice(None))
+    return torch.cat(
+        [
+            checkpoint(rows_of, part, use_reentrant=False, preserve_rng_state=False)
+            for part in chunks(len(logits), table_bytes)
+        ]
+    )

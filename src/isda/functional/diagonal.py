@@ -10,8 +10,6 @@ from torch import Tensor
 from isda.functional.grouping import chunks
 from isda.functional.quadratic import centred, margin_from_forms
 
-__all__ = ["diagonal_gram", "diagonal_margins", "diagonal_variances", "scaled_diagonal_margins"]
-
 
 def diagonal_variances(weight: Tensor, variance: Tensor) -> Tensor:
     """(K, C) table sum_a s_ka w_ja^2 for rows of variances s (K, A)."""

@@ -1,11 +1,14 @@
-"""Which classes occur in a batch, and which rows belong to them.
+"""Rows of a batch grouped by class, and the bounded workspace in which they are processed.
 
 Everything ISDA needs depends on the class of a sample, never on the sample itself, so the work is done once per class
-that occurs and then handed out to the rows.
+that occurs and then gathered to the rows. `Tiles` serves devices on which only the device knows the size of a group:
+every group fills all of its tiles of length B but one, so the host knows the largest number of tiles that N rows need.
+`Scratch` reuses memory on the CPU, where mapping fresh pages costs more than the arithmetic on them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -13,17 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda.devices import on_host
+from isda._utils.devices import on_host
 
-__all__ = [
-    "LOOP_FROM_DIM",
-    "WORKSPACE_BYTES",
-    "Groups",
-    "chunks",
-    "group_rows",
-    "places_in_blocks",
-    "rows_per_chunk",
-]
+# Which classes occur in a batch, and which rows belong to them.
+#
+# Everything ISDA needs depends on the class of a sample, never on the sample itself, so the work is done once per class
+# that occurs and then handed out to the rows.
 
 WORKSPACE_BYTES = 32 * 2**20
 """Upper limit of any temporary that would otherwise grow like rows x classes x features."""
@@ -151,3 +149,110 @@ def chunks(length: int, row_bytes: int) -> Iterator[slice]:
     step = rows_per_chunk(row_bytes)
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
+
+
+# Rows in tiles of one length, each of one group: products by group that ask the device for no size.
+#
+# How many rows a group has is known to the device only; how many tiles of length B are enough for N rows of G groups is
+# known to the host: every group that occurs fills all of its tiles but one.
+
+
+class Tiles:
+    """The places of N rows in tiles.
+
+    Args:
+        index: (N,) the group of each row, 0..G-1.
+        num_groups: G.
+
+    Attributes:
+        length: B, about the number of rows per group.
+        number: of tiles; those that are left over stay empty.
+        place: (N,) the place of each row, tile * B + position.
+        owner: (number,) the group of each tile.
+
+    Example:
+        >>> tiles = Tiles(torch.tensor([1, 0, 1, 1]), num_groups=2)
+        >>> tiles.length, tiles.place.tolist(), tiles.owner.tolist()
+        (2, [2, 0, 3, 4], [0, 1, 1, 1])
+    """
+
+    def __init__(self, index: Tensor, num_groups: int) -> None:
+        rows, device = index.shape[0], index.device
+        occurring = min(num_groups, rows)
+        self.length = max(1, rows // occurring)
+        self.number = occurring + rows // self.length
+        ordered, order = torch.sort(index, stable=True)
+        first_row = torch.searchsorted(ordered, torch.arange(num_groups + 1, device=device))
+        tiles = (first_row.diff() + self.length - 1).div(self.length, rounding_mode="floor")
+        last_tile = tiles.cumsum(0)
+        # The rows of a group follow each other from the first place of its first tile.
+        shift = (last_tile - tiles) * self.length - first_row[:-1]
+        places = torch.arange(rows, device=device) + shift.index_select(0, ordered)
+        self.place = torch.empty_like(order).index_copy_(0, order, places)
+        owner = torch.searchsorted(last_tile, torch.arange(self.number, device=device), right=True)
+        self.owner = owner.clamp_max(num_groups - 1)
+
+    def fill(self, rows: Tensor) -> Tensor:
+        """(number, B, D) the rows (N, D) in their places, zeros elsewhere."""
+        blank = rows.new_zeros(self.number * self.length, rows.shape[1])
+        return blank.index_copy(0, self.place, rows).view(self.number, self.length, -1)
+
+    def product(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """(N, E) each row (N, D) times the matrix (G, D, E) of its group, through a bounded workspace."""
+        filled = self.fill(rows)
+        each = matrices[0].numel() * rows.element_size()
+        parts = [filled[part] @ matrices.index_select(0, self.owner[part]) for part in chunks(self.number, each)]
+        return torch.cat(parts).flatten(0, 1).index_select(0, self.place)
+
+    def add_outer_products(self, scatter: Tensor, rows: Tensor) -> None:
+        """``scatter[g] += sum of z z'`` over the rows z (N, D) of group g, in place; scatter is (G, D, D)."""
+        filled = self.fill(rows)
+        for part in chunks(self.number, scatter[0].numel() * rows.element_size()):
+            scatter.index_add_(0, self.owner[part], filled[part].mT @ filled[part])
+
+
+# Scratch memory that is used again from step to step.
+#
+# On the CPU a fresh megabyte costs more than the arithmetic on it: the allocator returns it to the system after each
+# step and every page has to be mapped again. GPUs have a caching allocator; there this just allocates.
+
+_spare: dict[torch.dtype, Tensor] = {}
+
+
+class Scratch:
+    """Uninitialised memory of a given shape, handed back for reuse when the object dies.
+
+    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; what asks for
+    it is bounded by WORKSPACE_BYTES.
+    """
+
+    def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
+        size = math.prod(shape)
+        buffer = _spare.pop(like.dtype, None) if on_host(like) else None
+        if buffer is None or buffer.numel() < size:
+            buffer = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self._buffer = buffer
+        self.tensor = buffer if buffer.shape == shape else buffer.view(-1)[:size].view(shape)
+
+    def __del__(self) -> None:
+        buffer = getattr(self, "_buffer", None)
+        # Memory made in inference mode could not be written to outside of it.
+        if buffer is not None and on_host(buffer) and not buffer.is_inference():
+            other = _spare.get(buffer.dtype)
+            if other is None or other.numel() < buffer.numel():
+                _spare[buffer.dtype] = buffer
+
+
+class UnchangedBuffers:
+    """Remembers the state of buffers that a backward pass will read again, and refuses to go on if they moved."""
+
+    def __init__(self, *buffers: Tensor) -> None:
+        self._seen = [(buffer, buffer._version) for buffer in buffers]
+
+    def check(self) -> None:
+        """Raise RuntimeError if a buffer was changed since."""
+        if any(buffer._version != version for buffer, version in self._seen):
+            raise RuntimeError(
+                "the covariance statistics were updated between a forward pass and its backward pass, which has to "
+                "read them again at this size; call backward() before the next training forward"
+            )

@@ -1,4 +1,4 @@
-"""What classes of very different sizes add to a margin: shifted means and offsets, and how much each class weighs.
+"""Shifted means, margin offsets and class weights for long-tailed data.
 
 For augmented features a~ ~ N(a + alpha delta_y, lambda Sigma_y) and offsets o_yj with o_yy = 0 margins are Gaussian,
 z~_j - z~_y ~ N(z_j - z_y + alpha (w_j - w_y)' delta_y, lambda (w_j - w_y)' Sigma_y (w_j - w_y)). Jensen's inequality
@@ -18,9 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from isda import checks
-
-__all__ = ["class_balanced_weights", "class_counts", "label_margins", "mean_shift", "prior_offsets"]
+from isda._utils import checks
 
 
 def mean_shift(weight: Tensor, shift: Tensor, classes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a convolution sees at each of its places, as rows: unfolded where they are asked for, never all at once."""
+"""Inputs of a convolution as rows, unfolded in chunks on demand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-__all__ = ["Patches", "dense", "peaks"]
 
 
 class _Window(NamedTuple):

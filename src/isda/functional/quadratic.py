@@ -8,6 +8,11 @@ For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot clas
 all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their gradients
 with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when not. When the
 matrices themselves need gradients, or a second derivative is asked for, plain differentiable expressions run instead.
+
+`class_margins` computes the margins of all classes at once, for devices on which a kernel launch costs more than an
+unused row. With R[k, j] = scale_k (w_j - w_k)' M_k (w_j - w_k) and P_k = (W - w_k) M_k its gradient is
+
+    dW = 2 sum_k G_k P_k - 2 [row k: G_k' P_k],    G[k, j] = scale_k dL/dR[k, j].
 """
 
 from __future__ import annotations
@@ -19,22 +24,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda.devices import on_host
-from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, rows_per_chunk
-from isda.functional.tiles import Tiles
-from isda.functional.unchanged import Unchanged
-from isda.functional.workspace import Scratch
+from isda._utils.devices import on_host
+from isda.functional.grouping import (
+    LOOP_FROM_DIM,
+    WORKSPACE_BYTES,
+    Groups,
+    Scratch,
+    Tiles,
+    UnchangedBuffers,
+    chunks,
+    rows_per_chunk,
+)
 
-__all__ = [
-    "centred",
-    "full_gram",
-    "full_quadratic",
-    "full_transform",
-    "margin_from_forms",
-    "margin_variance",
-    "product_by_group",
-    "self_adjoint",
-]
+# Quadratic forms of the classifier weights under full covariance matrices, without a tensor of size N x C x A.
+#
+# For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot class p(k) these functions give
+#
+# variances[k, j] = w_j' Sigma_k w_j,     gram[k, i, j] = w_i' Sigma_k w_j,
+# margin[k, j] = (w_j - w_p)' Sigma_k (w_j - w_p),
+#
+# all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their
+# gradients with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when
+# not. When the matrices themselves need gradients, or a second derivative is asked for, plain differentiable
+# expressions run instead.
 
 
 def centred(weight: Tensor) -> Tensor:
@@ -107,7 +119,7 @@ def self_adjoint(operator: Callable[[Tensor], Tensor], vectors: Tensor, *reads: 
 
     ``reads`` are the buffers that the operator depends on; they must not change before the backward pass.
     """
-    return _SelfAdjoint.apply(vectors, operator, Unchanged(*reads))
+    return _SelfAdjoint.apply(vectors, operator, UnchangedBuffers(*reads))
 
 
 def full_transform(vectors: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
@@ -168,7 +180,7 @@ class _Projected:
 
     def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None = None) -> None:
         self.weight, self.matrices, self.groups, self.pivots = weight, matrices, groups, pivots
-        self.unchanged = Unchanged(matrices)
+        self.unchanged = UnchangedBuffers(matrices)
         (num_classes, dim), length = weight.shape, groups.shape[0]
         self.fits = length * weight.numel() * weight.element_size() <= WORKSPACE_BYTES
         here = on_host(weight)  # elsewhere a look at the groups would be a synchronisation
@@ -294,7 +306,7 @@ class _FullGram(torch.autograd.Function):
 
 class _SelfAdjoint(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, operator: Callable[[Tensor], Tensor], unchanged: Unchanged) -> Tensor:
+    def forward(ctx: Any, vectors: Tensor, operator: Callable[[Tensor], Tensor], unchanged: UnchangedBuffers) -> Tensor:
         ctx.operator, ctx.unchanged = operator, unchanged
         return operator(vectors.detach())
 
@@ -302,3 +314,76 @@ class _SelfAdjoint(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         ctx.unchanged.check()
         return _SelfAdjoint.apply(grad, ctx.operator, ctx.unchanged), None, None
+
+
+# Margin variances of all classes at once, for devices on which a launch costs more than an idle row.
+#
+# R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) with Sigma_k = scale_k M_k. P_k = (W - w_k) M_k is kept for the backward
+# pass while the workspace allows and computed again, chunk by chunk, when not. Its gradient is two products:
+#
+# dW = 2 sum_k G_k P_k - 2 [row k: G_k' P_k],    G[k, j] = scale_k dL/dR[k, j].
+
+
+def class_margins(weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:
+    """(C, C) margin variances of every class with its own matrix.
+
+    Args:
+        weight: (C, A).
+        matrices: (C, A, A) symmetric; no gradient flows into them.
+        scale: (C,) their factors.
+    """
+    return _ClassMargins.apply(weight, matrices, scale)
+
+
+def _plain_class_margins(weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:
+    difference = weight - weight.unsqueeze(1)
+    return (difference @ matrices * difference).sum(-1).clamp_min(0) * scale.unsqueeze(1)
+
+
+def _project_differences(weight: Tensor, matrices: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """(k, C, A) differences W - w_k and their products P_k."""
+    # Differences first: nothing cancels, and the class's own row is exactly 0 all the way.
+    difference = weight - weight[part].unsqueeze(1)
+    return difference, difference @ matrices[part]
+
+
+class _ClassMargins(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.matrices, ctx.scale, ctx.unchanged = matrices, scale, UnchangedBuffers(matrices)
+        row_bytes = weight.numel() * weight.element_size()
+        ctx.parts = list(chunks(len(weight), 2 * row_bytes))
+        keep = len(weight) * row_bytes <= WORKSPACE_BYTES
+        values, ctx.kept = [], []
+        for part in ctx.parts:
+            difference, product = _project_differences(weight, matrices, part)
+            values.append((product * difference).sum(-1))
+            ctx.kept.append(product if keep else None)
+        table = values[0] if len(values) == 1 else torch.cat(values)
+        return table.clamp_min_(0).mul_(scale.unsqueeze(1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (weight,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            ctx.unchanged.check()
+            plain = _plain_class_margins(weight, ctx.matrices, ctx.scale)
+            (second,) = torch.autograd.grad(plain, weight, grad, create_graph=True)
+            return second, None, None
+        grad = grad * ctx.scale.unsqueeze(1)
+        toward_own, total = [], None
+        for part, product in zip(ctx.parts, ctx.kept, strict=True):
+            if product is None:
+                ctx.unchanged.check()
+                _, product = _project_differences(weight, ctx.matrices, part)
+            own = torch.bmm(grad[part].unsqueeze(1), product)
+            # (C, 1, k) @ (C, k, A): summed over the classes k of this part.
+            columns, rows = grad[part].t().unsqueeze(1), product.transpose(0, 1)
+            if len(ctx.parts) == 1:
+                return torch.baddbmm(own, columns, rows, beta=-2, alpha=2).squeeze(1), None, None
+            toward_own.append(own)
+            total = torch.bmm(columns, rows) if total is None else total.baddbmm_(columns, rows)
+        if total is None:  # a table of no classes
+            return torch.zeros_like(weight), None, None
+        return total.sub_(torch.cat(toward_own)).mul_(2).squeeze(1), None, None

@@ -1,4 +1,6 @@
-"""Explicit augmentation along semantic directions, eqs. (4) and (5) and section 5, and Monte-Carlo expectations."""
+"""Explicit augmentation along semantic directions, eqs. (4) and (5) and section 5, Monte-Carlo expectations, and
+entropies of Gaussian features with the feature-uncertainty loss of DistributionNet (Yu et al., ICCV 2019).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-__all__ = ["Estimate", "explicit_consistency", "explicit_logits", "explicit_loss", "monte_carlo", "symmetric_root"]
 
 
 class Estimate(NamedTuple):
@@ -121,3 +121,42 @@ def monte_carlo(logits: Tensor, targets: Tensor, directions: Tensor, weight: Ten
     aimed = logits.gather(1, targets.unsqueeze(1)).squeeze(1) if targets.ndim == 1 else (targets * logits).sum(1)
     value = pairs.mean(1) - aimed
     return Estimate(value, pairs.std(1) / math.sqrt(directions.shape[1]))
+
+
+# The feature-uncertainty loss of DistributionNet (Yu et al., ICCV 2019), which keeps a learned covariance alive.
+#
+# The cross-entropy alone would shrink a learned covariance to zero; the loss asks the entropy of the Gaussians to stay
+# above a margin.
+
+
+def gaussian_entropy(factor: Tensor) -> Tensor:
+    """Entropy of N(., D D') within the span of D: r/2 (1 + log 2 pi) + 1/2 log det D'D.
+
+    Args:
+        factor: (..., A, r) with r <= A; for r = A this is the ordinary entropy of a Gaussian.
+
+    Returns:
+        (...,).
+    """
+    rank = factor.shape[-1]
+    log_det = torch.linalg.slogdet(factor.mT @ factor).logabsdet
+    return 0.5 * (rank * (1 + math.log(2 * math.pi)) + log_det)
+
+
+def diagonal_gaussian_entropy(log_variance: Tensor) -> Tensor:
+    """Entropy of N(., diag(exp(log_variance))) for rows (..., A) of log-variances."""
+    return 0.5 * (log_variance + 1 + math.log(2 * math.pi)).sum(-1)
+
+
+def feature_uncertainty_loss(entropy: Tensor, margin: float | Tensor) -> Tensor:
+    """max(0, margin - mean entropy): no pull while the Gaussians are wide enough on average.
+
+    Args:
+        entropy: (K,) entropies of the Gaussians of a batch (per sample or per class).
+        margin: the entropy to keep, gamma in the publication.
+
+    Example:
+        >>> feature_uncertainty_loss(torch.tensor([1.0, 3.0]), margin=5.0)
+        tensor(3.)
+    """
+    return (margin - entropy.mean()).clamp_min(0)

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from isda.functional.grouping import chunks
 
-__all__ = ["append_rows", "shrink"]
-
 
 def shrink(rows: Tensor, rank: int, spared: int = 0) -> Tensor:
     """Reduce rows to the ``spared`` strongest directions and ``rank`` more, shrunk by the first one dropped.

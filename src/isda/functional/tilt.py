@@ -1,8 +1,12 @@
-"""The search for the tilt t that minimises F(t) (isda.functional.bounds): Newton steps on the classes that matter.
+"""The search for the tilt t that minimises F(t) (isda.functional.bounds): a few Newton steps, or to convergence.
 
 With K = lambda W Sigma W' and c_j = z_j + K_jj / 2, F(t) = logsumexp(c - K t) + t'Kt / 2 is convex with the gradient
 K (t - s), s = softmax(c - K t), and min_t F(t) = max_s [s.c - s'Ks / 2 + entropy(s)], where t = s at the optimum. Few
-classes have a share in it, so that a step is a system of a dozen unknowns per row, whatever the number of classes.
+classes have a share in it, so that a step of `find_tilt`, used by losses, is a system of a dozen unknowns per row.
+
+`converged_tilt` is for optimisers that need the gradient of the minimum itself. All rows share one table K and all
+classes take part. Newton's systems (I + S K) d = s - t, S = diag(s) - s s', are self-adjoint in the inner product x'Ky
+and have few eigenvalues away from 1, so that conjugate gradients need a handful of products (N, C) x (C, C) each.
 """
 
 from __future__ import annotations
@@ -15,7 +19,11 @@ from torch import Tensor
 
 from isda.functional.grouping import chunks
 
-__all__ = ["FEW", "TILT_STEPS", "Tables", "find_tilt"]
+# The search for the tilt t that minimises F(t) (isda.functional.bounds): Newton steps on the classes that matter.
+#
+# With K = lambda W Sigma W' and c_j = z_j + K_jj / 2, F(t) = logsumexp(c - K t) + t'Kt / 2 is convex with the gradient
+# K (t - s), s = softmax(c - K t), and min_t F(t) = max_s [s.c - s'Ks / 2 + entropy(s)], where t = s at the optimum. Few
+# classes have a share in it, so that a step is a system of a dozen unknowns per row, whatever the number of classes.
 
 TILT_STEPS = 4
 FEW = 20
@@ -25,7 +33,7 @@ MANY_ROWS = 4096
 _LENGTHS = 8
 
 
-class Tables(NamedTuple):
+class QuadraticTables(NamedTuple):
     """The quadratic forms of a batch, of centred weights w_j: everything F(t) needs besides the logits."""
 
     diagonal: Tensor
@@ -44,7 +52,9 @@ class Tables(NamedTuple):
 
 
 @torch.no_grad()
-def find_tilt(logits: Tensor, tables: Tables, start: Tensor, strength: float, steps: int = TILT_STEPS) -> Tensor:
+def find_tilt(
+    logits: Tensor, tables: QuadraticTables, start: Tensor, strength: float, steps: int = TILT_STEPS
+) -> Tensor:
     """Weights t on the simplex that minimise F(t); F of the result is never above F(start).
 
     Up to m = FEW classes all steps are Newton steps on F. With more, half of them move the weights of the m largest
@@ -110,7 +120,9 @@ def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[T
     return torch.where(better.unsqueeze(1), tilt, best[0]), torch.where(better, value, best[1])
 
 
-def _weights_of_few(newton: _Newton, fixed: Tensor, tables: Tables, few: Tensor, strength: float, steps: int) -> Tensor:
+def _weights_of_few(
+    newton: _Newton, fixed: Tensor, tables: QuadraticTables, few: Tensor, strength: float, steps: int
+) -> Tensor:
     """(N, m) weights of the classes ``few`` that minimise F where there are no others, c = ``fixed`` (N, m).
 
     Newton steps from the vertices creep along the edges, because their softmax is saturated. The first two steps are
@@ -132,7 +144,7 @@ def _weights_of_few(newton: _Newton, fixed: Tensor, tables: Tables, few: Tensor,
 def _weights_with_others(
     newton: _Newton,
     fixed: Tensor,
-    tables: Tables,
+    tables: QuadraticTables,
     few: Tensor,
     weights: Tensor,
     others: Tensor,
@@ -212,3 +224,101 @@ def _in_chunks(solve: Callable[[slice], Tensor], few: Tensor) -> Tensor:
     size = few.shape[1] + 1
     parts = [solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+# The tilt t that minimises F(t), converged: for optimisers whose gradient must be that of the minimum itself.
+#
+# isda.functional.tilt stops after a few steps on the classes that matter, which a loss in training does not notice.
+# Here all rows share one table K = lambda W Sigma W' (C, C), all classes take part, and Newton's method goes on until
+# nothing is left: its systems (I + S K) d = s - t, S = diag(s) - s s', are self-adjoint in the inner product x'Ky and
+# have few eigenvalues away from 1, so that conjugate gradients need a handful of products (N, C) x (C, C) each.
+
+NEWTON_STEPS = 50
+CONJUGATE_STEPS = 50
+_CONVERGED_LENGTHS = 12
+_CONJUGATE_ACCURACY = 1e-3
+"""Of a Newton step's system: the next step mends what is left, at the cost of as few products as this took."""
+
+
+class ConvergedTilt(NamedTuple):
+    """Where the search ended."""
+
+    tilt: Tensor
+    """(N, C) t, on the simplex."""
+    softmax: Tensor
+    """(N, C) s = softmax(c - K t), equal to t at the minimum."""
+    value: Tensor
+    """(N,) F(t)."""
+
+
+def converged_tilt(logits: Tensor, table: Tensor, start: Tensor) -> ConvergedTilt:
+    """Minimise F(t) = logsumexp_j(z_j + 1/2 (e_j - t)' K (e_j - t)) for every row.
+
+    Args:
+        logits: (N, C) z.
+        table: (C, C) K = lambda W Sigma W', symmetric and positive semi-definite.
+        start: (N, C) tilts to start from, on the simplex.
+
+    Example:
+        >>> K = torch.tensor([[2.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+        >>> found = converged_tilt(torch.zeros(1, 2, dtype=torch.float64), K, torch.tensor([[1.0, 0.0]]).double())
+        >>> found.tilt, found.value  # log 2 + 1/2
+        (tensor([[0.5000, 0.5000]], dtype=torch.float64), tensor([1.1931], dtype=torch.float64))
+    """
+    fixed, epsilon = logits + table.diagonal() / 2, torch.finfo(logits.dtype).eps
+    tilt, cross = start, start @ table
+    lengths = torch.linspace(0, 1, _CONVERGED_LENGTHS, dtype=logits.dtype, device=logits.device).square().view(-1, 1, 1)
+    # A tilt is never better known than to the rounding of its logits, which are large where K is.
+    close, slack = epsilon**0.75, 8 * epsilon * torch.linalg.vector_norm(fixed, torch.inf, 1)
+    for _ in range(NEWTON_STEPS):
+        tilted = fixed - cross
+        softmax = torch.softmax(tilted, 1)
+        residual = softmax - tilt
+        pulled = residual @ table
+        # r'Kr is twice the fall of F that is left, where K is small.
+        if bool(((residual * pulled).sum(1) <= close**2 * table.diagonal().max()).all()):
+            break
+        direction, change = tilt_system(softmax, residual, table, accuracy=_CONJUGATE_ACCURACY)
+        # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.Kt + x^2/2 d.Kd + constant
+        values = torch.logsumexp(tilted - lengths * change, 2)
+        values += lengths.squeeze(2) * (direction * cross).sum(1) + lengths.squeeze(2).square() / 2 * (
+            direction * change
+        ).sum(1)
+        # Where F differs by its rounding alone the full step is the better one: only it converges.
+        length = lengths.flatten()[(values - lengths.squeeze(2) * slack).argmin(0)].unsqueeze(1)
+        step = length * direction
+        if bool(step.abs().amax() <= close):
+            break
+        tilt, cross = tilt + step, torch.addcmul(cross, length, change)
+    tilted = fixed - cross
+    value = torch.logsumexp(tilted, 1) + (tilt * cross).sum(1) / 2
+    return ConvergedTilt(tilt, torch.softmax(tilted, 1), value)
+
+
+def tilt_system(
+    softmax: Tensor, right: Tensor, table: Tensor, *, accuracy: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Solve (I + S K) d = r for every row by conjugate gradients, until what is left of r is ``accuracy`` of it.
+
+    Returns d and K d, both (N, C).
+    """
+    accuracy = 4 * torch.finfo(right.dtype).eps if accuracy is None else accuracy
+    solution, image = torch.zeros_like(right), torch.zeros_like(right)
+    residual, pulled = right, right @ table
+    direction, change = residual, pulled
+    norm = (residual * pulled).sum(1, keepdim=True).clamp_min(0)
+    enough, tiny = accuracy**2 * norm, torch.finfo(right.dtype).tiny
+    for _ in range(min(CONJUGATE_STEPS, 2 * len(table))):
+        applied = softmax * change
+        applied -= softmax * applied.sum(1, keepdim=True)
+        applied += direction
+        image_of = applied @ table
+        length = norm / (change * applied).sum(1, keepdim=True).clamp_min(tiny)
+        solution, image = torch.addcmul(solution, length, direction), torch.addcmul(image, length, change)
+        residual, pulled = residual - length * applied, pulled - length * image_of
+        previous, norm = norm, (residual * pulled).sum(1, keepdim=True).clamp_min(0)
+        if bool((norm <= enough).all()):
+            break
+        ratio = norm / previous.clamp_min(tiny)
+        direction, change = residual + ratio * direction, pulled + ratio * change
+    return solution, image

@@ -1,1 +1,1 @@
-"""ISDA where people already train: one module per library, none of which is imported before it is asked for."""
+"""Integrations with training libraries, one module per library; each library is imported with its module only."""

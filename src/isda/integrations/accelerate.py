@@ -1,15 +1,13 @@
-"""ISDA in a loop with an Accelerator: the criterion follows its devices, gradient accumulation and checkpoints."""
+"""Accelerate: a criterion that follows the Accelerator's device, gradient accumulation and checkpoints."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from isda.integrations.missing import needs
+from isda.integrations.common import import_library
 from isda.losses import SemanticLoss
 
-__all__ = ["prepare_criterion"]
-
-_GradientState: Any = needs("accelerate", "accelerate").state.GradientState
+_GradientState: Any = import_library("accelerate", "accelerate").state.GradientState
 
 _Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 

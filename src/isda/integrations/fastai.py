@@ -1,4 +1,4 @@
-"""fastai: a callback that fits a Learner with ISDA and gives it back as it was."""
+"""fastai: a callback that trains a Learner with ISDA and restores its loss function afterwards."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isda.integrations.adoption import Adoption
-from isda.integrations.missing import needs
+from isda.integrations.common import CriterionReplacement, import_library
 from isda.losses import SemanticLoss
 
-__all__ = ["ISDACallback"]
-
-_Callback: Any = needs("fastai.callback.core", "fastai").Callback
+_Callback: Any = import_library("fastai.callback.core", "fastai").Callback
 
 _BEFORE_MIXUP = -1
 """The order of a callback whose loss function MixUp, which has 0, finds and mixes."""
@@ -58,7 +55,7 @@ class ISDACallback(_Callback):
         classifier: nn.Module | str | None = None,
         **settings: Any,
     ) -> None:
-        self._adoption = Adoption(lambda_0, total_steps, classifier, settings)
+        self._adoption = CriterionReplacement(lambda_0, total_steps, classifier, settings)
         self._plain: Any = None
         self._steps = 0
 
@@ -82,7 +79,7 @@ class ISDACallback(_Callback):
         )
         self._steps = self._steps_of(learn.epoch)  # above 0 where start_epoch resumes
         criterion.set_step(self._steps)
-        self._plain, learn.loss_func = learn.loss_func, _StandIn(learn.loss_func, criterion, learn)
+        self._plain, learn.loss_func = learn.loss_func, _LearnerLoss(learn.loss_func, criterion, learn)
 
     def after_step(self) -> None:
         """Follow the optimiser; batches whose gradients are only accumulated do not come here."""
@@ -121,7 +118,7 @@ class ISDACallback(_Callback):
         return steps
 
 
-class _StandIn:
+class _LearnerLoss:
     """The loss function of a learner that trains: the criterion in training, otherwise the learner's own."""
 
     def __init__(self, plain: Any, criterion: SemanticLoss, learn: Any) -> None:

@@ -1,4 +1,4 @@
-"""ISDA in transformers.Trainer: a compute_loss_func and the callback that knows the step and keeps the statistics."""
+"""transformers.Trainer: a compute_loss_func, and a callback that sets the step and saves the statistics."""
 
 from __future__ import annotations
 
@@ -10,15 +10,62 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isda.integrations.missing import needs
-from isda.integrations.statistics_file import read_origin, read_statistics, write_statistics
+from isda._utils.files import atomic_write
+from isda.integrations.common import import_library
 from isda.losses import ISDABCELoss, ISDALoss, SemanticLoss
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
-__all__ = ["ISDATraining"]
 
-_TrainerCallback: Any = needs("transformers", "huggingface").TrainerCallback
+def write_statistics(criterion: nn.Module, path: Path, origin: dict[str, str]) -> None:
+    """Write the state_dict of ``criterion``, there as a whole or not at all; ``origin`` says where it comes from."""
+    from safetensors.torch import save_file
+
+    tensors = {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in criterion.state_dict().items()
+    }
+    with atomic_write(path) as unfinished:
+        # safetensors makes files that only their owner may read; a file made here follows the umask.
+        unfinished.touch()
+        mode = unfinished.stat().st_mode
+        save_file(tensors, unfinished, metadata=origin)
+        unfinished.chmod(mode)
+
+
+def read_origin(path: Path) -> dict[str, str] | None:
+    """What `write_statistics` was told of their origin; None where there is no such file."""
+    from safetensors import safe_open
+
+    if not path.is_file():
+        return None
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
+def read_statistics(criterion: nn.Module, path: Path) -> None:
+    """Put the statistics of a file into ``criterion``.
+
+    Raises:
+        ValueError: they are of a criterion with other settings.
+    """
+    from safetensors.torch import load_file
+
+    tensors, own = load_file(path), criterion.state_dict()
+    saved, expected = ({name: tuple(t.shape) for name, t in state.items()} for state in (tensors, own))
+    if saved != expected:
+        raise ValueError(
+            f"{path} must hold the statistics of this criterion, {_format_shapes(expected)}, "
+            f"got {_format_shapes(saved)}; resume with the covariance, class weights and classes that it was saved with"
+        )
+    criterion.load_state_dict(tensors)
+
+
+def _format_shapes(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
+
+
+_TrainerCallback: Any = import_library("transformers", "huggingface").TrainerCallback
 
 _FILE = "isda.safetensors"
 _KEY = "isda"

@@ -1,4 +1,4 @@
-"""Lightning: a callback that trains a LightningModule with ISDA and keeps the statistics in its own state."""
+"""Lightning: a callback that trains a LightningModule with ISDA and checkpoints the statistics."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from isda.integrations.adoption import Adoption
-from isda.integrations.missing import needs
+from isda._utils.checks import warn
+from isda.attach.autograd_compat import outside_graphs
+from isda.integrations.common import CriterionReplacement, import_library
 from isda.losses import SemanticLoss
-from isda.losses.compiling import outside_graphs
-from isda.losses.warning import warn
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-__all__ = ["ISDACallback"]
-
 # One library under two names; a script that has imported the older one keeps to it.
 _NAME = "pytorch_lightning" if "pytorch_lightning" in sys.modules else "lightning.pytorch"
-_Callback: Any = needs(_NAME, "lightning").Callback
+_Callback: Any = import_library(_NAME, "lightning").Callback
 
 _REPLACED = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
 
@@ -75,9 +72,9 @@ class ISDACallback(_Callback):
         classifier: str | None = None,
         **settings: Any,
     ) -> None:
-        self._name, self._adoption = criterion, Adoption(lambda_0, total_steps, classifier, settings)
+        self._name, self._adoption = criterion, CriterionReplacement(lambda_0, total_steps, classifier, settings)
         self._replaced: nn.Module | None = None
-        self._stand_in: _StandIn | None = None
+        self._stand_in: _CriterionForward | None = None
 
     @property
     def criterion(self) -> SemanticLoss | None:
@@ -99,7 +96,7 @@ class ISDACallback(_Callback):
         network = pl_module if self._adoption.classifier is not None else _network_of(pl_module)
         criterion = self._adoption.begin(plain, network, self._steps(trainer))
         criterion.set_step(trainer.global_step)
-        plain.forward = self._stand_in = _StandIn(plain, criterion, trainer)
+        plain.forward = self._stand_in = _CriterionForward(plain, criterion, trainer)
         self._replaced = plain
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -154,7 +151,7 @@ class ISDACallback(_Callback):
         )
 
 
-class _StandIn:
+class _CriterionForward:
     """The forward of a criterion whose place is taken in training."""
 
     def __init__(self, plain: nn.Module, criterion: SemanticLoss, trainer: Trainer) -> None:

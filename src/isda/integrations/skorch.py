@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isda.integrations.missing import needs
+from isda.integrations.common import import_library
 from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
 
-__all__ = ["ISDANeuralNetClassifier"]
-
-_NeuralNetClassifier: Any = needs("skorch", "skorch").NeuralNetClassifier
+_NeuralNetClassifier: Any = import_library("skorch", "skorch").NeuralNetClassifier
 
 
 class ISDANeuralNetClassifier(_NeuralNetClassifier):

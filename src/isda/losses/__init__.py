@@ -1,8 +1,9 @@
 """Loss functions: ISDA's, and those it is compared with."""
 
+from isda.losses.base import SemanticLoss
+from isda.losses.bce import ISDABCELoss
 from isda.losses.explicit import ExplicitLoss
 from isda.losses.isda import ISDALoss
-from isda.losses.isda_bce import ISDABCELoss
 from isda.losses.rivals import (
     CenterLoss,
     ConfidencePenalty,
@@ -13,7 +14,6 @@ from isda.losses.rivals import (
     LargeMarginLoss,
     LqLoss,
 )
-from isda.losses.semantic import SemanticLoss
 
 __all__ = [
     "CenterLoss",

@@ -1,4 +1,4 @@
-"""ExplicitLoss: cross-entropy over M features drawn along semantic directions, what ISDA is the limit of."""
+"""ExplicitLoss: cross-entropy over M sampled features per sample; ISDALoss bounds its limit for M to infinity."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from isda import checks
+from isda._utils import checks
+from isda.attach.autograd_compat import outside_graphs
 from isda.functional.grouping import Groups
 from isda.functional.patches import Patches
 from isda.functional.sampling import explicit_consistency, explicit_logits
-from isda.losses.compiling import outside_graphs
-from isda.losses.inputs import Batch
-from isda.losses.semantic import SemanticLoss
-
-__all__ = ["ExplicitLoss"]
+from isda.losses.base import SemanticLoss
+from isda.losses.inputs import LossInputs
 
 
 class ExplicitLoss(SemanticLoss):
@@ -80,14 +78,14 @@ class ExplicitLoss(SemanticLoss):
 
         return self._over_unlabelled(logits, weight, strength, loss_of)
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> Batch:
+    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> LossInputs:
         _refuse_pixels(logits)
         return super()._checked(logits, targets, features, weight)
 
-    def _loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
+    def _loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
         return super()._loss(batch, groups, strength if self.samples else 0.0)
 
-    def _augmented_loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
+    def _augmented_loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
         directions = self.covariance.sample(groups.labels, self.samples)
         weight = self.covariance.as_statistics(batch.weight)
         logits = explicit_logits(self._wide(batch.logits), directions, weight, strength)

@@ -7,24 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.autocast import outside_autocast
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
+from isda._utils.devices import outside_autocast
+from isda.attach.autograd_compat import outside_graphs, refuse_transforms
 from isda.covariance import CovarianceModel
-from isda.functional.bounds import augmented_logits, tilted_variance
-from isda.functional.consistency import jensen_consistency, tilted_consistency
+from isda.functional.bounds import augmented_logits, jensen_consistency, tilted_consistency, tilted_variance
 from isda.functional.grouping import Groups
 from isda.functional.tilt import TILT_STEPS
-from isda.losses.arguments import check_tilt_steps
-from isda.losses.compiling import outside_graphs, refuse_transforms
-from isda.losses.inputs import Batch, check_batch
-from isda.losses.long_tail.providers import MeanShift, Offset
-from isda.losses.outputs import logits_of
-from isda.losses.semantic import SemanticLoss
-from isda.losses.spatial import as_rows, resize_logits, resize_rows
-from isda.losses.strength_monitor import StrengthMonitor
-from isda.losses.targets import bound_loss, is_soft
-
-__all__ = ["ISDALoss"]
+from isda.losses.base import SemanticLoss
+from isda.losses.inputs import LossInputs, check_batch, check_tilt_steps
+from isda.losses.long_tail import MeanShift, Offset
+from isda.losses.schedule import StrengthMonitor
+from isda.losses.targets import as_rows, bound_loss, is_soft, logits_of, resize_logits, resize_rows
 
 _BOUNDS = ("jensen", "tilted")
 
@@ -167,7 +161,7 @@ class ISDALoss(SemanticLoss):
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _augmented_loss(self, batch: Batch, groups: Groups, strength: float) -> Tensor:
+    def _augmented_loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
         # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
         augmented = self._augment(batch, groups, strength, mask=batch.logits.ndim > 2)
         size = batch.targets.shape[2:] if is_soft(batch.targets) else batch.targets.shape[1:]
@@ -185,7 +179,7 @@ class ISDALoss(SemanticLoss):
             label_smoothing=self.label_smoothing,
         )
 
-    def _augment(self, batch: Batch, groups: Groups, strength: float, *, mask: bool) -> Tensor:
+    def _augment(self, batch: LossInputs, groups: Groups, strength: float, *, mask: bool) -> Tensor:
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
         logits = self._wide(batch.logits)
         weight = self.covariance.as_statistics(batch.weight)

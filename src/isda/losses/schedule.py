@@ -1,4 +1,6 @@
-"""The strength schedule lambda = lambda_0 * t / T, with t in a buffer and no read from the device per step."""
+"""The strength schedule lambda = lambda_0 * t / T, with t in a buffer and no device synchronisation per step, and a
+monitor that warns if the strength is far too large.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,9 @@ from typing import Any, SupportsFloat
 import torch
 from torch import Tensor, nn
 
-from isda import checks
-from isda.devices import Mirror, on_host
-
-__all__ = ["StrengthSchedule"]
+from isda._utils import checks
+from isda._utils.checks import warn
+from isda._utils.devices import READ_EVERY, HostMirror, on_host
 
 _DRIVEN = -1
 """The microstep of a schedule whose steps are set from outside: forwards do not move it."""
@@ -111,7 +112,7 @@ class _Counter:
     """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
 
     def __init__(self) -> None:
-        self._mirror: Mirror[int] = Mirror()
+        self._mirror: HostMirror[int] = HostMirror()
 
     def read(self, buffer: Tensor) -> int:
         if on_host(buffer):
@@ -125,3 +126,27 @@ class _Counter:
     def write(self, buffer: Tensor, value: int) -> None:
         if not on_host(buffer):
             self._mirror.write(buffer, value)
+
+
+_RATIO = 10.0
+
+
+class StrengthMonitor:
+    """Checks, every hundredth call, whether the variance term is far larger than the differences between the logits."""
+
+    def __init__(self, lambda_0: float) -> None:
+        self._lambda_0, self._calls = lambda_0, 0
+
+    def check(self, variance: Tensor, logits: Tensor, strength: float) -> None:
+        """Warn if strength/2 * variance (N, C) is on average ten times what the logits (N, C) of a sample vary by."""
+        self._calls += 1
+        if self._calls % READ_EVERY != 1 or strength == 0:
+            return
+        means = torch.stack([variance.detach().mean(), logits.detach().std(1, correction=0).mean()])
+        average, spread = means.tolist()
+        added = strength / 2 * average
+        if added > _RATIO * spread:
+            warn(
+                f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
+                f"strength {strength:.3g} it swamps them; lower lambda_0 (now {self._lambda_0:g})"
+            )

@@ -1,16 +1,20 @@
-"""Targets of every kind, class indices, smoothed or mixed distributions, as one loss: F - q.z."""
+"""Layout of logits, features and targets: model outputs, class indices or distributions, pixels as rows, resizing;
+and the loss F - q.z for targets of every kind.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from isda.devices import READ_EVERY, on_host
-from isda.losses.warning import warn
-
-__all__ = ["SharesMonitor", "bound_loss", "is_soft"]
+from isda._utils.checks import warn
+from isda._utils.devices import READ_EVERY, on_host
+from isda.functional.patches import Patches
 
 _TOLERANCE = 0.05
 """How far a distribution, rounded to whatever precision it was kept in, may be from a sum of 1."""
@@ -21,7 +25,7 @@ def is_soft(targets: Tensor) -> bool:
     return targets.is_floating_point()
 
 
-class SharesMonitor:
+class SoftTargetMonitor:
     """Refuses soft targets that are not finite, and warns, once, of rows that do not sum to 1.
 
     On the CPU in every call; elsewhere the sums are looked at in the first and in every hundredth call.
@@ -108,3 +112,91 @@ def _plain_loss(augmented: Tensor, plain: Tensor, targets: Tensor, ignore_index:
     if reduction == "none":
         return loss
     return loss.sum() / (ignored.numel() - ignored.sum()) if reduction == "mean" else loss.sum()
+
+
+_NAMES = ("logits", "out")
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a model returned: itself, or its entry ``logits`` or ``out``.
+
+    Dictionaries (torchvision's segmentation models), outputs of transformers and named tuples (Inception) have names.
+
+    Raises:
+        ValueError: there is no telling which part the logits are.
+
+    Example:
+        >>> import torch
+        >>> logits_of({"out": torch.zeros(2, 3), "aux": torch.ones(2, 3)})
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
+    if isinstance(output, Tensor):
+        return output
+    for name in _NAMES:
+        part = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        if isinstance(part, Tensor):
+            return part
+    what = type(output).__name__
+    if isinstance(output, Mapping):
+        what += f" with {', '.join(map(str, output)) or 'nothing'}"
+    elif isinstance(output, (tuple, list)):
+        what += f" of {len(output)}"
+    raise ValueError(f"logits must be a tensor, or an output that has them as logits or out, got a {what}")
+
+
+def has_classes_last(logits: Tensor, targets: Tensor, num_classes: int) -> bool | None:
+    """Whether logits and targets are laid out like tokens, (N, L, C) and (N, L); None where the shapes allow both."""
+    wanted = logits.shape if is_soft(targets) else logits.shape[:-1]
+    if logits.ndim < 3 or logits.shape[-1] != num_classes or targets.shape != wanted:
+        return False
+    return True if logits.shape[1] != num_classes else None
+
+
+def classes_second(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (N, ..., C) as (N, C, ...), and targets, where they are distributions, likewise."""
+    soft = is_soft(targets) and targets.shape == logits.shape
+    return logits.movedim(-1, 1), targets.movedim(-1, 1) if soft else targets
+
+
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@overload
+def as_rows(tensor: Tensor) -> Tensor: ...
+
+
+@overload
+def as_rows(tensor: Tensor | Patches) -> Tensor | Patches: ...
+
+
+def as_rows(tensor: Tensor | Patches) -> Tensor | Patches:
+    """(N, D, ...) to (N * pixels, D); a batch without pixels, and patches, which are rows, stay as they are."""
+    if isinstance(tensor, Patches):
+        return tensor
+    return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
+
+
+def as_maps(rows: Tensor, samples: int, grid: torch.Size) -> Tensor:
+    """Undo ``as_rows``: (N * pixels, D) to (N, D, ...) for so many samples of that spatial size."""
+    return rows.view(samples, *grid, rows.shape[1]).movedim(-1, 1) if grid else rows
+
+
+def resize_labels(targets: Tensor, size: torch.Size) -> Tensor:
+    """Nearest labels at the resolution of the features: they only choose whose statistics a pixel uses and feeds."""
+    if targets.shape[1:] == size:
+        return targets
+    # In float64, because every label has to survive the way through a floating point image.
+    return F.interpolate(targets.unsqueeze(1).to(torch.float64), size=size, mode="nearest").squeeze(1).to(targets.dtype)
+
+
+def resize_logits(logits: Tensor, size: torch.Size, align_corners: bool) -> Tensor:
+    """Linear interpolation to ``size``; the logits themselves when they have it already."""
+    if logits.shape[2:] == size:
+        return logits
+    return F.interpolate(logits, size=size, mode=_LINEAR[logits.ndim - 2], align_corners=align_corners)
+
+
+def resize_rows(rows: Tensor, grid: torch.Size, logits: Tensor, align_corners: bool) -> Tensor:
+    """(N, C, ...) at the resolution of the logits from rows (N * pixels, C) at that of the features, ``grid``."""
+    return resize_logits(as_maps(rows, len(logits), grid), logits.shape[2:], align_corners)

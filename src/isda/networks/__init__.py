@@ -1,4 +1,4 @@
-"""The networks that the paper trains, their small relatives, and what they cost.
+"""Classification networks of the paper, smaller variants of them, and their cost.
 
 >>> from isda import networks
 >>> network = networks.create("resnet-110", num_classes=100)

@@ -1,4 +1,4 @@
-"""What a network and ISDA cost: parameters, multiply-adds, and the multiply-adds that ISDA adds."""
+"""Parameters and multiply-adds of a network, and the multiply-adds that ISDA adds."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,10 +8,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from isda.choices import check_choice
-from isda.networks.modes import in_eval_mode
-
-__all__ = ["additional_multiply_adds", "count_multiply_adds", "count_parameters"]
+from isda._utils.choices import check_choice
+from isda.networks.network import in_eval_mode
 
 
 def count_parameters(network: nn.Module) -> int:

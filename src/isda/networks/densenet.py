@@ -5,11 +5,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import with_classifier
-from isda.networks.network import GlobalAveragePool, Network
-
-__all__ = ["DenseLayer", "densenet"]
+from isda.networks.network import GlobalAveragePool, Network, dropout_rate, scaled_channels, with_classifier
 
 
 class DenseLayer(nn.Module):

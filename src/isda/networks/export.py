@@ -1,4 +1,4 @@
-"""The weights of a classifier under the names that other libraries load, to be used there as a backbone."""
+"""Export the weights of a classifier under the parameter names of other libraries."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.choices import check_choice
-from isda.files import replacing
+from isda._utils.choices import check_choice
+from isda._utils.files import atomic_write
 from isda.networks.network import Network
-from isda.networks.registry import IMAGENET, TIMM_PREFIX
-from isda.networks.timm_models import timm_state
-
-__all__ = ["LIBRARIES", "TIMM_FILE", "export", "exported", "write_for_timm"]
+from isda.networks.registry import IMAGENET
+from isda.networks.timm_models import TIMM_PREFIX, timm_state
 
 TIMM_FILE = "timm.safetensors"
 """What a run of a pretrained model leaves for timm."""
@@ -25,13 +23,13 @@ _HEADS = {"resnet": "fc", "resnext": "fc", "densenet": "classifier"}
 """What torchvision and timm call the classifier of a family."""
 
 
-def _whole(network: Network, family: str) -> dict[str, Tensor]:
+def _torchvision_state(network: Network, family: str) -> dict[str, Tensor]:
     """The names of torchvision, kept by timm for these families: the body as it is, and the classifier."""
     head = {f"{_HEADS[family]}.{name}": value for name, value in network.classifier.state_dict().items()}
     return network.body.state_dict() | head
 
 
-def _backbone(network: Network, family: str) -> dict[str, Tensor]:
+def _backbone_state(network: Network, family: str) -> dict[str, Tensor]:
     """MMDetection's residual networks: torchvision's names, without the classifier."""
     if family == "densenet":
         raise ValueError("MMDetection has no DenseNets; export them for torchvision or timm")
@@ -39,13 +37,15 @@ def _backbone(network: Network, family: str) -> dict[str, Tensor]:
 
 
 LIBRARIES: dict[str, Callable[[Network, str], dict[str, Tensor]]] = {
-    "torchvision": _whole,
-    "timm": _whole,
-    "mmdetection": _backbone,
+    "torchvision": _torchvision_state,
+    "timm": _torchvision_state,
+    "mmdetection": _backbone_state,
 }
 
 
-def exported(network: Network, name: str, library: str, options: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
+def export_state(
+    network: Network, name: str, library: str, options: Mapping[str, Any] | None = None
+) -> dict[str, Tensor]:
     """The tensors of a network under a library's names.
 
     Args:
@@ -74,14 +74,14 @@ def exported(network: Network, name: str, library: str, options: Mapping[str, An
 
 
 def export(network: Network, name: str, library: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
-    """Write what `exported` gives to a file: safetensors by that suffix, else as torch.save does.
+    """Write what `export_state` gives to a file: safetensors by that suffix, else as torch.save does.
 
     MMDetection takes it as ``init_cfg=dict(type="Pretrained", checkpoint=FILE)`` of its backbone.
     """
     from safetensors.torch import save_file
 
-    tensors = exported(network, name, library, options)
-    with replacing(path) as unfinished:
+    tensors = export_state(network, name, library, options)
+    with atomic_write(path) as unfinished:
         if path.suffix == ".safetensors":
             save_file(tensors, unfinished)
         else:
@@ -106,10 +106,10 @@ def write_for_timm(
     from safetensors.torch import save_file
 
     try:
-        tensors = exported(network, name, "timm", options)
+        tensors = export_state(network, name, "timm", options)
     except ValueError:
         return False
-    with replacing(path) as unfinished:
+    with atomic_write(path) as unfinished:
         # One entry: several are written in an order that changes from file to file.
         save_file(tensors, unfinished, {"isda": json.dumps({"network": name, **told})})
     return True

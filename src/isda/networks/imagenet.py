@@ -9,11 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import classifier_without_offset
-from isda.networks.network import Network
-
-__all__ = ["imagenet_densenet", "imagenet_resnet"]
+from isda.networks.network import Network, classifier_with_zero_bias, dropout_rate, scaled_channels
 
 # Layers in the four dense blocks (Huang et al., table 1); all have growth rate 32 and 64 channels after the stem.
 # torchvision has no 265; Huang et al. call the same network DenseNet-264.
@@ -90,7 +86,7 @@ def imagenet_densenet(
         stem = nn.Conv2d(in_channels, scaled_channels(64, width), 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(stem.weight)
         body.features.conv0 = stem
-    return _take_out(body, "classifier", classifier_without_offset)
+    return _take_out(body, "classifier", classifier_with_zero_bias)
 
 
 def _take_out(body: nn.Module, attribute: str, make_classifier: Callable[..., nn.Linear]) -> Network:

@@ -1,14 +1,52 @@
-"""What every network of this package is: a body that makes features, and a linear classifier on top of them."""
+"""The base class :class:`Network`, argument checks, initialisation, eval mode and layer-wise rates."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from isda.networks.arguments import positive_integer
 
-__all__ = ["GlobalAveragePool", "Network"]
+def positive_integer(name: str, value: object) -> int:
+    """Return ``value`` if it is an integer of at least 1, and at most 10^9: more no machine could hold.
+
+    Example:
+        >>> positive_integer("num_classes", 10)
+        10
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    if value > 10**9:
+        raise ValueError(f"{name} must be at most 10^9, got {value!r}")
+    return value
+
+
+def dropout_rate(value: object) -> float:
+    """Return ``value`` if it is a probability below 1.
+
+    Example:
+        >>> dropout_rate(0.3)
+        0.3
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f"dropout must be a number in [0, 1), got {value!r}")
+    return float(value)
+
+
+def scaled_channels(channels: int, width: object) -> int:
+    """The channel count times the width factor, rounded, at least 1.
+
+    Example:
+        >>> scaled_channels(128, 0.25)
+        32
+    """
+    if not isinstance(width, int | float) or isinstance(width, bool) or not 0 < width < float("inf"):
+        raise ValueError(f"width must be a positive number, got {width!r}")
+    return max(1, round(channels * width))
 
 
 class Network(nn.Module):
@@ -113,3 +151,114 @@ class GlobalAveragePool(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """Average over height and width."""
         return torch.mean(maps, dim=(2, 3))
+
+
+def classifier_with_zero_bias(feature_dim: int, num_classes: int, **options: Any) -> nn.Linear:
+    """A linear classifier whose bias, if it has one, starts at zero; takes what ``nn.Linear`` takes.
+
+    Example:
+        >>> classifier_without_offset(4, 3).bias.tolist()
+        [0.0, 0.0, 0.0]
+    """
+    classifier = nn.Linear(feature_dim, num_classes, **options)
+    if classifier.bias is not None:
+        nn.init.zeros_(classifier.bias)
+    return classifier
+
+
+def initialise(body: nn.Module) -> None:
+    """Initialise convolutions and batch normalisation in place.
+
+    Convolutions draw from a normal distribution with variance 2 / (kernel area x output channels) (He et al.,
+    "Delving deep into rectifiers", 2015, backward form), the choice of the ResNet, Wide-ResNet, ResNeXt, DenseNet and
+    Shake-Shake code; batch normalisation starts as the identity.
+
+    Example:
+        >>> layer = nn.Conv2d(3, 4, 8)
+        >>> initialise(layer)
+        >>> layer.bias.abs().max().item()
+        0.0
+    """
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
+    """Put a linear classifier on a body and initialise the whole network as its publication did.
+
+    The body as in :func:`initialise`; the classifier starts with a bias of zero.
+
+    Args:
+        body: maps images to features (N, feature_dim).
+        feature_dim: number of features.
+        num_classes: number of logits.
+
+    Example:
+        >>> network = with_classifier(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
+        >>> network.classifier.bias.abs().max().item()
+        0.0
+    """
+    initialise(body)
+    return Network(body, classifier_with_zero_bias(feature_dim, num_classes), classifier_with_zero_bias)
+
+
+@contextmanager
+def in_eval_mode(network: nn.Module) -> Iterator[None]:
+    """A network is in eval mode while the block runs; then each of its modules is in its own mode again.
+
+    Example:
+        >>> network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+        >>> with in_eval_mode(network):
+        ...     network[0].training
+        False
+        >>> [module.training for module in network]
+        [True, False]
+    """
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, float]:
+    """The share of the learning rate of each parameter: decay^k for the k-th layer below the classifier.
+
+    A layer is what timm counts as one (a block), or a child of the body for networks that are not timm's. The
+    classifier has the whole rate (Howard and Ruder, 2018; the form with one factor is that of BEiT).
+
+    Example:
+        >>> from isda import networks
+        >>> network = networks.create("timm:test_resnet", num_classes=3)
+        >>> rates = layer_rates(network, 0.5)
+        >>> rates[network.classifier.weight], rates[network.body.layer4[0].conv1.weight]
+        (1.0, 0.5)
+        >>> rates[network.body.conv1[0].weight]
+        0.03125
+    """
+    depths = _layer_depths(network.body)
+    top = max(depths.values(), default=-1) + 1
+    rates = {parameter: decay ** (top - depths[name]) for name, parameter in network.body.named_parameters()}
+    return rates | dict.fromkeys(network.classifier.parameters(), 1.0)
+
+
+def _layer_depths(body: Any) -> dict[str, int]:
+    """The number of the layer, from the image on, of each parameter."""
+    if hasattr(body, "group_matcher"):
+        from timm.models import group_parameters
+
+        numbers: dict[str, int] = group_parameters(body, body.group_matcher(coarse=False), reverse=True)
+    else:
+        order: dict[str, int] = {}
+        numbers = {name: order.setdefault(name.partition(".")[0], len(order)) for name, _ in body.named_parameters()}
+    # What was the classifier's own layer may be empty now.
+    dense = {number: position for position, number in enumerate(sorted(set(numbers.values())))}
+    return {name: dense[number] for name, number in numbers.items()}

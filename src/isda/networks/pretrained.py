@@ -1,4 +1,4 @@
-"""Networks that begin with weights somebody has trained: from a file, or from where timm keeps them."""
+"""Pretrained weights from a file or from timm's hub."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from typing import Any
 
 from torch import Tensor
 
-from isda.networks.fitting import fitting_weights
 from isda.networks.network import Network
 from isda.networks.registry import IMAGENET
 from isda.networks.timm_models import TIMM_PREFIX
-from isda.networks.weight_files import read_weights
-
-__all__ = ["HUB", "Inputs", "load_pretrained", "pretrained_inputs", "pretrained_weights"]
+from isda.networks.weight_files import match_weights, read_weights
 
 HUB = "hub"
 """Instead of a file: the weights that timm has for a model."""
-LARGEST = 4096
+MAX_IMAGE_SIZE = 4096
 """Pixels on a side; a network that sees more is not fine-tuned from one of these."""
-SECONDS = 5
+HUB_TIMEOUT_SECONDS = 5
 """How long to wait for the first word of the hub."""
 
 _BUFFERS = ("num_batches_tracked", "attn_mask", "relative_position_index")
@@ -32,7 +29,7 @@ _BUFFERS = ("num_batches_tracked", "attn_mask", "relative_position_index")
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PretrainedInputs:
     """The images that a pretrained network is used to."""
 
     size: int = 224
@@ -48,7 +45,7 @@ class Inputs:
         return len(self.mean)
 
 
-def pretrained_inputs(name: str, size: int | None = None) -> Inputs:
+def pretrained_inputs(name: str, size: int | None = None) -> PretrainedInputs:
     """What a network of ImageNet's images is used to, at another size if one is given.
 
     Args:
@@ -62,8 +59,8 @@ def pretrained_inputs(name: str, size: int | None = None) -> Inputs:
         >>> pretrained_inputs("timm:tf_efficientnet_lite0", size=112)
         Inputs(size=112, resize=128, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     """
-    if size is not None and not 1 <= size <= LARGEST:
-        raise ValueError(f"input_size must be from 1 to {LARGEST} pixels, got {size}")
+    if size is not None and not 1 <= size <= MAX_IMAGE_SIZE:
+        raise ValueError(f"input_size must be from 1 to {MAX_IMAGE_SIZE} pixels, got {size}")
     if not name.startswith(TIMM_PREFIX):
         if name not in IMAGENET:
             known = ", ".join(IMAGENET)
@@ -71,14 +68,14 @@ def pretrained_inputs(name: str, size: int | None = None) -> Inputs:
                 f"pretrained must come with a network for ImageNet, timm:NAME or {known}, got {name}; the backbones of "
                 "finished runs are fine-tuned by `isda transfer`"
             )
-        known_inputs, share = Inputs(), 224 / 256
+        known_inputs, share = PretrainedInputs(), 224 / 256
     else:
-        found = _timms(name)
+        found = _timm_config(name)
         _, height, width = found["input_size"]
         share = found.get("crop_pct") or 224 / 256
-        known_inputs = Inputs(min(height, width), 0, tuple(found["mean"]), tuple(found["std"]))
+        known_inputs = PretrainedInputs(min(height, width), 0, tuple(found["mean"]), tuple(found["std"]))
     side = size or known_inputs.size
-    return Inputs(side, max(side, math.floor(side / share)), known_inputs.mean, known_inputs.std)
+    return PretrainedInputs(side, max(side, math.floor(side / share)), known_inputs.mean, known_inputs.std)
 
 
 def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -113,7 +110,7 @@ def load_pretrained(network: Network, name: str, weights: Mapping[str, Tensor], 
         ValueError: names the first tensor that is missing, of another shape, or belongs to another network.
     """
     wanted = network.body.state_dict()
-    found, rest = fitting_weights(wanted, weights, source)
+    found, rest = match_weights(wanted, weights, source)
     heads = tuple(f"{head}." for head in _classifiers(name))
     foreign = [one for one in rest if not one.startswith(heads) and not one.endswith(_BUFFERS)]
     if foreign:
@@ -126,16 +123,16 @@ def _classifiers(name: str) -> tuple[str, ...]:
     """What the classifier may be called in a file."""
     if not name.startswith(TIMM_PREFIX):
         return ("fc", "classifier")
-    named = _timms(name).get("classifier") or ()
+    named = _timm_config(name).get("classifier") or ()
     return ("classifier", *((named,) if isinstance(named, str) else named))
 
 
-def _timms(name: str) -> dict[str, Any]:
+def _timm_config(name: str) -> dict[str, Any]:
     """The configuration that timm has of pretrained weights."""
     import timm
     from timm.models import get_pretrained_cfg
 
-    from isda.choices import did_you_mean
+    from isda._utils.choices import did_you_mean
 
     own = name.removeprefix(TIMM_PREFIX)
     if not timm.is_model(own):
@@ -149,7 +146,7 @@ def _timms(name: str) -> dict[str, Any]:
 def _from_hub(name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
     import timm
 
-    own, known = name.removeprefix(TIMM_PREFIX), _timms(name)
+    own, known = name.removeprefix(TIMM_PREFIX), _timm_config(name)
     if not any(known.get(key) for key in ("hf_hub_id", "url", "file")):
         raise ValueError(f"pretrained must name a file for {name}, timm has no weights for it")
     overlay, repository = {}, known.get("hf_hub_id")
@@ -160,10 +157,10 @@ def _from_hub(name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
         else:
             _check_reachable(repository, name)
     try:
-        with _quiet():
+        with _hub_logging_disabled():
             model = timm.create_model(own, pretrained=True, pretrained_cfg_overlay=overlay, **options)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(_not_had(name, error)) from error
+        raise ValueError(_unavailable_message(name, error)) from error
     return dict(model.state_dict())
 
 
@@ -183,18 +180,18 @@ def _check_reachable(repository: str, name: str) -> None:
     from huggingface_hub import constants, get_session
 
     try:
-        get_session().head(f"{constants.ENDPOINT}/{repository.partition('@')[0]}", timeout=SECONDS)
+        get_session().head(f"{constants.ENDPOINT}/{repository.partition('@')[0]}", timeout=HUB_TIMEOUT_SECONDS)
     except Exception as error:  # whatever library it speaks through has errors of its own
-        raise ValueError(_not_had(name, error)) from error
+        raise ValueError(_unavailable_message(name, error)) from error
 
 
-def _not_had(name: str, error: BaseException) -> str:
+def _unavailable_message(name: str, error: BaseException) -> str:
     reason = str(error).partition("\n")[0] or type(error).__name__
     return f"the pretrained weights of {name} could not be had from the hub ({reason}); name a file: --pretrained FILE"
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _hub_logging_disabled() -> Iterator[None]:
     """What the hub's library says of every try, an error says once."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level

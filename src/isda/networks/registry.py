@@ -1,25 +1,21 @@
-"""The networks by name."""
+"""Networks by name."""
 
 import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from isda.choices import did_you_mean
-from isda.extras import needed_by
-from isda.networks.arguments import positive_integer
-from isda.networks.cnn13 import cnn_13
+from isda._utils.choices import did_you_mean
+from isda._utils.extras import needed_by
+from isda.networks.cnn import cnn_13, fast_cnn
 from isda.networks.densenet import densenet
-from isda.networks.fast_cnn import fast_cnn
 from isda.networks.imagenet import imagenet_densenet, imagenet_resnet
-from isda.networks.network import Network
+from isda.networks.network import Network, positive_integer
 from isda.networks.resnet import resnet, squeeze_excitation_resnet
 from isda.networks.resnext import resnext
 from isda.networks.shake_shake import shake_shake
 from isda.networks.timm_models import TIMM_PREFIX, timm_network
 from isda.networks.wide_resnet import wide_resnet, wide_resnet_28_10
-
-__all__ = ["CIFAR", "IMAGENET", "TIMM_PREFIX", "create", "names"]
 
 CIFAR: dict[str, Callable[..., Network]] = {
     "resnet-8": partial(resnet, depth=8),

@@ -1,15 +1,41 @@
-"""Residual networks for 32x32 images (He et al., "Deep residual learning", CVPR 2016, section 4.2), and with gates."""
+"""Residual networks for 32x32 images (He et al., CVPR 2016, section 4.2), with squeeze-and-excitation as an option
+(Hu et al., CVPR 2018).
+"""
 
 from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import with_classifier
-from isda.networks.network import GlobalAveragePool, Network
-from isda.networks.squeeze_excitation import SqueezeExcitation
+from isda.networks.network import GlobalAveragePool, Network, dropout_rate, scaled_channels, with_classifier
 
-__all__ = ["BasicBlock", "resnet", "squeeze_excitation_resnet"]
+
+class SqueezeExcitation(nn.Module):
+    """Scale each channel by a gate computed from all channel means: x * sigmoid(W2 relu(W1 mean(x))).
+
+    The two layers have no bias, as in the publication's equation 3, and are 1x1 convolutions on the pooled
+    1x1 map, so that a network's classifier stays its only ``nn.Linear``.
+
+    Args:
+        channels: number of channels of the input.
+        reduction: the hidden layer has ``channels // reduction`` units (16 in the publication), at least 1.
+
+    Example:
+        >>> import torch
+        >>> SqueezeExcitation(32)(torch.ones(2, 32, 8, 8)).shape
+        torch.Size([2, 32, 8, 8])
+    """
+
+    def __init__(self, channels: int, reduction: int = 16) -> None:
+        super().__init__()
+        hidden = max(1, channels // reduction)
+        self.squeeze = nn.Conv2d(channels, hidden, kernel_size=1, bias=False)
+        self.excite = nn.Conv2d(hidden, channels, kernel_size=1, bias=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Gate the channels of (N, channels, height, width)."""
+        means = maps.mean(dim=(2, 3), keepdim=True)
+        gate: Tensor = self.excite(self.squeeze(means).relu()).sigmoid()
+        return maps * gate
 
 
 class BasicBlock(nn.Module):

@@ -4,11 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from isda.networks.arguments import scaled_channels
-from isda.networks.initialisation import with_classifier
-from isda.networks.network import GlobalAveragePool, Network
-
-__all__ = ["AggregatedBlock", "resnext"]
+from isda.networks.network import GlobalAveragePool, Network, scaled_channels, with_classifier
 
 
 class AggregatedBlock(nn.Module):

@@ -6,11 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from isda.networks.arguments import scaled_channels
-from isda.networks.initialisation import with_classifier
-from isda.networks.network import GlobalAveragePool, Network
-
-__all__ = ["ShakeBlock", "ShiftedShortcut", "shake", "shake_shake"]
+from isda.networks.network import GlobalAveragePool, Network, scaled_channels, with_classifier
 
 
 def shake(left: Tensor, right: Tensor, forward_share: Tensor, backward_share: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
-"""Any model of the timm library as a :class:`Network`, and back again; timm is imported when one is built."""
+"""timm models as a :class:`Network`, and their state dicts under timm's names. timm is imported on first use."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
-from isda.choices import did_you_mean
+from isda._utils.choices import did_you_mean
 from isda.networks.network import Network
-
-__all__ = ["TIMM_PREFIX", "timm_network", "timm_state"]
 
 TIMM_PREFIX = "timm:"
 

@@ -4,11 +4,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from isda.networks.arguments import dropout_rate, scaled_channels
-from isda.networks.initialisation import with_classifier
-from isda.networks.network import GlobalAveragePool, Network
-
-__all__ = ["WideBlock", "wide_resnet", "wide_resnet_28_10"]
+from isda.networks.network import GlobalAveragePool, Network, dropout_rate, scaled_channels, with_classifier
 
 
 class WideBlock(nn.Module):

@@ -1,4 +1,4 @@
-"""From run folders to statistics over seeds, tables and one self-contained HTML page.
+"""Reports of run folders: statistics over seeds, terminal tables and one self-contained HTML page.
 
-`isda.engine.find_runs` reads folders, `summary` compares them, `table` prints a comparison, and `page` writes the page.
+`isda.engine.find_runs` reads run folders, `summary` compares them, `terminal_tables` prints and `page` writes HTML.
 """

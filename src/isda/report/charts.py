@@ -1,18 +1,155 @@
-"""The chart of a metric over epochs, as SVG: thin lines for seeds, a bold line with markers for each method's mean."""
+"""SVG charts: axes, method styles, curves over epochs, and the forest plot of paired differences."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from isda.report.axes import Axis
-from isda.report.curves import Curves, Points
+from isda.engine.run_records import RunRecord
 from isda.report.markup import Markup, join, tag
-from isda.report.method_styles import classes, dash, marker
-from isda.report.wording import number
+from isda.report.summary import Comparison, MethodSummary
+from isda.report.wording import difference_text, in_units, number
 
-__all__ = ["Chart", "frame", "tick_text"]
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps the values low..high to the positions start..end, evenly or by their logarithms."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The position of a value."""
+        low, high, value = (math.log(v) if self.logarithmic else v for v in (self.low, self.high, value))
+        return self.start + (self.end - self.start) * (value - low) / (high - low)
+
+    def ticks(self, count: int) -> list[float]:
+        """About `count` round values between low and high."""
+        return _decades(self.low, self.high, count) if self.logarithmic else round_ticks(self.low, self.high, count)
+
+
+def round_ticks(low: float, high: float, count: int) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between low and high, about `count` of them.
+
+    Example:
+        >>> round_ticks(0.3, 4.1, 4)
+        [1.0, 2.0, 3.0, 4.0]
+    """
+    if not low < high:
+        raise ValueError(f"low must be below high, got {low} and {high}")
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    # A division by the inverse keeps 3 * 0.1 at 0.3.
+    return [index / round(1 / step) if step < 1 else index * step for index in range(first, last + 1)]
+
+
+def _decades(low: float, high: float, count: int) -> list[float]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [factor * 10.0**exponent for exponent in exponents for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= count + 1:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / count)]
+
+
+COLOURS = 6
+"""How many colours style.css has; the first, a grey, is the baseline's."""
+
+DASHES = (None, "8 3", "2.5 2.5", "10 3 2 3", "14 4", "5 2 1.5 2")
+MARKERS = (
+    "M-1,0a1,1 0 1 0 2,0a1,1 0 1 0 -2,0z",
+    "M-.9,-.9h1.8v1.8h-1.8z",
+    "M0,-1.2L1.15,.85H-1.15z",
+    "M0,-1.35L1.35,0L0,1.35L-1.35,0z",
+    "M0,1.2L1.15,-.85H-1.15z",
+    "M-.4,-1.2h.8v.8h.8v.8h-.8v.8h-.8v-.8h-.8v-.8h.8z",
+)
+
+
+def classes(style: int) -> str:
+    """The CSS classes of a method: its colour, and a name by which the key shows and hides it."""
+    return f"c{style % COLOURS} m{style}"
+
+
+def dash(style: int) -> str | None:
+    """The stroke-dasharray of a method's mean; shifted on each round through the colours."""
+    return DASHES[_second(style)]
+
+
+def marker(style: int, x: float, y: float, size: float = 4.0) -> Markup:
+    """The method's marker with its centre at (x, y)."""
+    return tag(
+        "path", class_="marker", d=MARKERS[_second(style)], transform=f"translate({x:.1f} {y:.1f}) scale({size})"
+    )
+
+
+def swatch(style: int) -> Markup:
+    """A short piece of the method's line, for keys and tables beside its name."""
+    line = tag("path", class_="mean", d="M1,6H31", stroke_dasharray=dash(style))
+    return tag(
+        "svg",
+        tag("g", line, marker(style, 16, 6, 3.6), class_=f"c{style % COLOURS}"),
+        class_="swatch",
+        viewBox="0 0 32 12",
+        width=32,
+        height=12,
+        aria_hidden="true",
+    )
+
+
+def _second(style: int) -> int:
+    return (style + style // COLOURS) % len(DASHES)
+
+
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run's curve."""
+
+    seed: int
+    points: Points
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One method's curves of one metric; `mean` may be empty."""
+
+    label: str
+    lines: tuple[Line, ...]
+    mean: Points
+
+
+def curves(comparison: Comparison, key: str) -> list[Curves]:
+    """The curves of the methods that recorded the metric."""
+    found = []
+    for method in comparison.methods:
+        recorded = [run for run in method.runs if run.curve(key)]
+        if recorded:
+            lines = tuple(Line(run.seed, run.curve(key), run.result is not None) for run in recorded)
+            found.append(Curves(method.label, lines, _mean(recorded, key)))
+    return found
+
+
+def _mean(runs: list[RunRecord], key: str) -> Points:
+    """The mean over finished runs, or over all if none is, at epochs that each of them has.
+
+    An unfinished run would make the mean jump where it ends.
+    """
+    counted = [dict(run.curve(key)) for run in runs if run.result is not None] or [dict(run.curve(key)) for run in runs]
+    common = sorted(set.intersection(*(set(curve) for curve in counted)))
+    return [(epoch, sum(curve[epoch] for curve in counted) / len(counted)) for epoch in common]
+
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 26, 34
 EARLY = 0.15
@@ -151,3 +288,71 @@ def _grid(across: Axis, up: Axis, unit: str, width: int, height: int) -> Markup:
 
 def _path(points: Points, across: Axis, up: Axis) -> str:
     return "M" + "L".join(f"{across(epoch):.1f},{up(value):.1f}" for epoch, value in points)
+
+
+FOREST_SIDE, FOREST_TOP, FOREST_ROW, FOREST_BOTTOM = 14, 8, 58, 56
+FOREST_CHARACTER = 7.2
+"""Width of a character of a row's label, on average and on the safe side."""
+
+
+def draw_forest(comparison: Comparison, styles: Mapping[str, int], name: str, width: int) -> Markup:
+    """The differences of all methods that have one to the baseline; `name` begins every id in it."""
+    rows = [method for method in comparison.methods if method.difference is not None]
+    across = _axis(rows, width)
+    base = FOREST_TOP + FOREST_ROW * len(rows)
+    zero = f"{across(0):.1f}"
+    parts: list[str] = [tag("line", class_="axis", x1=FOREST_SIDE, x2=width - FOREST_SIDE, y1=base, y2=base)]
+    for value in across.ticks(8 if width > 500 else 4):
+        x = f"{across(value):.1f}"
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=FOREST_TOP, y2=base))
+        parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
+    parts.append(tag("line", class_="zero", x1=zero, x2=zero, y1=FOREST_TOP, y2=base))
+    title, digits = comparison.figure.title, comparison.figure.digits
+    for index, method in enumerate(rows):
+        parts.append(_row(method, styles[method.label], across, FOREST_TOP + FOREST_ROW * index, digits))
+    parts.append(tag("text", f"← lower {title}", class_="unit", x=FOREST_SIDE, y=base + 40))
+    parts.append(tag("text", f"higher {title} →", class_="unit end", x=width - FOREST_SIDE, y=base + 40))
+    spoken = "; ".join(f"{method.label} {difference_text(method.difference, digits)}" for method in rows)
+    return frame(
+        name,
+        f"Paired differences to {comparison.baseline.label}",
+        f"Differences in {title}{in_units(comparison.figure)}: {spoken}.",
+        width,
+        base + FOREST_BOTTOM,
+        parts,
+        class_="chart forest",
+    )
+
+
+def _axis(rows: list[MethodSummary], width: int) -> Axis:
+    reached = [0.0]
+    for method in rows:
+        reached += method.differences.values()
+        if method.difference and method.difference.half_width is not None:
+            reached += [method.difference.mean - method.difference.half_width]
+            reached += [method.difference.mean + method.difference.half_width]
+    low, high = min(reached), max(reached)
+    margin = 0.08 * (high - low) or 1.0
+    return Axis(low - margin, high + margin, FOREST_SIDE, width - FOREST_SIDE)
+
+
+def _row(method: MethodSummary, style: int, across: Axis, top: float, digits: int) -> Markup:
+    text = difference_text(method.difference, digits)
+    room = int((across.end - across.start) / FOREST_CHARACTER) - len(text) - 2
+    label = method.label if len(method.label) <= room else f"{method.label[: room - 1]}…"
+    middle, dots = top + 33, top + 47
+    parts: list[str] = [
+        tag("text", label, class_="name", x=across.start, y=top + 18),
+        tag("text", text, class_="value end", x=across.end, y=top + 18),
+    ]
+    for seed, value in method.differences.items():
+        told = tag("title", f"seed {seed}: {number(value, digits, sign=True)}")
+        parts.append(tag("circle", told, class_="dot", cx=f"{across(value):.1f}", cy=dots, r=3.5))
+    if method.difference is not None:
+        mean, half_width = method.difference
+        if half_width is not None:
+            low, high = across(mean - half_width), across(mean + half_width)
+            ends = f"M{low:.1f},{middle - 5}v10M{low:.1f},{middle}H{high:.1f}M{high:.1f},{middle - 5}v10"
+            parts.append(tag("path", class_="interval", d=ends))
+        parts.append(marker(style, across(mean), middle, 5.5))
+    return tag("g", *parts, class_=classes(style))

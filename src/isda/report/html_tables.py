@@ -1,33 +1,75 @@
-"""The tables of a comparison's section: results, further metrics, settings, environment and runs."""
+"""HTML tables of a comparison: results, further metrics, settings, environment and runs."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isda.engine.folder.reading import RunRecord, is_number
-from isda.report.cells import boxed_table, column, name_cell, number_cell
-from isda.report.details.per_class import ClassFigure
-from isda.report.markup import Markup, tag
-from isda.report.method_styles import swatch
-from isda.report.method_summary import MethodSummary
-from isda.report.settings import differing, flatten, shared, value_text, values_text
+from isda.engine.run_records import RunRecord, is_number
+from isda.report.charts import swatch
+from isda.report.markup import Markup, boxed_table, column, name_cell, number_cell, tag
+from isda.report.per_class import ClassFigure
 from isda.report.statistics import Interval, mean_std
-from isda.report.summary import Comparison
+from isda.report.summary import Comparison, MethodSummary
 from isda.report.wording import capitalised, caption, count_text, difference_text, number, plus_minus
 
-__all__ = [
-    "differing_settings",
-    "environment",
-    "further_metrics",
-    "per_class",
-    "results",
-    "run_list",
-    "shared_settings",
-]
+MANY = 8
+"""Longer lists, such as the class names, are shortened."""
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with dotted names.
+
+    Example:
+        >>> flatten({"seed": 1, "method_options": {"lambda_0": 0.5}})
+        {'seed': 1, 'method_options.lambda_0': 0.5}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": below for inner, below in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings that all have and that are the same in all."""
+    return {
+        key: value
+        for key, value in settings[0].items()
+        if all(key in other and other[key] == value for other in settings)
+    }
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the settings that are not shared, in order of appearance."""
+    same = shared(settings)
+    return list(dict.fromkeys(key for other in settings for key in other if key not in same))
+
+
+def value_text(value: Any) -> str:
+    """A setting's value for people: short numbers, no quotes, long lists abridged."""
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return format(value, ".6g")
+    if isinstance(value, list):
+        words = [value_text(item) for item in value]
+        return ", ".join(words) if len(words) <= MANY else f"{', '.join(words[:4])}, … ({len(words)} in all)"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def values_text(values: Sequence[Any]) -> str:
+    """The distinct values among several runs; a dash where none has the setting."""
+    return value_text(list(dict.fromkeys(value_text(value) for value in values))) if values else "–"
+
 
 UNSHOWN = ("asked", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
 """What of config.json is no setting."""

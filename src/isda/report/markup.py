@@ -1,11 +1,10 @@
-"""Writing HTML and SVG: a tag with its attributes and children, everything escaped that is not markup already."""
+"""HTML and SVG output: escaped elements, the page template, and table cells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
-
-__all__ = ["Markup", "join", "tag"]
+from importlib.resources import files
 
 VOID = ("img", "input", "meta")
 """Elements that HTML closes by itself."""
@@ -35,3 +34,57 @@ def tag(name: str, /, *children: str, **attributes: object) -> Markup:
 def join(parts: Iterable[str]) -> Markup:
     """The parts one after another, escaped where they are plain text."""
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+
+
+def asset(name: str) -> str:
+    """The text of a file of this package, such as style.css."""
+    return files("isda.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def document(title: str, *body: str, style: str = "") -> str:
+    """A whole page.
+
+    Args:
+        title: of the window.
+        body: what it holds, markup or text.
+        style: rules that it needs beside those of every page.
+
+    Example:
+        >>> document("A < B", "text").startswith("<!doctype html>")
+        True
+    """
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Markup(f"{asset('style.css')}\n{style}")),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
+
+
+def boxed_table(name: str, told: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table in a box that scrolls by itself, which `name` announces; the cells are td or th elements."""
+    drawn = tag(
+        "table",
+        tag("caption", tag("span", told)),
+        tag("thead", tag("tr", *head)),
+        tag("tbody", *(tag("tr", *cells) for cells in rows)),
+    )
+    return tag("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=name)
+
+
+def column(text: str, *, numeric: bool = False) -> Markup:
+    """The head of a column."""
+    return tag("th", text, scope="col", class_="n" if numeric else None)
+
+
+def name_cell(text: str) -> Markup:
+    """The name that a row begins with."""
+    return tag("th", tag("code", text), scope="row")
+
+
+def number_cell(text: str, *, clear: bool = False) -> Markup:
+    """A number; one that is clear is in bold."""
+    return tag("td", text, class_="n clear" if clear else "n")

@@ -1,4 +1,4 @@
-"""One HTML file with everything about some runs: it needs no network, no server and no script to be complete."""
+"""The HTML report: one file that needs no network, server or script."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isda import __version__
-from isda.engine.folder.reading import RunRecord
-from isda.engine.tuning.record import Search
-from isda.files import write_text
-from isda.report.document import asset, document
-from isda.report.markup import Markup, join, tag
-from isda.report.searches.section import search_section
+from isda._utils.files import write_text
+from isda.engine.run_records import RunRecord
+from isda.engine.tuning.records import SearchRecord
+from isda.report.markup import Markup, asset, document, join, tag
+from isda.report.searches import search_section
 from isda.report.sections import section
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import counted, scale_text
-
-__all__ = ["render_report", "write_report"]
 
 
 def write_report(
@@ -26,7 +23,7 @@ def write_report(
     path: Path,
     title: str | None = None,
     command: str | None = None,
-    searches: Sequence[Search] = (),
+    searches: Sequence[SearchRecord] = (),
 ) -> None:
     """Write the page of these runs; a reader never sees half of it.
 
@@ -43,7 +40,7 @@ def write_report(
 
 
 def render_report(
-    runs: Sequence[RunRecord], folder: Path, title: str | None, command: str, searches: Sequence[Search] = ()
+    runs: Sequence[RunRecord], folder: Path, title: str | None, command: str, searches: Sequence[SearchRecord] = ()
 ) -> str:
     """The page as text; `folder` is where it will be, from which it names the run folders."""
     comparisons = summarise(runs) if runs or not searches else []
@@ -91,7 +88,7 @@ def _title(comparisons: Sequence[Comparison], methods: int) -> str:
     return f"{counted} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
 
 
-def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[Search], count: int) -> Markup:
+def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[SearchRecord], count: int) -> Markup:
     found = [*(one.scale for one in comparisons), *(one.scale for one in searches)]
     scales = dict.fromkeys(map(scale_text, found))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)

@@ -1,20 +1,128 @@
-"""A comparison's section on the page, from its findings to its run folders."""
+"""The section of one comparison on the page, with its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from isda.engine.folder.reading import is_number
+from isda.engine.config import Curve
+from isda.engine.run_records import is_number
 from isda.report import html_tables
-from isda.report.details.per_class import class_figures
-from isda.report.details.pictures import picture_figures
-from isda.report.figures import class_figure, curve_figures, difference_figure
-from isda.report.markup import Markup, tag
+from isda.report.charts import Chart, curves, draw_forest, swatch
+from isda.report.markup import Markup, join, tag
+from isda.report.per_class import ClassFigure, class_figures, draw_bars
+from isda.report.pictures import picture_figures
 from isda.report.summary import Comparison
-from isda.report.wording import findings, scale_text, seeds_text
+from isda.report.wording import capitalised, findings, in_units, interval_text, number, scale_text, seeds_text
 
-__all__ = ["section"]
+WIDE, NARROW = 800, 360
+"""Widths in which a chart is drawn; at these its text is about as large as the text of tables."""
+DECADES = 30.0
+"""A loss that spans more than this factor gets a logarithmic axis; an even one would hide its end."""
+
+
+def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
+    """The paired differences to the baseline, or a sentence where there are none."""
+    if not any(method.difference for method in comparison.methods):
+        told = "No two methods have finished the same seed, so there is no paired difference to show."
+        return tag("p", told, class_="note")
+    figure = comparison.figure
+    told = (
+        f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
+        f"Small dots are seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
+        f"Scale {comparison.scale}."
+    )
+    return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
+
+
+def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
+    """Each method's line and name, with a box to hide it from the charts of the section."""
+    labels = []
+    for method in comparison.methods:
+        style = styles[method.label]
+        box = tag("input", type="checkbox", checked="", data_method=style)
+        labels.append(tag("label", box, swatch(style), method.label))
+    return tag("fieldset", tag("legend", "Show"), *labels, class_="key")
+
+
+def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
+    """The headline figure over the whole column, below it side by side the task's other curves; above them the key."""
+    parts: list[str] = [_key(comparison, styles)]
+    figure = comparison.figure
+    headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
+    main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
+    if main is not None:
+        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
+    small = {
+        f"curve{index}": _chart(comparison, styles, curve)
+        for index, curve in enumerate(comparison.runs[0].config.curves, start=1)
+    }
+    figures = [
+        tag(
+            "figure", tag("div", chart.draw(f"{name}-{what}", NARROW, 260)), tag("figcaption", _told(chart, comparison))
+        )
+        for what, chart in small.items()
+        if chart is not None
+    ]
+    if figures:
+        parts.append(tag("div", *figures, class_="pair"))
+    return join(parts) if len(parts) > 1 else tag("p", "No run has recorded an epoch yet.", class_="note")
+
+
+def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
+    """One figure of every class, each method's bars in one row per class; `name` begins every id in it."""
+    told = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
+    if len(figure.values) > 1:
+        told += f"; in each row from above {', '.join(figure.values)}"
+    told += f". Scale {comparison.scale}."
+    if figure.left_out:
+        told += f" {figure.left_out} further classes are not shown."
+    return wide_figure(name, partial(draw_bars, figure, styles), told)
+
+
+def _draw(chart: Chart, name: str, width: int) -> Markup:
+    return chart.draw(name, width, 380 if width == WIDE else 280)
+
+
+def wide_figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
+    """A figure over the whole column, drawn twice: scaled down to a phone, the wide one's text would be too small."""
+    return tag(
+        "figure",
+        tag("div", draw(name, WIDE), class_="desk"),
+        tag("div", draw(f"{name}-phone", NARROW), class_="phone"),
+        tag("figcaption", told),
+    )
+
+
+def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, rising: bool = False) -> Chart | None:
+    drawn = curves(comparison, curve.metric)
+    if not drawn:
+        return None
+    last = "; ".join(f"{one.label} ends at {number(one.mean[-1][1], 3)}" for one in drawn if one.mean)
+    values = [value for one in drawn for line in one.lines for _, value in line.points]
+    logarithmic = curve.logarithmic and min(values) > 0 and max(values) / min(values) > DECADES
+    return Chart(
+        title=f"{curve.title} over the epochs",
+        description=f"Means over seeds: {last}.",
+        unit=curve.unit,
+        curves=drawn,
+        styles=styles,
+        epochs=comparison.epochs,
+        logarithmic=logarithmic,
+        rising=rising,
+    )
+
+
+def _told(chart: Chart, comparison: Comparison) -> str:
+    words = [f"{chart.title}: thin lines are seeds, bold lines with markers their means."]
+    if chart.logarithmic:
+        words.append("Logarithmic axis.")
+    elif chart.cut:
+        words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
+    if any(not line.finished for drawn in chart.curves for line in drawn.lines):
+        words.append("Open circles end unfinished runs.")
+    return " ".join([*words, f"Scale {comparison.scale}."])
 
 
 def section(comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path) -> Markup:

@@ -1,28 +1,12 @@
-"""How numbers and findings are put into words, the same in the terminal and on the page."""
+"""Text for numbers and findings, shared by the terminal and the HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isda.engine.folder.figures import Figure
-from isda.report.method_summary import LEVEL, MethodSummary
+from isda.engine.config import Figure
 from isda.report.statistics import Interval
-from isda.report.summary import Comparison
-
-__all__ = [
-    "capitalised",
-    "caption",
-    "count_text",
-    "counted",
-    "difference_text",
-    "findings",
-    "in_units",
-    "interval_text",
-    "number",
-    "plus_minus",
-    "scale_text",
-    "seeds_text",
-]
+from isda.report.summary import LEVEL, Comparison, MethodSummary
 
 SCALES = {
     "paper": "the paper's recipe in full",

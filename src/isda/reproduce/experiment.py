@@ -1,4 +1,4 @@
-"""A table or a figure of the paper as something to be made: which trainings it takes, and where their numbers go."""
+"""Base classes of the paper's tables and figures: required trainings, and the cells they fill."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from typing import ClassVar
 
 import torch
 
-from isda.paper.printed_tables import PaperTable, paper_table
-from isda.reproduce.outcome import Outcome
-from isda.reproduce.scale import Scale
-from isda.reproduce.training import Training
-
-__all__ = ["Cell", "Experiment", "FigureExperiment", "Looking", "TableExperiment", "in_place", "with_needs"]
+from isda.reproduce.printed_tables import PaperTable, paper_table
+from isda.reproduce.training import Scale, Training, TrainingOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class TableCell:
     """A number of a table that trainings give."""
 
     row: str
@@ -35,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looking:
+class FigureContext:
     """Where an analysis finds its data, computes, and writes."""
 
     folder: Path
@@ -75,19 +71,19 @@ class TableExperiment(Experiment):
         return self.printed.title
 
     @abstractmethod
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[TableCell]:
         """Those that trainings fill."""
 
     def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
         """Those that take no training, by row and column, where they have the words ``only``."""
         return {}
 
-    def selected(self, only: Sequence[str]) -> list[Cell]:
+    def selected(self, only: Sequence[str]) -> list[TableCell]:
         """The cells whose row and column have every one of the words ``only``, as whole words.
 
         Case does not matter; CIFAR-10 is not part of CIFAR-100, nor ResNet-110 of SE-ResNet-110.
         """
-        return [cell for cell in self.cells() if in_place(only, cell.row, cell.column)]
+        return [cell for cell in self.cells() if matches_words(only, cell.row, cell.column)]
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """Those of the selected cells and their bases."""
@@ -107,7 +103,7 @@ class FigureExperiment(Experiment):
         return self.drawn
 
     @abstractmethod
-    def draw(self, made: Mapping[str, Outcome], looking: Looking) -> list[Path]:
+    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
         """Write the pages of the figure.
 
         Args:
@@ -127,7 +123,7 @@ class FigureExperiment(Experiment):
         return [one for one in self.all_trainings() if _has_words(only, one.name, r"\w")]
 
 
-def with_needs(trainings: Iterable[Training]) -> list[Training]:
+def with_dependencies(trainings: Iterable[Training]) -> list[Training]:
     """The trainings and all that they need, each once, what is needed first."""
     found: dict[str, Training] = {}
 
@@ -141,7 +137,7 @@ def with_needs(trainings: Iterable[Training]) -> list[Training]:
     return list(found.values())
 
 
-def in_place(only: Sequence[str], row: str, column: str) -> bool:
+def matches_words(only: Sequence[str], row: str, column: str) -> bool:
     """Whether a row and its column have every one of the words, as whole words; of words with commas between, any.
 
     Example:

@@ -1,4 +1,4 @@
-"""What a reproduction shows: ours beside the paper's, the differences, what is not as in the paper, what failed."""
+"""The page of a reproduced table or figure: values, differences, deviations from the paper, failures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from isda.analysis.figures import write_page
-from isda.report.cells import boxed_table, column, number_cell
-from isda.report.markup import Markup, join, tag
+from isda.analysis.pages import write_page
+from isda.report.markup import Markup, boxed_table, column, join, number_cell, tag
 from isda.report.wording import number, plus_minus
 from isda.reproduce.experiment import Experiment
-from isda.reproduce.outcome import Outcome
-from isda.reproduce.results import Answer, Gain
-from isda.reproduce.scale import Scale
-
-__all__ = ["GAIN_HEADS", "caption", "cell_text", "gain_rows", "told_apart", "write_table_page"]
+from isda.reproduce.results import CellResult, Gain
+from isda.reproduce.training import Scale, TrainingOutcome
 
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
 STYLE = "small { display: block; opacity: 0.75; } caption span::before { content: none; }"
@@ -24,7 +20,7 @@ LARGE = 1e4
 """From here on counts are written in millions."""
 
 
-def cell_text(answer: Answer) -> tuple[str, str]:
+def cell_text(answer: CellResult) -> tuple[str, str]:
     """Ours, and the paper's."""
     paper = answer.paper.printed if answer.paper else ""
     if answer.value is None:
@@ -34,7 +30,7 @@ def cell_text(answer: Answer) -> tuple[str, str]:
     return (f"{ours} ({answer.seeds} seeds, some failed)" if answer.problem else ours, paper)
 
 
-def caption(scale: Scale, seeds: int) -> str:
+def table_caption(scale: Scale, seeds: int) -> str:
     """What the numbers mean."""
     many = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     return f"Ours ({many}), below it the paper's. Scale {scale.name}: {scale.told}."
@@ -47,7 +43,7 @@ def gain_rows(gains: Sequence[Gain]) -> Iterator[list[str]]:
         yield [gain.row, gain.column, str(gain.seeds), plus_minus(*gain.ours, sign=True), paper]
 
 
-def told_apart(made: Mapping[str, Outcome]) -> dict[str, list[str]]:
+def trainings_by_difference(made: Mapping[str, TrainingOutcome]) -> dict[str, list[str]]:
     """What is not as in the paper, each with the trainings that it is true of."""
     found: dict[str, list[str]] = {}
     for name, outcome in made.items():
@@ -61,9 +57,9 @@ def write_table_page(
     experiment: Experiment,
     scale: Scale,
     seeds: int,
-    answers: Sequence[Answer],
+    answers: Sequence[CellResult],
     gains: Sequence[Gain],
-    made: Mapping[str, Outcome],
+    made: Mapping[str, TrainingOutcome],
     pages: Sequence[Path],
     command: str,
 ) -> None:
@@ -82,7 +78,7 @@ def write_table_page(
     """
     parts: list[str] = []
     if answers:
-        parts.append(_table(experiment.name, answers, caption(scale, seeds)))
+        parts.append(_table(experiment.name, answers, table_caption(scale, seeds)))
     if gains:
         head = [column(name, numeric=place > 1) for place, name in enumerate(GAIN_HEADS)]
         rows = [
@@ -105,7 +101,7 @@ def write_table_page(
     write_page(path, "isda reproduce", title, experiment.title, parts, command, STYLE)
 
 
-def _table(name: str, answers: Sequence[Answer], told: str) -> Markup:
+def _table(name: str, answers: Sequence[CellResult], told: str) -> Markup:
     rows = dict.fromkeys(answer.row for answer in answers)
     columns = list(dict.fromkeys(answer.column for answer in answers))
     known = {(answer.row, answer.column): answer for answer in answers}
@@ -119,11 +115,11 @@ def _table(name: str, answers: Sequence[Answer], told: str) -> Markup:
     return boxed_table(name, told, [column(""), *(column(title, numeric=True) for title in columns)], lines)
 
 
-def _words(experiment: Experiment, scale: Scale, made: Mapping[str, Outcome]) -> Iterator[Markup]:
+def _words(experiment: Experiment, scale: Scale, made: Mapping[str, TrainingOutcome]) -> Iterator[Markup]:
     yield tag("h2", "What is not as in the paper")
     sentences = [f"Scale {scale.name}: {scale.told}."] if not scale.full else []
     sentences += [experiment.note] if experiment.note else []
-    for sentence, names in told_apart(made).items():
+    for sentence, names in trainings_by_difference(made).items():
         which = "" if len(names) == len(made) else f" ({len(names)} of {len(made)} trainings)"
         sentences.append(f"{sentence[:1].upper()}{sentence[1:]}{which}.")
     sentences += [f"{name}: {'; '.join(outcome.notes)}." for name, outcome in made.items() if outcome.notes]
@@ -134,7 +130,7 @@ def _words(experiment: Experiment, scale: Scale, made: Mapping[str, Outcome]) ->
         yield tag("ul", *(tag("li", tag("code", name), f": {'; '.join(told)}") for name, told in broken.items()))
 
 
-def _trainings(made: Mapping[str, Outcome], below: Path) -> Iterator[Markup]:
+def _trainings(made: Mapping[str, TrainingOutcome], below: Path) -> Iterator[Markup]:
     if not made:
         return
     head = [column("training"), column("chosen on held-out data"), column("finished runs", numeric=True)]

@@ -1,28 +1,13 @@
-"""The tables and figures there are; a further one is a further class."""
+"""Registry of all experiments; add a class here to add a table or figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
 from isda.reproduce.experiment import Experiment
-from isda.reproduce.figures.curves import Figure5
-from isda.reproduce.figures.inversions import Figure6, Figure7, Figure13, Figure14
-from isda.reproduce.figures.maps import Figure8
-from isda.reproduce.figures.studies import Figure10, Figure11
-from isda.reproduce.figures.tightness import Figure9
-from isda.reproduce.tables.table_1 import Table1
-from isda.reproduce.tables.table_2 import Table2
-from isda.reproduce.tables.table_3 import Table3
-from isda.reproduce.tables.table_4 import Table4
-from isda.reproduce.tables.table_5 import Table5
-from isda.reproduce.tables.table_6 import Table6
-from isda.reproduce.tables.table_7 import Table7
-from isda.reproduce.tables.table_8 import Table8
-from isda.reproduce.tables.table_11 import Table11
-from isda.reproduce.tables.table_12 import Table12
-
-__all__ = ["ALL", "EXPERIMENTS", "experiment_names", "find_experiments"]
+from isda.reproduce.figures import Figure5, Figure6, Figure7, Figure8, Figure9, Figure10, Figure11, Figure13, Figure14
+from isda.reproduce.tables import Table1, Table2, Table3, Table4, Table5, Table6, Table7, Table8, Table11, Table12
 
 ALL = "all"
 _TABLES: tuple[type[Experiment], ...] = (

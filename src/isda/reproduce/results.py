@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: every cell of a table, and the differences that ISDA makes."""
+"""Reproduced values beside the printed ones for every cell, and paired differences due to ISDA."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isda.paper.printed_tables import PaperCell, PaperTable
-from isda.report.method_summary import level_of_each
 from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
-from isda.reproduce.experiment import Cell, TableExperiment
-from isda.reproduce.outcome import Outcome
-
-__all__ = ["Answer", "Gain", "answers", "gains"]
+from isda.report.summary import level_of_each
+from isda.reproduce.experiment import TableCell, TableExperiment
+from isda.reproduce.printed_tables import PaperCell, PaperTable
+from isda.reproduce.training import TrainingOutcome
 
 
 @dataclass(frozen=True)
-class Answer:
+class CellResult:
     """A cell: ours over seeds, or why there is none, and the paper's."""
 
     row: str
@@ -63,12 +61,12 @@ class Gain:
         }
 
 
-def answers(
+def cell_results(
     experiment: TableExperiment,
-    cells: Sequence[Cell],
-    made: Mapping[str, Outcome],
+    cells: Sequence[TableCell],
+    made: Mapping[str, TrainingOutcome],
     counted: Mapping[tuple[str, str], float],
-) -> list[Answer]:
+) -> list[CellResult]:
     """Every cell of the paper's table in its order, with what we have for it."""
     trained = {(cell.row, cell.column): cell for cell in cells}
     found = []
@@ -77,13 +75,13 @@ def answers(
         if place in trained:
             found.append(_answer(trained[place], paper, made))
         elif place in counted:
-            found.append(Answer(*place, paper, MeanStd(counted[place], None), 1))
+            found.append(CellResult(*place, paper, MeanStd(counted[place], None), 1))
         else:
-            found.append(Answer(*place, paper))
+            found.append(CellResult(*place, paper))
     return found
 
 
-def _answer(cell: Cell, paper: PaperCell, made: Mapping[str, Outcome]) -> Answer:
+def _answer(cell: TableCell, paper: PaperCell, made: Mapping[str, TrainingOutcome]) -> CellResult:
     outcome = made[cell.training.name]
     values = outcome.values(cell.figure)
     problem = "; ".join(outcome.problems)
@@ -91,17 +89,17 @@ def _answer(cell: Cell, paper: PaperCell, made: Mapping[str, Outcome]) -> Answer
         values = _improvements(cell, values, made[cell.base.name])
         problem = "; ".join((*outcome.problems, *made[cell.base.name].problems))
     finite = [value for value in values.values() if math.isfinite(value)]
-    return Answer(cell.row, cell.column, paper, mean_std(finite) if finite else None, len(finite), problem)
+    return CellResult(cell.row, cell.column, paper, mean_std(finite) if finite else None, len(finite), problem)
 
 
-def _improvements(cell: Cell, values: Mapping[int, float], base: Outcome) -> dict[int, float]:
+def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOutcome) -> dict[int, float]:
     others = base.values(cell.figure)
     figures = {figure.name: figure for run in base.runs.values() for figure in run.config.figures}
     sign = 1 if cell.figure in figures and not figures[cell.figure].lower_is_better else -1
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
-def gains(cells: Sequence[Cell], made: Mapping[str, Outcome], printed: PaperTable) -> list[Gain]:
+def gains(cells: Sequence[TableCell], made: Mapping[str, TrainingOutcome], printed: PaperTable) -> list[Gain]:
     """The paired difference of every cell that has a base; all intervals together hold with 95% (Bonferroni)."""
     pairs = []
     for cell in cells:
@@ -120,7 +118,7 @@ def gains(cells: Sequence[Cell], made: Mapping[str, Outcome], printed: PaperTabl
     ]
 
 
-def _printed_gain(cell: Cell, cells: Sequence[Cell], printed: PaperTable) -> float | None:
+def _printed_gain(cell: TableCell, cells: Sequence[TableCell], printed: PaperTable) -> float | None:
     base = next(
         (one for one in cells if one.training == cell.base and one.figure == cell.figure and not one.improvement), None
     )

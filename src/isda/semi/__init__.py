@@ -3,19 +3,18 @@
 `create` makes a method by name with the settings of its publication; `SemiSupervised` puts one together by hand.
 """
 
-from isda.semi.batch import UnlabelledBatch
-from isda.semi.batch_norm import frozen_batch_norm
-from isda.semi.defaults import defaults_for, inputs_for
-from isda.semi.distance import entropy, kl_divergence, mean_squared_error
-from isda.semi.fixmatch import FixMatch
-from isda.semi.mean_teacher import MeanTeacher, averaging_decay
+from isda.semi.base import Regulariser, UnlabelledBatch, entropy, frozen_batch_norm, kl_divergence, mean_squared_error
+from isda.semi.defaults import (
+    RampedWeight,
+    defaults_for,
+    gaussian_ramp_down,
+    gaussian_ramp_up,
+    inputs_for,
+    linear_ramp_up,
+)
 from isda.semi.methods import NAMES, create
 from isda.semi.objective import Losses, SemiSupervised
-from isda.semi.pi_model import PiModel
-from isda.semi.ramps import RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
-from isda.semi.regulariser import Regulariser
-from isda.semi.temporal_ensembling import TemporalEnsembling
-from isda.semi.vat import VAT
+from isda.semi.regularisers import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, averaging_decay
 
 __all__ = [
     "NAMES",

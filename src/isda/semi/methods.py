@@ -1,4 +1,4 @@
-"""The semi-supervised methods by the name a user gives them, with the settings of their publications."""
+"""Semi-supervised methods by name, with the settings of their publications."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from isda.attach import find_classifier
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
+from isda.attach import find_classifier, sizes_of
 from isda.covariance import CovarianceModel
 from isda.losses import ISDALoss
-from isda.recording import sizes_of
-from isda.semi.defaults import defaults_for
-from isda.semi.fixmatch import FixMatch
-from isda.semi.mean_teacher import MeanTeacher
+from isda.semi.base import Regulariser, RegulariserContext
+from isda.semi.defaults import RampedWeight, defaults_for
 from isda.semi.objective import SemiSupervised
-from isda.semi.pi_model import PiModel
-from isda.semi.ramps import RampedWeight
-from isda.semi.regulariser import Regulariser, Surroundings
-from isda.semi.temporal_ensembling import TemporalEnsembling
-from isda.semi.vat import VAT
-
-__all__ = ["ISDA_SUFFIX", "NAMES", "REGULARISERS", "SUPERVISED", "create"]
+from isda.semi.regularisers import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling
 
 ISDA_SUFFIX = "+isda"
 
@@ -108,7 +100,7 @@ def create(
         regulariser_weight = RampedWeight(final, steps=ramp_up_steps)
     regulariser = None
     if method in REGULARISERS:
-        surroundings = Surroundings(network, samples, num_classes, device, dtype, ramp_up_steps)
+        surroundings = RegulariserContext(network, samples, num_classes, device, dtype, ramp_up_steps)
         regulariser = REGULARISERS[method].create(surroundings, **own)
     return SemiSupervised(
         network,

@@ -8,17 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isda.attach import find_classifier
-from isda.choices import check_choice
-from isda.errors import of_type
+from isda._utils.choices import check_choice
+from isda._utils.errors import expect_type
+from isda.attach import Recorder, find_classifier, record_inputs
 from isda.losses import SemanticLoss
-from isda.recording import Recorder, record_inputs
-from isda.semi.batch import UnlabelledBatch, add_noise
-from isda.semi.batch_norm import frozen_batch_norm
-from isda.semi.ramps import RampedWeight
-from isda.semi.regulariser import Regulariser
-
-__all__ = ["Losses", "SemiSupervised"]
+from isda.semi.base import Regulariser, UnlabelledBatch, add_noise, frozen_batch_norm
+from isda.semi.defaults import RampedWeight
 
 
 class Losses(NamedTuple):
@@ -139,7 +134,7 @@ class SemiSupervised(nn.Module):
         share = len(images) / (len(images) + len(view.images)) if self.mean_over == "batch" else 1.0
         terms = {"labelled": share * labelled}
         if self.consistency_weight.final:
-            criterion = of_type(self.criterion, SemanticLoss)  # type: ignore[type-abstract]
+            criterion = expect_type(self.criterion, SemanticLoss)  # type: ignore[type-abstract]
             consistency = criterion.consistency(others, weight=weight, strength=strength)
             terms["consistency"] = self.consistency_weight.at(self.step) * consistency
         if self.regulariser is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from isda.data.augment import Cutout, Draws
-from isda.data.augment.cutout import cutout
+from isda.data.augment.crops import cutout
 
 Images = Callable[..., Tensor]
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from isda.data.augment import Draws, ScaleMirrorCrop
-from isda.data.augment.dense import window
+from isda.data.augment.dense import resized_window
 
 FILL = (0.25, 0.5, 0.75)
 
@@ -45,7 +45,7 @@ def one_after_the_other(image, labels, scaled, start, size, mirrored):
 )
 def test_a_window_is_resizing_padding_and_cutting_one_after_the_other(scaled, start, size, mirrored):
     image, labels = sample()
-    pixels, classes = window(image, labels, scaled, start, size, mirrored=mirrored, fill=FILL, ignored=255)
+    pixels, classes = resized_window(image, labels, scaled, start, size, mirrored=mirrored, fill=FILL, ignored=255)
     expected, marks = one_after_the_other(image, labels, scaled, start, size, mirrored)
     assert pixels.dtype == torch.float32
     torch.testing.assert_close(pixels.double(), expected, atol=1e-6, rtol=0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.data.coco import decode_mask
+from isda.data.coco_masks import decode_mask
 from isda.networks import detection
 from shapes import CATEGORY_IDS, picture
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from isda import networks
 from isda.networks.detection import load_backbone_weights
-from isda.networks.detection.backbones import stages_of
+from isda.networks.detection.backbone import backbone_stages
 from isda.networks.weight_files import read_weights
 
 
@@ -28,7 +28,7 @@ from isda.networks.weight_files import read_weights
 )
 def test_the_last_map_is_what_the_classifier_averages(name, strides):
     network = networks.create(name, num_classes=3).eval()
-    stages = stages_of(network)
+    stages = backbone_stages(network)
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         maps = list(stages.body(images).values())
@@ -41,7 +41,7 @@ def test_the_last_map_is_what_the_classifier_averages(name, strides):
 
 
 def test_timms_maps():
-    stages = stages_of("timm:resnet10t")
+    stages = backbone_stages("timm:resnet10t")
     maps = stages.body(torch.rand(1, 3, 64, 64))
     assert [64 // one.shape[2] for one in maps] == stages.strides == [4, 8, 16, 32]
     assert [one.shape[1] for one in maps] == stages.channels
@@ -54,9 +54,9 @@ def test_timms_maps():
 
 
 def test_stages_are_frozen_only_where_they_have_an_order():
-    assert stages_of("timm:mobilenetv3_small_050").first(0) == []
+    assert backbone_stages("timm:mobilenetv3_small_050").first(0) == []
     with pytest.raises(ValueError, match="frozen_stages must be 0 for a backbone whose layers do not run one after"):
-        stages_of("timm:mobilenetv3_small_050").first(1)
+        backbone_stages("timm:mobilenetv3_small_050").first(1)
 
 
 @pytest.mark.parametrize("prefix", ["", "body.", "backbone.", "module."])
@@ -72,7 +72,7 @@ def test_weights_under_any_prefix(prefix, suffix, tmp_path):
         torch.save({"state_dict": weights}, path)
     else:
         save_file(weights, path)
-    body = stages_of("fast-cnn").body
+    body = backbone_stages("fast-cnn").body
     load_backbone_weights(body, read_weights(path), str(path))
     theirs = trained.body.state_dict()
     for name, value in body.state_dict().items():
@@ -80,8 +80,8 @@ def test_weights_under_any_prefix(prefix, suffix, tmp_path):
 
 
 def test_weights_that_do_not_fit(tmp_path):
-    body = stages_of("fast-cnn").body
-    other = stages_of("fast-cnn", width=0.5).body.state_dict()
+    body = backbone_stages("fast-cnn").body
+    other = backbone_stages("fast-cnn", width=0.5).body.state_dict()
     with pytest.raises(ValueError, match=r"here must fit the backbone, but stem.0.weight is \(8, 3, 3, 3\), not \(16"):
         load_backbone_weights(body, other, "here")
     with pytest.raises(ValueError, match=r"here must hold the weights .* it lacks \d+ of \d+, the first of them stem"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from isda.networks.detection.sampling import KeyedSampler, keys_of
+from isda.networks.detection.proposals import KeyedSampler, image_keys
 
 LABELS = torch.tensor([1, 0, 2, 0, 0, -1, 3, 0, 1, 0, 0])
 
@@ -52,5 +52,5 @@ def test_without_keys_the_global_generator_draws():
     first = drawn(None, [LABELS])[0]
     torch.manual_seed(0)
     assert torch.equal(first, drawn(None, [LABELS])[0])
-    assert keys_of(None) is keys_of([{"boxes": 1}]) is None
-    assert keys_of([{"key": 2}]) == [2]
+    assert image_keys(None) is image_keys([{"boxes": 1}]) is None
+    assert image_keys([{"key": 2}]) == [2]

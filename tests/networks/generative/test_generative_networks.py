@@ -14,8 +14,7 @@ from isda.networks.generative import (
     generator_names,
     to_pixels,
 )
-from isda.networks.generative.by_class import ClassTable
-from isda.networks.generative.layers import DiscriminatorBody, GeneratorBody
+from isda.networks.generative.layers import ClassTable, DiscriminatorBody, GeneratorBody
 
 
 @pytest.mark.any_device

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from isda.networks import segmentation
-from isda.networks.segmentation.batch_norm import FrozenBatchNorm2d
+from isda.networks.segmentation.backbone import FrozenBatchNorm2d
 
 
 def create():

@@ -7,7 +7,7 @@ from torch.nn.functional import conv2d, interpolate
 
 from isda.attach import find_classifier
 from isda.networks import segmentation
-from isda.networks.segmentation.resizing import resize
+from isda.networks.segmentation.network import resize_maps
 
 CLASSES = 5
 NAMES = ["pspnet-resnet-18", "deeplab-v3-resnet-50"]
@@ -157,7 +157,7 @@ def test_the_pyramid_is_pooling_projection_and_enlargement_of_each_level():
 
 def test_maps_of_the_right_size_are_not_resized():
     maps = torch.randn(1, 2, 3, 4)
-    assert resize(maps, maps.shape[2:]) is maps
+    assert resize_maps(maps, maps.shape[2:]) is maps
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,16 +1,14 @@
-"""The directions in which the features of a class vary, shown by training images: `isda directions`."""
+"""Directions in which the features of a class vary, shown by training images: `isda directions`."""
 
-from isda.analysis.directions.atlas import Atlas, ClassView, DirectionView, make_atlas
-from isda.analysis.directions.eigenvectors import Directions, class_directions
-from isda.analysis.directions.judging import Judged, holm, judge_ends
-from isda.analysis.directions.moving import Landing, land, nearest
+from isda.analysis.directions.atlas import Atlas, ClassView, DirectionView, JudgedEnds, holm, judge_ends, make_atlas
+from isda.analysis.directions.eigenvectors import Directions, Landing, class_directions, land, nearest
 
 __all__ = [
     "Atlas",
     "ClassView",
     "DirectionView",
     "Directions",
-    "Judged",
+    "JudgedEnds",
     "Landing",
     "class_directions",
     "holm",

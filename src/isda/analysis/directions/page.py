@@ -1,4 +1,4 @@
-"""The atlas as one HTML file, with the images inside."""
+"""The atlas as text, as a terminal table and as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,21 +6,113 @@ import base64
 from itertools import groupby
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from isda import __version__
-from isda.analysis.directions.atlas import DEVIATIONS, Atlas, ClassView, DirectionView
-from isda.analysis.directions.wording import lacking_text, left_out_text, percent, verdict_text, verdicts_text
-from isda.analysis.observing import Observed
-from isda.analysis.thumbnails import GAP, LARGEST, as_file, strip
-from isda.errors import of_type
-from isda.files import write_text
-from isda.report.cells import boxed_table, column
-from isda.report.document import document
-from isda.report.markup import Markup, join, tag
+from isda._utils.errors import expect_type
+from isda._utils.files import write_text
+from isda._utils.text import escape_control_characters
+from isda.analysis.directions.atlas import DEVIATIONS, MOST_CLASSES, Atlas, ClassView, DirectionView
+from isda.analysis.pages import GAP, LARGEST, as_file, strip
+from isda.analysis.training_features import Observed
+from isda.report.markup import Markup, boxed_table, column, document, join, tag
 from isda.report.wording import counted, number
 
-__all__ = ["render_atlas", "write_atlas"]
+LEVEL = 0.05
+
+
+def percent(share: float) -> str:
+    """A share in percent.
+
+    Example:
+        >>> percent(0.1234)
+        '12.3%'
+    """
+    return f"{number(100 * share, 1)}%"
+
+
+def p_text(p: float) -> str:
+    """A p-value.
+
+    Example:
+        >>> p_text(0.2), p_text(0.0001)
+        ('0.200', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else number(p, 3)
+
+
+def lacking_text(view: ClassView, asked: int) -> str | None:
+    """Why a class has fewer directions than were asked for; None if it has them all."""
+    if len(view.directions) == asked:
+        return None
+    if view.images < 2:
+        return f"{counted(view.images, 'image')}: at least 2 are needed for a direction."
+    if not view.directions:
+        return f"{counted(view.images, 'image')} with the same features: there is no direction."
+    return f"{counted(view.images, 'image')} have only {counted(len(view.directions), 'direction')}, not {asked}."
+
+
+def left_out_text(atlas: Atlas) -> str | None:
+    """Which classes are not shown, if nobody asked for these."""
+    every = len(atlas.observed.classes)
+    if len(atlas.classes) == MOST_CLASSES < every:
+        return f"{len(atlas.classes)} of {every} classes are shown; --classes names others."
+    return None
+
+
+def verdict_text(one: DirectionView) -> str:
+    """What the judge says of one direction."""
+    if one.judged is None or one.corrected_p is None:
+        return ""
+    return (
+        f"For the judge, images at opposite ends are {number(one.judged.ratio)} times as far apart as random pairs of "
+        f"the class, and {number(one.judged.shuffled_ratio)} times as far as images at the same end "
+        f"({one.judged.images} at each end; corrected p {p_text(one.corrected_p)})."
+    )
+
+
+def verdicts_text(atlas: Atlas) -> str | None:
+    """What the judge says of all directions."""
+    if not atlas.judged:
+        return None
+    clear = sum(one.corrected_p is not None and one.corrected_p < LEVEL for one in atlas.judged)
+    ratios = [one.judged.ratio for one in atlas.judged if one.judged is not None]
+    return (
+        f"Another network ({atlas.judge}) tells the two ends of {clear} of {counted(len(ratios), 'direction')} apart "
+        f"(Holm's correction, 5%): images at opposite ends are {number(sum(ratios) / len(ratios))} times as far apart "
+        f"in its features as random pairs of the class, from {number(min(ratios))} to {number(max(ratios))}."
+    )
+
+
+def notes(atlas: Atlas) -> list[str]:
+    """What is to be said beside the table of an atlas."""
+    names = atlas.observed.classes
+    lacking = [f"{names[view.label]}: {why}" for view in atlas.classes if (why := lacking_text(view, atlas.asked))]
+    return [told for told in (verdicts_text(atlas), left_out_text(atlas), *lacking) if told]
+
+
+def atlas_table(atlas: Atlas) -> Table:
+    """The share of the variance of each direction, and what a judge says of it."""
+    config, names = atlas.observed.trained.config, atlas.observed.classes
+    drawn = Table(
+        title=Text(escape_control_characters(f"Directions of {config.network} on {config.data}"), style="bold"),
+        box=SIMPLE_HEAD,
+        title_justify="left",
+    )
+    judged = ["over random pairs", "over the same end", "corrected p"] if atlas.judged else []
+    for heading in ("class", "images", "direction", "variance", *judged):
+        drawn.add_column(heading, justify="left" if heading == "class" else "right")
+    for view in atlas.classes:
+        for index, one in enumerate(view.directions, start=1):
+            cells = [names[view.label], str(view.images), str(index), percent(one.share)]
+            if one.judged is not None and one.corrected_p is not None:
+                cells += [number(one.judged.ratio), number(one.judged.shuffled_ratio), p_text(one.corrected_p)]
+            drawn.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
+    return drawn
+
 
 COLUMNS = 6
 """Images in a row of a strip."""
@@ -123,7 +215,7 @@ def _end(observed: Observed, rows: Tensor, name: str) -> Markup:
 
 
 def _landings(observed: Observed, view: ClassView, one: DirectionView, name: str) -> Markup:
-    moved = of_type(view.moved, int)
+    moved = expect_type(view.moved, int)
     start = observed.features[moved]
     origin = observed.indices[[moved]]
     steps = [

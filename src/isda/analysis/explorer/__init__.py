@@ -1,7 +1,6 @@
-"""A page on this machine to move along the directions of a run's classes by hand: `isda explore`."""
+"""Interactive page to move features along class directions, served locally: `isda explore`."""
 
 from isda.analysis.explorer.application import make_application
-from isda.analysis.explorer.plane import Plane, class_plane
-from isda.analysis.explorer.scene import Scene, View
+from isda.analysis.explorer.scene import MovedFeature, Plane, Scene, class_plane
 
-__all__ = ["Plane", "Scene", "View", "class_plane", "make_application"]
+__all__ = ["MovedFeature", "Plane", "Scene", "class_plane", "make_application"]

@@ -1,11 +1,16 @@
-"""The routes of the page: three files of this room, what the scene says, and images by their row. Nothing else."""
+"""The explorer's ASGI application: its routes, and generated images for moved features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
+import torch
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -13,20 +18,89 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from isda.analysis.explorer.guard import Guard
-from isda.analysis.explorer.imagining import Imagining
-from isda.analysis.explorer.picture import draw
-from isda.analysis.explorer.scene import Scene, View
-from isda.analysis.explorer.workers import Workers
-from isda.report.document import asset
+from isda.analysis.explorer.scene import MovedFeature, Scene, draw_view
+from isda.analysis.explorer.server import Guard, RequestAbandoned, RequestWorkers
+from isda.analysis.inversion import Descent, InvertedFeatures, Inverter, generator_of_run
+from isda.analysis.inversion.generator_adapters import load_matching_generator
+from isda.analysis.pages import as_file, strip
+from isda.analysis.training_features import Observed
+from isda.report.markup import asset
 
-__all__ = ["make_application"]
+STEP = Descent(iterations=1000, tolerance=0.02)
+"""A tenth of the paper's iterations: somebody is waiting."""
+REMEMBERED = 100
+
+
+@dataclass(frozen=True)
+class VisualizedFeature:
+    """An image for a view."""
+
+    file: bytes
+    """The image, its reconstruction, and the image for the moved feature, side by side: a PNG file."""
+    left: float
+    """Its feature error, over that of the latent vector which step I started from."""
+    seen_as: int
+    """The class that the run's classifier sees in it."""
+
+
+class FeatureVisualizer:
+    """Makes images for views, one after another; those that were made are remembered.
+
+    Args:
+        observed: the run.
+        generator: the folder of a run of `isda generate train` on the same data.
+        device: where to compute.
+    """
+
+    def __init__(self, observed: Observed, generator: Path, device: torch.device | str = "cpu") -> None:
+        made = generator_of_run(load_matching_generator(observed.folder, generator), device)
+        self.inverter = Inverter(observed, made, first=STEP, second=STEP)
+        self._lock = Lock()
+        self._found: dict[int, InvertedFeatures] = {}
+        self._made: dict[tuple[int, tuple[float, ...]], VisualizedFeature] = {}
+
+    def __call__(self, view: MovedFeature, abandoned: Callable[[], bool] = lambda: False) -> VisualizedFeature:
+        """The image for a view.
+
+        Args:
+            view: whose feature it should have.
+            abandoned: asked now and then whether nobody waits for it any more.
+
+        Raises:
+            Abandoned: nobody does.
+        """
+
+        def look(iterations: int) -> None:
+            if abandoned():
+                raise RequestAbandoned
+
+        with self._lock:  # the page may ask for the next before this one is made
+            if (made := self._made.get((view.row, view.moves))) is None:
+                made = self._made[view.row, view.moves] = self._make(view, look)
+                _keep_last(self._made)
+            return made
+
+    def _make(self, view: MovedFeature, look: Callable[[int], None]) -> VisualizedFeature:
+        row = torch.tensor([view.row])
+        if (found := self._found.get(view.row)) is None:
+            found = self._found[view.row] = self.inverter.reconstruct(row, look)
+            _keep_last(self._found)
+        moved = self.inverter.reach(found, view.feature[None], look)
+        images = [self.inverter.observed.images(row)[0], found.images[0], moved.images[0]]
+        left = float(moved.error[0] / found.start[0]) if found.start[0] > 0 else 0.0
+        return VisualizedFeature(as_file(strip(images, 3)), left, int(moved.predicted[0]))
+
+
+def _keep_last(made: dict[Any, Any]) -> None:
+    if len(made) > REMEMBERED:
+        made.pop(next(iter(made)))
+
 
 LARGEST = 10**9
 """No row or label is."""
 
 
-def make_application(scene: Scene, host: str = "127.0.0.1", imagining: Imagining | None = None) -> Starlette:
+def make_application(scene: Scene, host: str = "127.0.0.1", imagining: FeatureVisualizer | None = None) -> Starlette:
     """The ASGI application of a scene.
 
     Args:
@@ -35,7 +109,11 @@ def make_application(scene: Scene, host: str = "127.0.0.1", imagining: Imagining
         imagining: makes images for moved features, if there is a generator.
     """
     # What takes milliseconds must not wait for what takes seconds.
-    quick, drawn, imagined = Workers(2, waiting=100), Workers(1, waiting=10), Workers(1, waiting=10)
+    quick, drawn, imagined = (
+        RequestWorkers(2, waiting=100),
+        RequestWorkers(1, waiting=10),
+        RequestWorkers(1, waiting=10),
+    )
     further = []
     if imagining is not None:
         further = [
@@ -77,7 +155,7 @@ def _fixed(path: str, content: str, kind: str) -> Route:
     return Route(path, answer)
 
 
-def _made(path: str, workers: Workers, answer: Callable[[Request], Response]) -> Route:
+def _made(path: str, workers: RequestWorkers, answer: Callable[[Request], Response]) -> Route:
     """A route whose answers are made by threads."""
     return Route(path, partial(workers.answer, partial(_answered, answer)))
 
@@ -103,15 +181,15 @@ def _picture(scene: Scene, request: Request) -> Response:
     view = _asked(scene, request)
     name = f"{scene.observed.indices[view.row]}.png"
     headers = {"Content-Disposition": f'attachment; filename="isda-{name}"'}
-    return Response(draw(scene, view), media_type="image/png", headers=headers)
+    return Response(draw_view(scene, view), media_type="image/png", headers=headers)
 
 
-def _imagined(scene: Scene, imagining: Imagining, request: Request) -> Response:
+def _imagined(scene: Scene, imagining: FeatureVisualizer, request: Request) -> Response:
     made = imagining(_asked(scene, request), request.state.abandoned.is_set)
     return JSONResponse({"class": scene.observed.classes[made.seen_as], "left": made.left})
 
 
-def _imagined_file(scene: Scene, imagining: Imagining, request: Request) -> Response:
+def _imagined_file(scene: Scene, imagining: FeatureVisualizer, request: Request) -> Response:
     return _as_image(imagining(_asked(scene, request), request.state.abandoned.is_set).file)
 
 
@@ -129,7 +207,7 @@ def _as_image(data: bytes) -> Response:
     return Response(data, media_type="image/png" if data[1:4] == b"PNG" else "image/webp")
 
 
-def _asked(scene: Scene, request: Request) -> View:
+def _asked(scene: Scene, request: Request) -> MovedFeature:
     query = request.query_params
     words = query.get("moves", "")
     if len(words) > 2000:

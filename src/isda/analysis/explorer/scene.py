@@ -1,23 +1,80 @@
-"""What the page shows: the classes of a run, their images and directions, and what lies where a feature is moved."""
+"""Content of the explorer: classes, images, directions, moved features, the two-dimensional map and PNG export."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda.analysis.directions.eigenvectors import Directions, class_directions
-from isda.analysis.directions.moving import Landing, land
-from isda.analysis.explorer.plane import Plane, apart, class_plane
-from isda.analysis.observing import Observed
-from isda.analysis.thumbnails import as_file, thumbnail
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
+from isda.analysis.directions.eigenvectors import Directions, Landing, class_directions, land, leading_eigenvectors
+from isda.analysis.pages import as_file, thumbnail
+from isda.analysis.training_features import Observed
+from isda.report.wording import number
 
-__all__ = ["FURTHEST", "Scene", "View"]
+
+class Plane(NamedTuple):
+    """An orthogonal projection."""
+
+    origin: Tensor
+    """(A,) the mean of the class means."""
+    axes: Tensor
+    """(2, A) orthonormal; zero where features do not vary in two directions."""
+
+    def place(self, features: Tensor) -> Tensor:
+        """(..., 2) where features (..., A) lie."""
+        return (features - self.origin) @ self.axes.T
+
+
+def class_plane(features: Tensor, labels: Tensor) -> Plane:
+    """The first two principal components of the class means; of two classes or one, also those within the classes.
+
+    Args:
+        features: (N, A)
+        labels: (N,)
+
+    Example:
+        >>> corners = torch.tensor([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [4.0, 2.0, 1.0]])
+        >>> class_plane(corners, torch.arange(4)).axes.tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    present = labels.unique()
+    means = torch.stack([features[labels == label].mean(0) for label in present])
+    axes = leading_eigenvectors(means, 2).vectors
+    if len(axes) < 2:
+        within = features - means[torch.searchsorted(present, labels)]
+        rest = leading_eigenvectors(within - within @ axes.T @ axes, 2 - len(axes)).vectors
+        axes = torch.cat([axes, rest, features.new_zeros(2, features.shape[1])])[:2]
+    return Plane(means.mean(0), axes)
+
+
+def spread_labels(places: Tensor, width: float, height: float) -> Tensor:
+    """(K, 2) places for words that do not lie on each other: from the top down, each is lowered until it is free.
+
+    Args:
+        places: (K, 2) where they should be.
+        width: of a word.
+        height: of a word.
+
+    Example:
+        >>> apart(torch.tensor([[0.0, 0.0], [0.5, 0.25], [9.0, 0.0]]), width=1.0, height=1.0).tolist()
+        [[0.0, -0.75], [0.5, 0.25], [9.0, 0.0]]
+    """
+    free = places.clone()
+    order = places[:, 1].argsort(descending=True, stable=True)
+    for done, index in enumerate(order.tolist()):
+        near = free[order[:done]]
+        near = near[(near[:, 0] - free[index, 0]).abs() < width]
+        for y in near[:, 1].sort(descending=True).values:
+            if (y - free[index, 1]).abs() < height:
+                free[index, 1] = y - height
+    return free
+
 
 FURTHEST = 4.0
 """Standard deviations that a slider goes."""
@@ -33,7 +90,7 @@ AT_ENDS = 3
 
 
 @dataclass(frozen=True)
-class View:
+class MovedFeature:
     """An image whose feature is moved."""
 
     row: int
@@ -69,7 +126,7 @@ class Scene:
         """The map."""
         return class_plane(self.observed.features, self.observed.labels)
 
-    def view(self, row: int, moves: Sequence[float], among: str = "any") -> View:
+    def view(self, row: int, moves: Sequence[float], among: str = "any") -> MovedFeature:
         """Move the feature of an image by standard deviations of its class along its directions.
 
         Args:
@@ -89,7 +146,7 @@ class Scene:
         steps = torch.tensor(list(moves), dtype=torch.float64) * found.variances[: len(moves)].sqrt()
         feature = self.observed.features[row] + steps @ found.vectors[: len(moves)]
         landing = land(self.observed, feature, self.images, label=label if among == "own" else None, without=row)
-        return View(row, tuple(moves), feature, among, landing)
+        return MovedFeature(row, tuple(moves), feature, among, landing)
 
     def describe(self) -> dict[str, Any]:
         """The run and its classes."""
@@ -119,7 +176,7 @@ class Scene:
             ],
         }
 
-    def describe_view(self, view: View) -> dict[str, Any]:
+    def describe_view(self, view: MovedFeature) -> dict[str, Any]:
         """Where a moved feature lands, as plain values."""
         names, landing = self.observed.classes, view.landing
         best = landing.probabilities.topk(min(5, len(names)))
@@ -154,7 +211,7 @@ class Scene:
         labels = observed.labels.unique().tolist()
         means = self.plane.place(torch.stack([observed.features[observed.rows_of(label)].mean(0) for label in labels]))
         if len(labels) <= NAMES:
-            means = apart(means, WORD[0] * size, WORD[1] * size)
+            means = spread_labels(means, WORD[0] * size, WORD[1] * size)
         return {label: (x, y) for label, (x, y) in zip(labels, means.tolist(), strict=True)}
 
     def describe_map(self) -> dict[str, Any]:
@@ -165,3 +222,85 @@ class Scene:
             "points": [[*at, label] for at, label in zip(points.tolist(), observed.labels[rows].tolist(), strict=True)],
             "names": [[*at, label] for label, at in self.map_names.items()],
         }
+
+
+INK, SOFT, FAINT, ACCENT, PAPER = "#1d2126", "#565c65", "#c9c5bb", "#1a55d9", "#fdfcf9"
+COLUMNS = 4
+
+
+def draw_view(scene: Scene, view: MovedFeature) -> bytes:
+    """A PNG file of the view, in the colours of our pages by day."""
+    from matplotlib.figure import Figure
+
+    observed = scene.observed
+    figure = Figure(figsize=(10, 4.6), dpi=144, facecolor=PAPER, layout="constrained")
+    name, index = observed.classes[int(observed.labels[view.row])], int(observed.indices[view.row])
+    moves = [f"{number(move, 2, sign=True)} σ along {i}" for i, move in enumerate(view.moves, start=1) if move]
+    figure.suptitle(
+        f"{name}, image {index}: {', '.join(moves) or 'not moved'}", color=INK, fontsize=11, parse_math=False
+    )
+    halves: Any = figure.subfigures(1, 2)
+    left, right = halves
+    rows = -(-len(view.landing.nearest) // COLUMNS)
+    top, bottom = left.subfigures(2, 1, height_ratios=[1.1, max(rows, 1)])
+    first, bars = top.subplots(1, 2, width_ratios=[1, 2.4])
+    _image(first, scene, view.row, "the image")
+    _bars(bars, scene, view)
+    among = "any class" if view.among == "any" else name
+    bottom.suptitle(f"nearest training images, of {among}", fontsize=9, color=SOFT, parse_math=False)
+    for cell, row in zip(bottom.subplots(max(rows, 1), COLUMNS, squeeze=False).flat, _padded(view, rows), strict=False):
+        _image(cell, scene, row, "" if row is None else observed.classes[int(observed.labels[row])])
+    _map(right.subplots(), scene, view)
+    written = io.BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
+
+
+def _padded(view: MovedFeature, rows: int) -> list[int | None]:
+    found = view.landing.nearest.tolist()
+    return [*found, *[None] * (max(rows, 1) * COLUMNS - len(found))]
+
+
+def _image(axes: Any, scene: Scene, row: int | None, title: str) -> None:
+    axes.axis("off")
+    if row is None:
+        return
+    pixels = thumbnail(scene.observed.images(torch.tensor([row]))[0])
+    axes.imshow(pixels.permute(1, 2, 0).numpy(), interpolation="nearest")
+    axes.set_title(title, fontsize=8, color=SOFT, parse_math=False, pad=2)
+
+
+def _bars(axes: Any, scene: Scene, view: MovedFeature) -> None:
+    best = view.landing.probabilities.topk(min(5, len(scene.observed.classes)))
+    names = [scene.observed.classes[label] for label in best.indices.tolist()]
+    places = range(len(names))[::-1]
+    axes.barh(places, best.values.tolist(), color=ACCENT, alpha=0.6)
+    axes.set_yticks(places)
+    axes.set_yticklabels(names, fontsize=8, parse_math=False)
+    axes.set_xlim(0, 1)
+    axes.set_facecolor("none")
+    axes.tick_params(labelsize=8, colors=SOFT)
+    axes.set_title("the classifier says", fontsize=8, color=SOFT)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _map(axes: Any, scene: Scene, view: MovedFeature) -> None:
+    observed, plane = scene.observed, scene.plane
+    label = int(observed.labels[view.row])
+    places, labels = plane.place(observed.features[scene.map_rows]), observed.labels[scene.map_rows]
+    for points, colour in ((places[labels != label], FAINT), (places[labels == label], ACCENT)):
+        axes.scatter(points[:, 0], points[:, 1], s=5, color=colour, alpha=0.6, linewidths=0)
+    start, end = plane.place(torch.stack([observed.features[view.row], view.feature])).tolist()
+    axes.plot([start[0], end[0]], [start[1], end[1]], color=INK, linewidth=1.5)
+    axes.scatter(*start, s=40, facecolor="white", edgecolor=INK, zorder=3)
+    axes.scatter(*end, s=50, color=INK, zorder=3)
+    names = scene.map_names if len(scene.map_names) <= NAMES else {label: scene.map_names[label]}
+    for named, place in names.items():
+        told = axes.text(*place, observed.classes[named], ha="center", fontsize=8, color=INK, parse_math=False)
+        told.set_bbox({"facecolor": PAPER, "alpha": 0.7, "linewidth": 0, "pad": 1})
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_title("map: principal components of the class means", fontsize=9, color=SOFT)
+    for side in axes.spines.values():
+        side.set_color(FAINT)

@@ -16,8 +16,7 @@ Open a run and a generator, reconstruct images, then ask for other features and 
 `study` does what ``isda visualize`` does. `conditional`, `unconditional` and `biggan` make other generators fit.
 """
 
-from isda.analysis.inversion.descent import Descent
-from isda.analysis.inversion.generating import (
+from isda.analysis.inversion.generator_adapters import (
     LatentGenerator,
     biggan,
     conditional,
@@ -25,18 +24,17 @@ from isda.analysis.inversion.generating import (
     normalised_noise,
     unconditional,
 )
-from isda.analysis.inversion.inverting import PIXEL_WEIGHT, Found, Inverter
-from isda.analysis.inversion.moving import augmented_features, features_along, strength_of
-from isda.analysis.inversion.neighbours import nearest_images
-from isda.analysis.inversion.study import Study, choose_rows, study
+from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
+from isda.analysis.inversion.study import InversionStudy, choose_rows, nearest_images, study
+from isda.analysis.inversion.targets import augmented_features, features_along, strength_of
 
 __all__ = [
     "PIXEL_WEIGHT",
     "Descent",
-    "Found",
+    "InversionStudy",
+    "InvertedFeatures",
     "Inverter",
     "LatentGenerator",
-    "Study",
     "augmented_features",
     "biggan",
     "choose_rows",

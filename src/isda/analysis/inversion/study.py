@@ -1,31 +1,60 @@
-"""Images of a run, reconstructed and augmented: what `isda visualize` computes, and its figures."""
+"""Reconstructed and augmented images of a run, their errors, and the nearest training images in pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda.analysis.inversion.inverting import Found, Inverter
-from isda.analysis.inversion.moving import augmented_features
-from isda.analysis.inversion.neighbours import Neighbours, nearest_images
-from isda.analysis.observing import Observed
-from isda.choices import check_choice
-from isda.errors import of_type
+from isda._utils.choices import check_choice
+from isda._utils.errors import expect_type
+from isda._utils.seeds import generator
+from isda.analysis.inversion.inverter import InvertedFeatures, Inverter
+from isda.analysis.inversion.targets import augmented_features
+from isda.analysis.training_features import Observed
 from isda.networks.generative import to_pixels
-from isda.seeds import generator
 
-__all__ = ["Study", "choose_rows", "study"]
+NEAREST = 5
+"""As many as in the paper's Figure 14."""
+
+# Bounds the floating-point copy of 8-bit images.
+CHUNK = 2000
+
+
+class Neighbours(NamedTuple):
+    """Of N images, the nearest first."""
+
+    positions: Tensor
+    """(N, K) among those that were searched."""
+    distances: Tensor
+    """(N, K) root mean squared difference of pixels in [0, 1]."""
+
+
+def nearest_images(images: Tensor, among: Tensor, count: int = NEAREST) -> Neighbours:
+    """The nearest of many images, all uint8 (..., C, H, W), by the sum of squared differences of pixels.
+
+    Example:
+        >>> among = torch.tensor([[0], [100], [255]], dtype=torch.uint8).view(3, 1, 1, 1)
+        >>> nearest_images(torch.full((1, 1, 1, 1), 230, dtype=torch.uint8), among, count=2).positions
+        tensor([[2, 1]])
+    """
+    wanted = images.flatten(1).double() / 255
+    # By differences: an image that is there must be at distance 0.
+    exact = "donot_use_mm_for_euclid_dist"
+    apart = [torch.cdist(wanted, part.flatten(1).double() / 255, compute_mode=exact) for part in among.split(CHUNK)]
+    distances, positions = torch.cat(apart, 1).topk(min(count, len(among)), largest=False)
+    return Neighbours(positions, distances / wanted.shape[1] ** 0.5)
+
 
 # Apart from the seeds of starts, moves and runs.
 _CHOICE, _RANDOM = 0x63686F69, 0x72616E64
 
 
 @dataclass(frozen=True)
-class Study:
+class InversionStudy:
     """N images, K augmented ones of each; everything on the CPU."""
 
     observed: Observed
@@ -33,9 +62,9 @@ class Study:
     """(N,) of ``observed.features``."""
     originals: Tensor
     """(N, C, H, W) uint8"""
-    reconstructed: Found
+    reconstructed: InvertedFeatures
     """Of N images."""
-    augmented: Found
+    augmented: InvertedFeatures
     """Of N * K, one image's after another's."""
     random: Tensor
     """(N, C, H, W) uint8 images of the same classes by the generator."""
@@ -112,7 +141,7 @@ def study(
     *,
     strength: float | None = None,
     progress: tuple[Callable[[int], None], Callable[[int], None]] | None = None,
-) -> Study:
+) -> InversionStudy:
     """Reconstruct images, move their features as ISDA does, and find images for where they land.
 
     Args:
@@ -129,15 +158,15 @@ def study(
     first, second = progress or (None, None)
     reconstructed = inverter.reconstruct(rows, first)
     augmented = inverter.reach(reconstructed, asked, second)
-    originals, among = of_type(observed.images(rows), Tensor), of_type(observed.data.x_train, Tensor)
+    originals, among = expect_type(observed.images(rows), Tensor), expect_type(observed.data.x_train, Tensor)
     with torch.no_grad():
         latent = inverter.generator.draw(len(rows), generator(seed, _RANDOM))
         drawn = to_pixels(inverter.generator(latent, reconstructed.labels) * 2 - 1).cpu()
     neighbours = nearest_images(augmented.images, among)
-    return Study(observed, rows, originals, reconstructed, augmented, drawn, neighbours)
+    return InversionStudy(observed, rows, originals, reconstructed, augmented, drawn, neighbours)
 
 
-def _step(found: Found) -> dict[str, float]:
+def _step(found: InvertedFeatures) -> dict[str, float]:
     start, error = float(found.start.mean()), float(found.error.mean())
     return {
         "feature_error_at_start": start,
@@ -147,7 +176,7 @@ def _step(found: Found) -> dict[str, float]:
     }
 
 
-def _single(found: Found, row: int, classes: Sequence[str]) -> dict[str, Any]:
+def _single(found: InvertedFeatures, row: int, classes: Sequence[str]) -> dict[str, Any]:
     return {
         "feature_error_at_start": float(found.start[row]),
         "feature_error": float(found.error[row]),

@@ -1,4 +1,4 @@
-"""Transforms of a batch of images, and their composition."""
+"""The transform interface, composition, normalisation, and conversion between grey and colour."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from isda._utils.devices import send
 from isda.data.augment.draws import Draws
-
-__all__ = ["Compose", "Transform", "check_images"]
 
 
 class Transform(Protocol):
@@ -60,3 +59,85 @@ def check_images(images: Tensor, dtype: torch.dtype | None = None) -> None:
         raise ValueError(f"images must be an (N, C, H, W) tensor, got one of shape {tuple(images.shape)}")
     if dtype is not None and images.dtype != dtype:
         raise ValueError(f"images must be {dtype}, got {images.dtype}")
+
+
+class Normalize:
+    """(x - mean) / std per channel as float32, with x in [0, 1]; uint8 images are divided by 255 first.
+
+    Named and called as torchvision's, like every transform here that torchvision has too.
+
+    Args:
+        mean: one value per channel, for x in [0, 1].
+        std: one positive value per channel.
+
+    Example:
+        >>> white = torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)
+        >>> Normalize(mean=[0.5], std=[0.25])(white).unique()
+        tensor([2.])
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        if len(mean) != len(std):
+            raise ValueError(f"std must have {len(mean)} values, as many as mean, got {len(std)}")
+        if min(std) <= 0:
+            raise ValueError(f"std must be positive, got {list(std)}")
+        self.mean = list(mean)
+        self.std = list(std)
+
+    def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
+        """(N, C, H, W) uint8 or floating point in, float32 out."""
+        check_images(images)
+        if images.shape[1] != len(self.mean):
+            raise ValueError(f"images must have {len(self.mean)} channels, one for each mean, got {images.shape[1]}")
+        if images.dtype != torch.uint8 and not images.is_floating_point():
+            raise ValueError(f"images must be uint8 or floating point, got {images.dtype}")
+        white = 255 if images.dtype == torch.uint8 else 1
+        mean, std = (
+            send(torch.tensor(values).mul_(white), images.device).view(-1, 1, 1) for values in (self.mean, self.std)
+        )
+        return images.to(torch.float32, copy=True).sub_(mean).div_(std)
+
+    def __repr__(self) -> str:
+        return f"Normalize(mean={self.mean}, std={self.std})"
+
+
+LUMA = (0.299, 0.587, 0.114)
+
+
+def convert_channels(images: Tensor, channels: int) -> Tensor:
+    """Grey images (N, 1, H, W) as colour, or colour ones as grey by their luminance (ITU-R BT.601), still uint8.
+
+    Example:
+        >>> with_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
+        tensor([[[[100]]]], dtype=torch.uint8)
+    """
+    if images.shape[1] == channels:
+        return images
+    if images.shape[1] == 1:
+        return images.expand(-1, channels, -1, -1)
+    if images.shape[1] == 3 and channels == 1:
+        weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
+        return (images * weights).sum(1, keepdim=True).round().to(torch.uint8)
+    raise ValueError(
+        f"images must have 1, 3 or the {channels} channels that the backbone takes, got {images.shape[1]} channels"
+    )
+
+
+class ConvertChannels:
+    """`convert_channels` as a transform, which comes first; images that are decoded on access are a sequence.
+
+    Args:
+        channels: that the network takes.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+
+    def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Any:
+        """N images of any sizes in, the same with so many channels out."""
+        if isinstance(images, Tensor):
+            return convert_channels(images, self.channels)
+        return [convert_channels(image.unsqueeze(0), self.channels)[0] for image in images]
+
+    def __repr__(self) -> str:
+        return f"Channels({self.channels})"

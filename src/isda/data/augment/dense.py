@@ -1,6 +1,6 @@
-"""Random scale, mirror and crop of images together with the labels of their pixels, for dense prediction.
+"""Random scale, mirror and crop of images together with their label maps, for dense prediction.
 
-Only the pixels of the crop are resampled: the large image of a scale of 2 never exists.
+Only the pixels of the crop are resampled; the enlarged image is never built.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from torch import Tensor
 
 from isda.data.augment.draws import Draws, require_draws
 
-__all__ = ["ScaleMirrorCrop", "window"]
-
-Sample = tuple[Tensor, Tensor]
+DenseSample = tuple[Tensor, Tensor]
 """uint8 (3, H, W) image and uint8 (H, W) labels."""
 
 
@@ -46,7 +44,7 @@ class ScaleMirrorCrop:
             raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {scales}")
         self.size, self.scales, self.mirror, self.fill, self.ignored = size, scales, mirror, tuple(fill), ignored
 
-    def __call__(self, samples: Sequence[Sample], draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(self, samples: Sequence[DenseSample], draws: Draws | None = None) -> tuple[Tensor, Tensor]:
         """float32 (N, 3, h, w) images with pixels in 0..1, and int64 (N, h, w) labels.
 
         Args:
@@ -60,14 +58,16 @@ class ScaleMirrorCrop:
         images, labels = zip(*made, strict=True)
         return torch.stack(images), torch.stack(labels)
 
-    def _one(self, image: Tensor, labels: Tensor, scale: float, top: float, left: float, mirrored: float) -> Sample:
+    def _one(
+        self, image: Tensor, labels: Tensor, scale: float, top: float, left: float, mirrored: float
+    ) -> DenseSample:
         factor = self.scales[0] + scale * (self.scales[1] - self.scales[0])
         scaled = [max(1, round(side * factor)) for side in image.shape[1:]]
         start = [
             int(number * (max(full - side, 0) + 1))
             for number, full, side in zip((top, left), scaled, self.size, strict=True)
         ]
-        return window(
+        return resized_window(
             image,
             labels,
             (scaled[0], scaled[1]),
@@ -82,7 +82,7 @@ class ScaleMirrorCrop:
         return f"ScaleMirrorCrop({self.size}, scales={self.scales}, mirror={self.mirror})"
 
 
-def window(
+def resized_window(
     image: Tensor,
     labels: Tensor,
     scaled: tuple[int, int],
@@ -92,7 +92,7 @@ def window(
     mirrored: bool,
     fill: Sequence[float],
     ignored: int,
-) -> Sample:
+) -> DenseSample:
     """The part of an image, resized to ``scaled``, that begins at ``start``; mirrored afterwards.
 
     The same as F.interpolate(..., align_corners=False) of the image (bilinear) and of the labels (nearest-exact) to
@@ -112,7 +112,7 @@ def window(
         float32 (3, *size) with pixels in 0..1, and int64 (*size) labels.
     """
     rows, columns = (
-        _Line(full, new, first, length, image.device)
+        _SampledAxis(full, new, first, length, image.device)
         for full, new, first, length in zip(image.shape[1:], scaled, start, size, strict=True)
     )
     pixels = columns.interpolate(rows.interpolate(image, 1), 2).div_(255)
@@ -124,7 +124,7 @@ def window(
     return (made.flip(2), marks.flip(1)) if mirrored else (made, marks)
 
 
-class _Line:
+class _SampledAxis:
     """Where the pixels of one dimension of a window come from: those ``count`` of them that lie within the image."""
 
     def __init__(self, full: int, scaled: int, first: int, length: int, device: torch.device) -> None:

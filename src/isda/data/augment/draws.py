@@ -1,4 +1,4 @@
-"""Random numbers for augmentation: one independent stream per sample, whatever batch the sample sits in.
+"""Random numbers for augmentation: one independent stream per sample, independent of its batch.
 
 Every sample has a 64-bit key; its k-th random number is the k-th output of SplitMix64 (Steele, Lea and Flood, 2014)
 started at that key. With keys made from (seed, epoch, sample index) the augmentation of a sample does not depend on
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-__all__ = ["Draws", "require_draws", "splitmix64"]
 
 
 def _signed(value: int) -> int:
@@ -78,7 +76,7 @@ class Draws:
             raise ValueError(
                 f"indices must be a 1-D integer tensor, got {indices.dtype} of shape {tuple(indices.shape)}"
             )
-        # The chain of `isda.seeds.mix`, with the last link on a tensor.
+        # The chain of `isda._utils.seeds.mix`, with the last link on a tensor.
         run = splitmix64(torch.tensor(_signed(seed % (1 << 64))))
         return cls(splitmix64(splitmix64(run + epoch) + indices.cpu().to(torch.int64)))
 

@@ -1,7 +1,6 @@
-"""RandAugment and AutoAugment with a draw of operations, magnitudes and signs for each image.
+"""RandAugment and AutoAugment with operations, magnitudes and signs drawn per image.
 
-The tables (operation space, magnitude ranges, sub-policies) are read from torchvision, which takes them from the
-papers; nothing is typed in twice. It is imported when a table is made: that takes longer than the rest of this package.
+Operation spaces, magnitude ranges and sub-policies are read from torchvision, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda.choices import check_choice
+from isda._utils.choices import check_choice
 from isda.data.augment.compose import check_images
 from isda.data.augment.draws import Draws, require_draws
-from isda.data.augment.geometry import Fill
-from isda.data.augment.operations import apply_operations, operation_index
-
-__all__ = ["AutoAugment", "OperationTable", "RandAugment", "auto_augment_table", "rand_augment_table"]
+from isda.data.augment.operations import Fill, apply_operations, operation_index
 
 _AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoAugment, section 4)
 

@@ -1,1 +1,1 @@
-"""What data sets look like on disk: one file per layout."""
+"""Readers of data set files."""

@@ -1,24 +1,25 @@
-"""Reads a folder of class folders: PATH/train/CLASS/*.png and PATH/test (or val)/CLASS/*.png, or PATH/CLASS/*.png."""
+"""Readers of class folders (PATH/train/CLASS/*.png and PATH/test or PATH/val, or PATH/CLASS/*.png) and of ImageNet."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from isda._utils.files import check_regular_file
+from isda.data.archives import damaged_file_error
 from isda.data.dataset import Arrays
 from isda.data.image_files import GREY_MODES, ImageFiles, open_image, read_image
 from isda.data.splits import hold_out
 
-__all__ = ["class_folders", "images_by_class", "list_folder", "read_folder", "read_images", "split_folders"]
-
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 IN_MEMORY_BYTES = 1 << 30
 TEST_FRACTION = 0.2
 
-Labelled = tuple[list[Path], Tensor]
+LabelledFiles = tuple[list[Path], Tensor]
 
 
 def split_folders(path: Path) -> tuple[Path, Path] | None:
@@ -27,7 +28,7 @@ def split_folders(path: Path) -> tuple[Path, Path] | None:
     return (path / "train", test) if test is not None and (path / "train").is_dir() else None
 
 
-def list_folder(path: Path) -> tuple[Labelled, Labelled, tuple[str, ...]]:
+def list_folder(path: Path) -> tuple[LabelledFiles, LabelledFiles, tuple[str, ...]]:
     """Training files and labels, test files and labels, and class names; no image is opened.
 
     Without train/ and test|val/, a fixed fifth of each class becomes the test set.
@@ -61,7 +62,7 @@ def read_folder(path: Path) -> Arrays:
     return read_images(*list_folder(path))
 
 
-def read_images(train: Labelled, test: Labelled, classes: tuple[str, ...]) -> Arrays:
+def read_images(train: LabelledFiles, test: LabelledFiles, classes: tuple[str, ...]) -> Arrays:
     """Training and test images, decoded now if they are alike and small, else on access.
 
     "Alike and small" means one size for all, and at most 1 GiB in memory. They are then grey (one channel) if every
@@ -83,7 +84,7 @@ def class_folders(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def images_by_class(folder: Path, classes: tuple[str, ...]) -> Labelled:
+def images_by_class(folder: Path, classes: tuple[str, ...]) -> LabelledFiles:
     """The image files of each class folder (and folders below it) in a fixed order, and their labels."""
     found = class_folders(folder)
     unknown = [name for name in found if name not in classes]
@@ -96,10 +97,10 @@ def images_by_class(folder: Path, classes: tuple[str, ...]) -> Labelled:
             Path(where, file)
             for where, _, names in os.walk(folder / name)
             for file in names
-            if file.lower().endswith(SUFFIXES) and not file.startswith(".")
+            if file.lower().endswith(IMAGE_SUFFIXES) and not file.startswith(".")
         )
         if not images:
-            raise ValueError(f"the class folder {folder / name} holds no image ({', '.join(SUFFIXES)})")
+            raise ValueError(f"the class folder {folder / name} holds no image ({', '.join(IMAGE_SUFFIXES)})")
         files += images
         labels += [classes.index(name)] * len(images)
     return files, torch.tensor(labels, dtype=torch.int64)
@@ -118,3 +119,45 @@ def _channels_in_memory(files: list[Path]) -> int | None:
                 return None
             grey = grey and image.mode in GREY_MODES
     return 1 if grey else 3
+
+
+def read_imagenet(folder: Path) -> Arrays:
+    """Read `folder`/train and `folder`/val, one folder per class named by its WordNet id (n01440764, ...).
+
+    Class names are the first words of WordNet's entries; an id that ImageNet does not have stays as it is.
+    """
+    train, val = folder / "train", folder / "val"
+    wordnet_ids = class_folders(train)
+    # Not read_folder: ImageNet's own test/, which has no labels, may lie beside val/.
+    arrays = read_images(images_by_class(train, wordnet_ids), images_by_class(val, wordnet_ids), wordnet_ids)
+    return arrays._replace(classes=tuple(_wordnet_names(wordnet_ids)))
+
+
+def unpack_imagenet(devkit: Path, train: Path, val: Path) -> Arrays:
+    """Unpack the three official archives beside them (torchvision checks their md5s), then read the folders."""
+    from torchvision.datasets import ImageNet
+
+    for archive in (devkit, train, val):
+        check_regular_file(archive)
+    folder = train.parent
+    # In a folder of its own: an interrupted run must not leave a train/ that looks complete.
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as unfinished:
+        for archive in (devkit, train, val):
+            Path(unfinished, archive.name).symlink_to(archive)
+        for split, archive in (("train", train), ("val", val)):
+            try:
+                ImageNet(unfinished, split)
+            except (RuntimeError, OSError, EOFError) as error:
+                reason = str(error).replace(unfinished, str(folder))
+                raise damaged_file_error(archive, RuntimeError(reason)) from error
+        for split in ("train", "val"):
+            Path(unfinished, split).rename(folder / split)
+    return read_imagenet(folder)
+
+
+def _wordnet_names(wordnet_ids: tuple[str, ...]) -> list[str]:
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    known = set(info.label_names())
+    return [info.label_name_to_description(i).split(",")[0] if i in known else i for i in wordnet_ids]

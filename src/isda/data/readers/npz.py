@@ -1,7 +1,11 @@
-"""Reads a numpy archive with x_train, y_train, x_test, y_test and, if it likes, classes."""
+"""Reader of numpy archives with x_train, y_train, x_test, y_test and optionally classes.
+
+Headers are checked before any array is loaded.
+"""
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,14 +18,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isda._utils.files import check_regular_file
 from isda.data.dataset import Arrays, check_labels
-from isda.data.readers.npy_headers import Header, read_headers
-from isda.files import check_regular
 
-__all__ = ["Contents", "NotADataSet", "npz_contents", "opened", "read_member", "read_npz"]
+# No deflated byte stands for more than this many: what claims more was not written by anyone.
+MAX_INFLATION = 1032
 
-KEYS = ("x_train", "y_train", "x_test", "y_test")
-MOST_CHANNELS = 4
+
+class NpyHeader(NamedTuple):
+    """Shape and type of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+def read_npy_headers(path: Path, archive: zipfile.ZipFile) -> dict[str, NpyHeader]:
+    """The header of each .npy member, by its name without the suffix.
+
+    Raises:
+        ValueError: an array holds Python objects, or claims another size than the file has room for.
+    """
+    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+    file_size = path.stat().st_size
+    return {member.filename.removesuffix(".npy"): _header(archive, member, file_size) for member in members}
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file_size: int) -> NpyHeader:
+    with archive.open(member) as stream:
+        # Version 1 has a short header, version 2 a long one.
+        short = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if short else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        start = stream.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{member.filename} holds Python objects, it is no array of plain numbers or text")
+    claimed = math.prod(shape) * dtype.itemsize
+    held = member.file_size - start
+    if min(shape, default=0) < 0 or claimed != held:
+        raise ValueError(f"{member.filename} claims {claimed} bytes of {dtype} {shape}, the file holds {held}")
+    if member.compress_size > file_size or member.file_size > member.compress_size * MAX_INFLATION:
+        raise ValueError(f"{member.filename} claims {member.file_size} bytes, the file has {file_size}")
+    return NpyHeader(shape, dtype)
+
+
+NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
+MAX_CHANNELS = 4
 
 
 def read_npz(path: Path) -> Arrays:
@@ -36,17 +77,17 @@ def read_npz(path: Path) -> Arrays:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
-    with opened(path) as archive:
-        headers = read_headers(path, archive)
+    with open_npz(path) as archive:
+        headers = read_npy_headers(path, archive)
         _check_headers(path, headers)
-        arrays = {key: read_member(archive, key) for key in (*KEYS, "classes") if key in headers}
+        arrays = {key: read_npz_member(archive, key) for key in (*NPZ_KEYS, "classes") if key in headers}
     images = {key: _images(arrays[key]) for key in ("x_train", "x_test")}
     classes = _class_names(path, arrays)
     y_train, y_test = (_labels(path, key, arrays[key], len(classes)) for key in ("y_train", "y_test"))
     return Arrays(images["x_train"], y_train, images["x_test"], y_test, classes)
 
 
-class Contents(NamedTuple):
+class NpzContents(NamedTuple):
     """What an .npz data set holds, as far as it can be told without reading the images."""
 
     train: int
@@ -56,25 +97,25 @@ class Contents(NamedTuple):
     image_size: tuple[int, int]
 
 
-def npz_contents(path: Path) -> Contents:
+def npz_contents(path: Path) -> NpzContents:
     """Counts and sizes from the headers of the arrays; only labels or class names are read.
 
     Raises:
         ValueError: the file is damaged or not a data set.
     """
-    with opened(path) as archive:
-        headers = read_headers(path, archive)
+    with open_npz(path) as archive:
+        headers = read_npy_headers(path, archive)
         _check_headers(path, headers)
         known = ("classes",) if "classes" in headers else ("y_train",)
-        classes = _class_names(path, {key: read_member(archive, key) for key in known})
+        classes = _class_names(path, {key: read_npz_member(archive, key) for key in known})
     train = headers["x_train"].shape
-    return Contents(train[0], headers["x_test"].shape[0], len(classes), (*train, 1)[3], (train[1], train[2]))
+    return NpzContents(train[0], headers["x_test"].shape[0], len(classes), (*train, 1)[3], (train[1], train[2]))
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive; what reading it raises becomes one sentence."""
-    check_regular(path)
+    check_regular_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -88,16 +129,16 @@ class NotADataSet(ValueError):
     """The file is whole, but holds something else than images and labels."""
 
 
-def _check_headers(path: Path, headers: dict[str, Header]) -> None:
+def _check_headers(path: Path, headers: dict[str, NpyHeader]) -> None:
     """Raise a ValueError unless images, labels and class names have the types and shapes that they need."""
-    missing = [key for key in KEYS if key not in headers]
+    missing = [key for key in NPZ_KEYS if key not in headers]
     if missing:
-        raise NotADataSet(f"{path} must hold {', '.join(KEYS)}; {', '.join(missing)} is missing")
+        raise NotADataSet(f"{path} must hold {', '.join(NPZ_KEYS)}; {', '.join(missing)} is missing")
     for split in ("train", "test"):
         shape, dtype = headers[f"x_{split}"]
-        if dtype != np.uint8 or len(shape) not in (3, 4) or max(shape[3:], default=1) > MOST_CHANNELS or 0 in shape[1:]:
+        if dtype != np.uint8 or len(shape) not in (3, 4) or max(shape[3:], default=1) > MAX_CHANNELS or 0 in shape[1:]:
             raise NotADataSet(
-                f"x_{split} of {path} must be uint8 of shape (N, H, W) or (N, H, W, C) with C in 1..{MOST_CHANNELS}, "
+                f"x_{split} of {path} must be uint8 of shape (N, H, W) or (N, H, W, C) with C in 1..{MAX_CHANNELS}, "
                 f"got {dtype} of shape {shape}"
             )
         images = shape[0]
@@ -116,7 +157,7 @@ def _check_headers(path: Path, headers: dict[str, Header]) -> None:
             raise NotADataSet(f"classes of {path} must be names of shape (C,), got {dtype} of shape {shape}")
 
 
-def read_member(archive: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
+def read_npz_member(archive: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
     """One array of an archive; nothing is unpickled."""
     with archive.open(f"{key}.npy") as stream:
         array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)

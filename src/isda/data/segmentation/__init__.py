@@ -1,6 +1,6 @@
-"""Images whose every pixel has a class: Cityscapes, CamVid's layout, and any folder of images and label PNGs."""
+"""Images with a class per pixel: Cityscapes, CamVid's layout, and any folder of images and label PNGs."""
 
-from isda.data.segmentation.dataset import IGNORED, Pair, Part, SegmentationData
-from isda.data.segmentation.loading import load
+from isda.data.segmentation.dataset import IGNORED, SegmentationData, SegmentationPair, SegmentationPart
+from isda.data.segmentation.layouts import load
 
-__all__ = ["IGNORED", "Pair", "Part", "SegmentationData", "load"]
+__all__ = ["IGNORED", "SegmentationData", "SegmentationPair", "SegmentationPart", "load"]

@@ -1,30 +1,110 @@
-"""What `load` returns: pairs of image and label files by part, decoded once where they are few and alike."""
+"""`SegmentationData`: image and label files by part, decoded in advance if they fit into memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from isda.data.image_files import read_image
-from isda.data.normalise import PUBLISHED, ChannelStatistics
+from isda.data.image_files import open_image, read_image
+from isda.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
 from isda.data.readers.folder import IN_MEMORY_BYTES
-from isda.data.segmentation.pixels import IGNORED, read_labels, size_of
 
-__all__ = ["IGNORED", "PARTS", "Pair", "Part", "SegmentationData"]
+IGNORED = 255
+"""The label of pixels that do not count, as it stands in batches; a file may call them otherwise."""
+FORBIDDEN = -1
+LABEL_MODES = ("L", "P", "1")
+
+
+def label_table(classes: Mapping[int, int]) -> Tensor:
+    """(256,) int16: for each id that a label file may hold its class; FORBIDDEN elsewhere. 255 is always IGNORED.
+
+    Args:
+        classes: id -> class, or IGNORED.
+
+    Example:
+        >>> label_table({0: 0, 1: 1, 2: IGNORED})[[0, 1, 2, 3, 255]].tolist()
+        [0, 1, 255, -1, 255]
+    """
+    table = torch.full((256,), FORBIDDEN, dtype=torch.int16)
+    table[IGNORED] = IGNORED
+    for identifier, label in classes.items():
+        table[identifier] = label
+    return table
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """(height, width) of an image, without decoding it."""
+    with open_image(path) as image:
+        width, height = image.size
+    return height, width
+
+
+def read_ids(path: Path) -> Tensor:
+    """uint8 (H, W) the numbers that stand in a grey or palette PNG.
+
+    Raises:
+        ValueError: another kind of image, or one that cannot be decoded.
+    """
+    with open_image(path) as image:
+        if image.mode not in LABEL_MODES:
+            raise ValueError(
+                f"{path} must hold class ids, one number per pixel (a grey or palette PNG), got pixels of mode "
+                f"{image.mode}"
+            )
+        try:
+            return torch.from_numpy(np.array(image).astype(np.uint8))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read as an image: {error}") from error
+
+
+def read_labels(path: Path, table: Tensor) -> Tensor:
+    """uint8 (H, W) classes, IGNORED where a pixel does not count.
+
+    Args:
+        path: of the label file.
+        table: see `label_table`.
+
+    Raises:
+        ValueError: names the file, the first id that it must not hold, and where.
+    """
+    ids = read_ids(path)
+    # int64 takes the fast way through a table of 256.
+    labels = table[ids.long()]
+    if bool((labels == FORBIDDEN).any()):
+        row, column = (labels == FORBIDDEN).nonzero()[0].tolist()
+        known = [i for i in range(IGNORED) if table[i] != FORBIDDEN]
+        raise ValueError(
+            f"{path} holds the label id {int(ids[row, column])} at row {row}, column {column}; ids must be "
+            f"{_ranges(known)}, or {IGNORED} for pixels that do not count"
+        )
+    return labels.to(torch.uint8)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Numbers in words: "0..11", "0..3, 7"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1]}" for part in parts)
+
 
 PARTS = ("train", "validation", "test")
 BYTES_PER_PIXEL = 4  # three colours and a label
 
 
-class Pair(NamedTuple):
+class SegmentationPair(NamedTuple):
     """An image and the labels of its pixels."""
 
     image: Path
@@ -33,7 +113,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SegmentationPart:
     """Images with labels: ``part[i]`` is (uint8 (3, H, W), uint8 (H, W)) with classes 0..C-1 and IGNORED.
 
     Args:
@@ -41,7 +121,7 @@ class Part:
         table: (256,) from the ids in label files to classes, see `label_table`.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SegmentationPair, ...]
     table: Tensor
 
     def __len__(self) -> int:
@@ -77,7 +157,7 @@ class Part:
         images, labels = zip(*map(self._read, self.pairs), strict=True)
         return torch.stack(images), torch.stack(labels)
 
-    def _read(self, pair: Pair) -> tuple[Tensor, Tensor]:
+    def _read(self, pair: SegmentationPair) -> tuple[Tensor, Tensor]:
         image = read_image(pair.image)
         if pair.labels is None:
             return image, torch.full(image.shape[1:], IGNORED, dtype=torch.uint8)
@@ -101,9 +181,9 @@ class SegmentationData:
     """
 
     name: str
-    train: Part
-    validation: Part
-    test: Part
+    train: SegmentationPart
+    validation: SegmentationPart
+    test: SegmentationPart
     classes: tuple[str, ...]
     colours: tuple[str, ...] = ()
     source: str = ""
@@ -128,9 +208,9 @@ class SegmentationData:
     @property
     def statistics(self) -> ChannelStatistics:
         """What pixels are normalised with: ImageNet's figures, which pretrained backbones expect."""
-        return PUBLISHED["imagenet"]
+        return PUBLISHED_STATISTICS["imagenet"]
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> SegmentationPart:
         """One of PARTS by its name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
@@ -161,14 +241,14 @@ class SegmentationData:
         return f"SegmentationData({self.name!r}, {counts} images, {self.num_classes} classes)"
 
 
-def _size(pair: Pair) -> tuple[int, int]:
-    size = size_of(pair.image)
+def _size(pair: SegmentationPair) -> tuple[int, int]:
+    size = image_size(pair.image)
     if pair.labels is not None:
-        _check_sizes(pair, size, size_of(pair.labels))
+        _check_sizes(pair, size, image_size(pair.labels))
     return size
 
 
-def _check_sizes(pair: Pair, image: tuple[int, int], labels: tuple[int, int]) -> None:
+def _check_sizes(pair: SegmentationPair, image: tuple[int, int], labels: tuple[int, int]) -> None:
     if image != labels:
         (height, width), (label_height, label_width) = image, labels
         raise ValueError(

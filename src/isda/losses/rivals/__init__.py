@@ -1,13 +1,25 @@
-"""The losses that ISDA is compared with in its paper, and the confidence penalty, one file each."""
+"""The losses that ISDA is compared with in its paper, and the confidence penalty."""
 
-from isda.losses.rivals.center import CenterLoss, centre_steps
-from isda.losses.rivals.confidence_penalty import ConfidencePenalty, prediction_entropy
-from isda.losses.rivals.distribution_net import DistributionNet, sampled_cross_entropy
-from isda.losses.rivals.disturb_label import DisturbLabel, disturb_labels
-from isda.losses.rivals.focal import FocalLoss, focal_rows
-from isda.losses.rivals.label_smoothing import LabelSmoothing
-from isda.losses.rivals.large_margin import LargeMarginLoss, large_margin_logits, margin_function
-from isda.losses.rivals.lq import LqLoss, lq_rows
+from isda.losses.rivals.feature_losses import (
+    CenterLoss,
+    DistributionNet,
+    LargeMarginLoss,
+    centre_steps,
+    large_margin_logits,
+    margin_function,
+    sampled_cross_entropy,
+)
+from isda.losses.rivals.logit_losses import (
+    ConfidencePenalty,
+    DisturbLabel,
+    FocalLoss,
+    LabelSmoothing,
+    LqLoss,
+    disturb_labels,
+    focal_rows,
+    lq_rows,
+    prediction_entropy,
+)
 
 __all__ = [
     "CenterLoss",

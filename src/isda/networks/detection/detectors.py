@@ -1,24 +1,74 @@
-"""Detectors by name: a pyramid on a backbone, a region proposal network, and what looks at each proposal."""
+"""Detectors by name, and the transform that resizes and pads their images to a canvas shared by all processes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-from isda.choices import check_choice
-from isda.networks.arguments import positive_integer
-from isda.networks.detection.backbones import Stages, stages_of
-from isda.networks.detection.cascade import CascadeHeads
-from isda.networks.detection.heads import HeadOptions, RegionHeads
-from isda.networks.detection.proposals import Proposals
-from isda.networks.detection.pyramid import Pyramid
-from isda.networks.detection.transform import CanvasTransform
-from isda.networks.network import Network
+from isda._utils.choices import check_choice
+from isda.networks.detection.backbone import BackboneStages, FeaturePyramid, backbone_stages
+from isda.networks.detection.heads import CascadeHeads, HeadOptions, RegionHeads
+from isda.networks.detection.proposals import RegionProposals
+from isda.networks.network import Network, positive_integer
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Detector", "create", "has_masks", "names"]
+
+class CanvasTransform(GeneralizedRCNNTransform):
+    """torchvision's, with a canvas for the largest image of the whole batch.
+
+    What a convolution sees beyond an image's border depends on where the canvas ends. A target may list the sizes of
+    all images of its batch under "batch_sizes", also of those that other processes see.
+    """
+
+    channels_last = False
+
+    def forward(
+        self, images: Sequence[Tensor], targets: Sequence[dict[str, Any]] | None = None
+    ) -> tuple[ImageList, list[dict[str, Any]] | None]:
+        """Images (3, H, W) in 0..1 and their targets, resized so that the short side is ``min_size``."""
+        made: list[Tensor] = []
+        changed: list[dict[str, Any]] = []
+        for index, image in enumerate(images):
+            target = None if targets is None else dict(targets[index])
+            self.resized(*image.shape[1:])
+            image, target = self.resize(self.normalize(image), target)
+            made.append(image)
+            if target is not None:
+                changed.append(target)
+        sizes = [(int(image.shape[1]), int(image.shape[2])) for image in made]
+        others = changed[0].get("batch_sizes", ()) if changed else ()
+        canvas = self.canvas([*sizes, *(self.resized(*size) for size in others)])
+        batch = made[0].new_zeros(len(made), made[0].shape[0], *canvas)
+        for place, image in zip(batch, made, strict=True):
+            place[:, : image.shape[1], : image.shape[2]].copy_(image)
+        if self.channels_last:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        return ImageList(batch, sizes), changed if targets is not None else None
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """The size that an image of this size gets; a ValueError if no pixel of its short side is left."""
+        short, long = min(height, width), max(height, width)
+        scale = min(self.min_size[-1] / short, self.max_size / long)
+        size = math.floor(height * scale), math.floor(width * scale)
+        if min(size) < 1:
+            raise ValueError(
+                f"images must have a long side of at most {self.max_size} times the short side, which are resized to "
+                f"{self.max_size} pixels, got {width} x {height} pixels"
+            )
+        return size
+
+    def canvas(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Height and width that hold all the sizes, both divisible."""
+        step = self.size_divisible
+        height, width = (math.ceil(max(side) / step) * step for side in zip(*sizes, strict=True))
+        return height, width
+
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -56,11 +106,11 @@ class Detector(GeneralizedRCNN):
 
     def __init__(
         self,
-        pyramid: Pyramid,
-        rpn: Proposals,
+        pyramid: FeaturePyramid,
+        rpn: RegionProposals,
         roi_heads: nn.Module,
         transform: CanvasTransform,
-        stages: Stages,
+        stages: BackboneStages,
         *,
         frozen_stages: int,
         freeze_batch_norm: bool,
@@ -153,10 +203,10 @@ def create(
         raise ValueError(f"max_size must be at least min_size={min_size}, got {max_size}")
     if not anchor_scale > 0:
         raise ValueError(f"anchor_scale must be positive, got {anchor_scale}")
-    stages = stages_of(backbone, **(backbone_options or {}))
+    stages = backbone_stages(backbone, **(backbone_options or {}))
     if not 0 <= frozen_stages <= len(stages.strides):
         raise ValueError(f"frozen_stages must be from 0 to {len(stages.strides)}, got {frozen_stages}")
-    pyramid = Pyramid(stages, fpn_channels)
+    pyramid = FeaturePyramid(stages, fpn_channels)
     transform = CanvasTransform(min_size, max_size, list(mean), list(std), size_divisible=max(32, stages.strides[-1]))
     transform.channels_last = channels_last
     options = HeadOptions(
@@ -169,7 +219,9 @@ def create(
     )
     return Detector(
         pyramid,
-        Proposals(fpn_channels, pyramid.strides, anchor_scale=anchor_scale, samples=anchor_samples, kept=proposals),
+        RegionProposals(
+            fpn_channels, pyramid.strides, anchor_scale=anchor_scale, samples=anchor_samples, kept=proposals
+        ),
         heads(pyramid, options),
         transform,
         stages,

@@ -1,4 +1,4 @@
-"""Generators and discriminators of DCGAN's kind for images of 8x8, 28x28 and 32x32 pixels.
+"""DCGAN generators and discriminators for images of 8x8, 28x28 and 32x32 pixels.
 
 >>> import torch
 >>> from isda.networks import generative
@@ -7,10 +7,14 @@
 torch.Size([3, 1, 8, 8])
 """
 
-from isda.networks.generative.discriminators import CriticPerClass, Discriminator
-from isda.networks.generative.generators import ImageGenerator, create_generator, generator_names
-from isda.networks.generative.layers import SIZES
-from isda.networks.generative.pixels import from_pixels, to_pixels
+from isda.networks.generative.layers import SIZES, from_pixels, to_pixels
+from isda.networks.generative.models import (
+    CriticPerClass,
+    Discriminator,
+    ImageGenerator,
+    create_generator,
+    generator_names,
+)
 
 __all__ = [
     "SIZES",

@@ -1,27 +1,32 @@
-"""The layers of DCGAN (Radford et al., 2016) for small images, for one network or for several side by side.
+"""Layers of DCGAN (Radford et al., 2016) for small images, for one network or several in parallel.
 
-Several networks of one shape are one network whose convolutions have as many groups: one call instead of a loop.
-Normalisation is per image (groups of channels; Wu and He, 2018) where DCGAN has batch normalisation: an image does not
-depend on the others of its batch, so neither does it on the number of processes.
+Several networks of one shape are one network with grouped convolutions. Group normalisation (Wu and He, 2018)
+replaces batch normalisation, so that an image does not depend on its batch or on the number of processes.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
-from isda.networks.arguments import scaled_channels
+from isda._utils.devices import send
+from isda.networks.network import scaled_channels
 
-__all__ = ["SIZES", "DiscriminatorBody", "GeneratorBody", "stage_channels"]
+# The layers of DCGAN (Radford et al., 2016) for small images, for one network or for several side by side.
+#
+# Several networks of one shape are one network whose convolutions have as many groups: one call instead of a loop.
+# Normalisation is per image (groups of channels; Wu and He, 2018) where DCGAN has batch normalisation: an image does
+# not depend on the others of its batch, so neither does it on the number of processes.
 
 SIZES = {8: 2, 28: 2, 32: 3}
 """How often the side of an image is halved, by its length in pixels: down to 2x2, 7x7 and 4x4."""
 
-CHANNELS = 64
+BASE_CHANNELS = 64
 """Of the stage next to the image; they double with every halving."""
 NORM_GROUPS = 4
-SLOPE = 0.2
+LEAKY_SLOPE = 0.2
 
 
 def stage_channels(size: int, width: float) -> list[int]:
@@ -33,7 +38,7 @@ def stage_channels(size: int, width: float) -> list[int]:
     """
     if size not in SIZES:
         raise ValueError(f"size must be one of {', '.join(map(str, SIZES))} pixels, got {size!r}")
-    return [scaled_channels(CHANNELS << stage, width) for stage in range(SIZES[size])]
+    return [scaled_channels(BASE_CHANNELS << stage, width) for stage in range(SIZES[size])]
 
 
 class GeneratorBody(nn.Module):
@@ -91,9 +96,9 @@ class DiscriminatorBody(nn.Module):
     def __init__(self, channels: int, size: int, width: float = 1.0, groups: int = 1) -> None:
         super().__init__()
         stages = stage_channels(size, width)
-        layers: list[nn.Module] = [_halve(channels, stages[0], groups, bias=True), nn.LeakyReLU(SLOPE)]
+        layers: list[nn.Module] = [_halve(channels, stages[0], groups, bias=True), nn.LeakyReLU(LEAKY_SLOPE)]
         for before, after in pairwise(stages):
-            layers += [_halve(before, after, groups, bias=False), _norm(after, groups), nn.LeakyReLU(SLOPE)]
+            layers += [_halve(before, after, groups, bias=False), _norm(after, groups), nn.LeakyReLU(LEAKY_SLOPE)]
         self.layers = nn.Sequential(*layers)
         self.feature_dim = stages[-1] * (size >> len(stages)) ** 2
         _initialise(self)
@@ -124,3 +129,67 @@ def _initialise(body: nn.Module) -> None:
             nn.init.normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+class ClassTable:
+    """Where each row goes in a table (M, K) with as many lines as the most frequent class has rows.
+
+    Equally many rows of each class leave no gaps. Labels are the host's, so no accelerator is asked how long the
+    table is.
+
+    Args:
+        labels: (N,) classes on the CPU.
+        num_classes: K.
+
+    Example:
+        >>> table = ClassTable(torch.tensor([1, 1, 0]), 2)
+        >>> table.laid_out(torch.tensor([[5.0], [6.0], [7.0]]))
+        tensor([[[7.],
+                 [5.]],
+        <BLANKLINE>
+                [[0.],
+                 [6.]]])
+        >>> table.picked(table.laid_out(torch.tensor([[5.0], [6.0], [7.0]]))).flatten()
+        tensor([5., 6., 7.])
+    """
+
+    def __init__(self, labels: Tensor, num_classes: int) -> None:
+        if not labels.is_cpu:
+            raise ValueError(f"labels must be on the CPU, got them on {labels.device}")
+        counts = labels.bincount(minlength=num_classes)
+        if len(counts) > num_classes:
+            raise ValueError(f"labels must be below {num_classes}, got {int(labels.max())}")
+        order = labels.argsort(stable=True)
+        line = torch.empty_like(labels)
+        line[order] = torch.arange(len(labels), device="cpu") - (counts.cumsum(0) - counts)[labels[order]]
+        self.lines, self.columns = int(counts.max()), num_classes
+        self.places = line * num_classes + labels
+
+    def laid_out(self, rows: Tensor) -> Tensor:
+        """(M, K, ...) the rows (N, ...) in their places, zero elsewhere."""
+        table = rows.new_zeros(self.lines * self.columns, *rows.shape[1:])
+        return table.index_copy(0, send(self.places, rows.device), rows).unflatten(0, (self.lines, self.columns))
+
+    def picked(self, table: Tensor) -> Tensor:
+        """(N, ...) the rows out of a table (M, K, ...)."""
+        return table.flatten(0, 1).index_select(0, send(self.places, table.device))
+
+
+def from_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Pixels x of uint8 images as x / 127.5 - 1.
+
+    Example:
+        >>> from_pixels(torch.tensor([0, 255], dtype=torch.uint8))
+        tensor([-1.,  1.])
+    """
+    return images.to(dtype).div(127.5).sub(1)
+
+
+def to_pixels(images: Tensor) -> Tensor:
+    """The nearest uint8 of (x + 1) * 127.5.
+
+    Example:
+        >>> to_pixels(torch.tensor([-1.0, 0.0, 1.0]))
+        tensor([  0, 128, 255], dtype=torch.uint8)
+    """
+    return images.float().add(1).mul(127.5).round().clamp(0, 255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""Networks that label every pixel: PSPNet and DeepLab-v3 on dilated residual networks, as the paper trains them.
+"""Segmentation networks of the paper: PSPNet and DeepLab-v3 on dilated residual networks.
 
 >>> from isda.networks import segmentation
 >>> network = segmentation.create("pspnet-resnet-18", num_classes=19, width=0.25)
@@ -6,8 +6,7 @@
 (32, 32)
 """
 
-from isda.networks.segmentation.batch_norm import freeze_batch_norm
-from isda.networks.segmentation.network import DenseOutputs, SegmentationNetwork
-from isda.networks.segmentation.registry import create, names
+from isda.networks.segmentation.backbone import freeze_batch_norm
+from isda.networks.segmentation.network import DenseOutputs, SegmentationNetwork, create, names
 
 __all__ = ["DenseOutputs", "SegmentationNetwork", "create", "freeze_batch_norm", "names"]

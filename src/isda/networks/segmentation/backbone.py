@@ -1,20 +1,24 @@
-"""Residual networks whose last stages look further instead of halving the resolution once more.
+"""Dilated residual networks, their ImageNet weights, and frozen batch normalisation.
 
-The blocks are torchvision's, and so are the names of parameters, which its ImageNet weights are loaded by. torchvision
-is imported when a network is built.
+Blocks and parameter names are torchvision's. torchvision is imported when a network is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from isda.choices import check_choice
-from isda.networks.arguments import scaled_channels
+from isda._utils.choices import check_choice
+from isda.networks.network import scaled_channels
+from isda.networks.weight_files import check_weight_values
 
-__all__ = ["DEPTHS", "OUTPUT_STRIDES", "STEMS", "DilatedResNet"]
+# Residual networks whose last stages look further instead of halving the resolution once more.
+#
+# The blocks are torchvision's, and so are the names of parameters, which its ImageNet weights are loaded by.
+# torchvision is imported when a network is built.
 
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Blocks in the four stages (He et al., 2016, table 1)."""
@@ -109,3 +113,99 @@ def _stage(block: Any, current: int, count: int, stride: int, dilations: Sequenc
                 layer.dilation = layer.padding = (dilation, dilation)
         current = count * block.expansion
     return layers
+
+
+TORCHVISION = "torchvision"
+CLASSIFIER_PREFIX = "fc."
+"""How the names of torchvision's classifier begin, which a backbone has none of."""
+
+
+def torchvision_state(depth: int) -> dict[str, Tensor]:
+    """The weights of torchvision's residual network trained on ImageNet (the first version), fetched if need be.
+
+    Raises:
+        ValueError: they are neither in torch's cache nor to be had.
+    """
+    from torchvision import models
+
+    try:
+        weights = models.get_model_weights(f"resnet{depth}").IMAGENET1K_V1
+        return dict(weights.get_state_dict(progress=False, check_hash=True))
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"pretrained weights of torchvision's resnet{depth} could not be fetched ({error}); give a file with them"
+        ) from error
+
+
+def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Give a backbone its weights; those of a classifier are left out, and nothing else may be missing or left over.
+
+    Args:
+        backbone: is changed.
+        state: tensors under torchvision's names.
+        source: where they come from, for messages.
+
+    Raises:
+        ValueError: names the first tensor that is missing, left over, of another shape, or not finite.
+    """
+    own = backbone.state_dict()
+    given = {name: tensor for name, tensor in state.items() if not name.startswith(CLASSIFIER_PREFIX)}
+    # Files from before torch counted batches lack the count, which only an average without momentum would use.
+    missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in given if name not in own]
+    shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
+    if shapes:
+        name = shapes[0]
+        expected, came = tuple(own[name].shape), tuple(given[name].shape)
+        raise ValueError(f"pretrained must have {name} of shape {expected}, got {came} in {source}{_stem_hint(name)}")
+    for names, wrong in ((missing, "lacks"), (unknown, "has the unknown")):
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise ValueError(f"pretrained must hold the backbone's weights, {source} {wrong} {names[0]}{others}")
+    check_weight_values(given, own, source)
+    backbone.load_state_dict(given, strict=False)
+
+
+def _stem_hint(name: str) -> str:
+    return "; is it for the other stem?" if name == "conv1.weight" else ""
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+class FrozenBatchNorm2d(nn.BatchNorm2d):
+    """Normalises by its running figures, in training too; its scale and offset are trained as ever.
+
+    Example:
+        >>> FrozenBatchNorm2d(4).train().training
+        False
+    """
+
+    def train(self, mode: bool = True) -> FrozenBatchNorm2d:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+
+def freeze_batch_norm(network: _Module) -> _Module:
+    """Freeze the running figures of all batch normalisation in a network, which is changed and returned.
+
+    Parameters and buffers stay the same tensors under the same names: an optimiser keeps what it trains, and state
+    dicts fit as before.
+
+    Example:
+        >>> network = freeze_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))).train()
+        >>> network[1].training
+        False
+    """
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, _BatchNorm) and not isinstance(child, FrozenBatchNorm2d):
+                setattr(parent, name, _frozen(child))
+    return network
+
+
+def _frozen(norm: _BatchNorm) -> FrozenBatchNorm2d:
+    frozen = FrozenBatchNorm2d(norm.num_features, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
+    for name, tensor in (*norm.named_parameters(), *norm.named_buffers()):
+        setattr(frozen, name, tensor)
+    return frozen.eval()

@@ -1,17 +1,115 @@
-"""What every segmentation network is: a backbone, a head that makes features, and a 1x1 classifier of each position."""
+"""Segmentation networks by name: PSPNet (Zhao et al., 2017) and DeepLab-v3 (Chen et al., 2017) heads on a backbone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, overload
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda.errors import of_type
-from isda.networks.segmentation.backbone import DilatedResNet
-from isda.networks.segmentation.resizing import resize
+from isda._utils.choices import check_choice
+from isda._utils.errors import expect_type
+from isda.networks.network import dropout_rate, initialise, positive_integer, scaled_channels
+from isda.networks.segmentation.backbone import (
+    DEPTHS,
+    OUTPUT_STRIDES,
+    STEMS,
+    TORCHVISION,
+    DilatedResNet,
+    load_backbone,
+    torchvision_state,
+)
+from isda.networks.weight_files import read_weights
 
-__all__ = ["DenseOutputs", "SegmentationNetwork"]
+
+def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """(N, D, h, w) to (N, D, H, W); the maps themselves when they have that size already.
+
+    Example:
+        >>> import torch
+        >>> resize(torch.tensor([[[[0.0, 2.0]]]]), (1, 3))
+        tensor([[[[0., 1., 2.]]]])
+    """
+    if tuple(maps.shape[2:]) == tuple(size):
+        return maps
+    return F.interpolate(maps, size=tuple(size), mode="bilinear", align_corners=True)
+
+
+class PyramidHead(nn.Module):
+    """Maps pooled to bins x bins, projected, enlarged again and joined with the maps; then one 3x3 convolution.
+
+    Args:
+        in_channels: of the maps.
+        feature_dim: channels of each level and of the features.
+        dropout: rate at which whole channels of the features are dropped.
+        bins: positions per side in each level.
+
+    Example:
+        >>> PyramidHead(16, 4)(torch.ones(2, 16, 5, 7)).shape
+        torch.Size([2, 4, 5, 7])
+    """
+
+    def __init__(
+        self, in_channels: int, feature_dim: int, *, dropout: float = 0.1, bins: Sequence[int] = (1, 2, 3, 6)
+    ) -> None:
+        from torchvision.ops import Conv2dNormActivation
+
+        super().__init__()
+        self.levels = nn.ModuleList(
+            nn.Sequential(nn.AdaptiveAvgPool2d(side), Conv2dNormActivation(in_channels, feature_dim, kernel_size=1))
+            for side in bins
+        )
+        self.fuse = nn.Sequential(
+            Conv2dNormActivation(in_channels + len(bins) * feature_dim, feature_dim, kernel_size=3),
+            nn.Dropout2d(dropout),
+        )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, in_channels, h, w) to (N, feature_dim, h, w)."""
+        context = [resize_maps(level(maps), maps.shape[2:]) for level in self.levels]
+        features: Tensor = self.fuse(torch.cat([*context, maps], dim=1))
+        return features
+
+
+class AtrousHead(nn.Module):
+    """torchvision's atrous spatial pyramid pooling, projected to the features by a 1x1 convolution.
+
+    The branches have half as many channels as the features (256 and 512 for ResNet-101, as in the authors' code) and
+    dilations of 12, 24 and 36 at output stride 8, which is 96, 192 and 288 pixels of the image at any.
+
+    Args:
+        in_channels: of the maps.
+        feature_dim: channels of the features.
+        output_stride: pixels of the image per position of the maps.
+        dropout: rate at which whole channels of the features are dropped.
+
+    Example:
+        >>> import torch
+        >>> AtrousHead(16, 4, output_stride=16)(torch.ones(2, 16, 5, 7)).shape
+        torch.Size([2, 4, 5, 7])
+    """
+
+    def __init__(self, in_channels: int, feature_dim: int, *, output_stride: int = 8, dropout: float = 0.1) -> None:
+        from torchvision.models.segmentation.deeplabv3 import ASPP
+        from torchvision.ops import Conv2dNormActivation
+
+        super().__init__()
+        rates = [rate * 8 // output_stride for rate in (12, 24, 36)]
+        inner = max(1, feature_dim // 2)
+        self.pooling = ASPP(in_channels, rates, inner)
+        # Its own projection keeps the channels of the branches, and half of its features are dropped.
+        self.pooling.project = nn.Sequential(
+            Conv2dNormActivation(len(self.pooling.convs) * inner, feature_dim, kernel_size=1), nn.Dropout2d(dropout)
+        )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (N, in_channels, h, w) to (N, feature_dim, h, w)."""
+        features: Tensor = self.pooling(maps)
+        return features
 
 
 @dataclass(frozen=True)
@@ -110,7 +208,7 @@ class SegmentationNetwork(nn.Module):
         if dense:
             return self.outputs(images)
         self._check(images)
-        return resize(self.classifier(self.head(self.backbone(images)[1])), images.shape[2:])
+        return resize_maps(self.classifier(self.head(self.backbone(images)[1])), images.shape[2:])
 
     def _check(self, images: Tensor) -> None:
         if images.ndim != 4 or images.shape[1] != 3:
@@ -125,5 +223,106 @@ class SegmentationNetwork(nn.Module):
 
 def _classifier(feature_dim: int, num_classes: int) -> nn.Conv2d:
     classifier = nn.Conv2d(feature_dim, num_classes, 1)
-    nn.init.zeros_(of_type(classifier.bias, nn.Parameter))
+    nn.init.zeros_(expect_type(classifier.bias, nn.Parameter))
     return classifier
+
+
+HEADS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
+    "pspnet": lambda channels, features, _, dropout: PyramidHead(channels, features, dropout=dropout),
+    "deeplab-v3": lambda channels, features, stride, dropout: AtrousHead(
+        channels, features, output_stride=stride, dropout=dropout
+    ),
+}
+"""By the first part of a network's name: the head for (channels, features, output stride, dropout)."""
+
+
+def names() -> list[str]:
+    """The names that :func:`create` knows.
+
+    Example:
+        >>> "pspnet-resnet-101" in names()
+        True
+    """
+    return [f"{head}-resnet-{depth}" for head in HEADS for depth in DEPTHS]
+
+
+def create(
+    name: str,
+    num_classes: int,
+    *,
+    width: float = 1.0,
+    output_stride: int = 8,
+    stem: str | None = None,
+    auxiliary: bool = True,
+    pretrained: str | Path | None = None,
+    dropout: float = 0.1,
+    multi_grid: Sequence[int] = (1, 1, 1),
+) -> SegmentationNetwork:
+    """Build a segmentation network by name; the defaults are those of the authors' code.
+
+    Both heads make a quarter as many features as the backbone's last stage has channels: 512 for ResNet-101.
+
+    Args:
+        name: one of :func:`names`.
+        num_classes: number of logits C.
+        width: factor on the channels of backbone and heads.
+        output_stride: pixels of the image per position of the features: 8, 16 or 32.
+        stem: "deep" or "torchvision", see :class:`DilatedResNet`; by default the deep one without pretrained weights,
+            torchvision's with them.
+        auxiliary: whether there is an auxiliary head.
+        pretrained: "torchvision" for its ImageNet weights, or a file of weights of the backbone under torchvision's
+            names (of safetensors, or of ``torch.save``).
+        dropout: rate at which whole channels of features are dropped in training.
+        multi_grid: factors on the dilations of the last stage's blocks; DeepLab-v3's publication has (1, 2, 4), the
+            authors' code none.
+
+    Raises:
+        ValueError: an unknown name (with the nearest known one), an option out of range, or weights that do not fit.
+
+    Example:
+        >>> create("pspnet-resnet-18", num_classes=11, width=0.25, auxiliary=False).classifier
+        Conv2d(32, 11, kernel_size=(1, 1), stride=(1, 1))
+    """
+    check_choice("name", name, names())
+    positive_integer("num_classes", num_classes)
+    scaled_channels(64, width)
+    rate = dropout_rate(dropout)
+    if output_stride not in OUTPUT_STRIDES:
+        raise ValueError(f"output_stride must be one of {', '.join(map(str, OUTPUT_STRIDES))}, got {output_stride!r}")
+    if not multi_grid:
+        raise ValueError("multi_grid must hold at least one factor, got none")
+    for factor in multi_grid:
+        positive_integer("multi_grid", factor)
+    stem = check_choice("stem", stem or ("deep" if pretrained is None else "torchvision"), STEMS)
+    architecture, _, depth = name.rpartition("-resnet-")
+    state = None
+    if pretrained == TORCHVISION:
+        if width != 1 or stem != "torchvision":
+            raise ValueError(f"pretrained 'torchvision' needs width 1.0 and its stem, got width {width}, stem {stem!r}")
+        state = torchvision_state(int(depth))
+    elif pretrained is not None:
+        state = read_weights(Path(pretrained))
+    backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
+    middle, last = backbone.channels
+    features = max(1, last // 4)
+    network = SegmentationNetwork(
+        backbone,
+        HEADS[architecture](last, features, output_stride, rate),
+        features,
+        num_classes,
+        _auxiliary_head(middle, features, rate) if auxiliary else None,
+        features if auxiliary else None,
+    )
+    for part in (network.backbone, network.head, network.auxiliary_head):
+        if part is not None:
+            initialise(part)
+    if state is not None:
+        load_backbone(backbone, state, str(pretrained))
+    return network
+
+
+def _auxiliary_head(in_channels: int, feature_dim: int, dropout: float) -> nn.Module:
+    """One 3x3 convolution, as both publications and the authors' code have it."""
+    from torchvision.ops import Conv2dNormActivation
+
+    return nn.Sequential(Conv2dNormActivation(in_channels, feature_dim, kernel_size=3), nn.Dropout2d(dropout))

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of ISDA, used by every other package."""

@@ -1,0 +1,363 @@
+"""Studies of a method (sensitivity, ablation, explicit augmentation): their cells, results and page (`isda study`)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from isda.analysis.pages import COLOURS, drawn, new_figure, write_page
+from isda.engine.comparison import run_folder_name
+from isda.engine.config import Figure
+from isda.engine.options import canonical_method, split_method
+from isda.engine.run_folder import RunFolder
+from isda.engine.run_records import RunRecord, read_run
+from isda.report.markup import Markup, boxed_table, column, number_cell, tag
+from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
+from isda.report.summary import level_of_each
+from isda.report.wording import plus_minus, scale_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["STUDIES", "AblationStudy", "ExplicitStudy", "SensitivityStudy", "Study", "StudyCell", "StudyRow", "rows_of"]
+
+SUFFIX = "+isda"
+
+
+@dataclass(frozen=True)
+class StudyCell:
+    """One method of a study."""
+
+    label: str
+    """As tables call it."""
+    method: str
+    """As `isda train --method` takes it."""
+    series: str | None = None
+    """The line that it belongs to; None for what all lines begin from."""
+    x: float | None = None
+    """Its place on the axis."""
+
+
+class Study(ABC):
+    """Which methods to compare."""
+
+    title: ClassVar[str]
+    axis: ClassVar[str | None] = None
+    """What the axis shows; None for a study without one."""
+    methods: ClassVar[tuple[str, ...]] = ("isda",)
+    """What is studied unless the user says otherwise."""
+    values: ClassVar[tuple[float, ...]] = ()
+    """Along the axis unless the user says otherwise."""
+
+    @classmethod
+    @abstractmethod
+    def cells(cls, methods: Sequence[str], values: Sequence[float]) -> list[StudyCell]:
+        """The methods to train, the baseline first.
+
+        Args:
+            methods: that are studied, as in `isda train --method`.
+            values: along the axis.
+        """
+
+
+def plain(method: str) -> str:
+    """The method without ISDA.
+
+    Example:
+        >>> plain("isda:lambda_0=2"), plain("vat+isda:eta_1=2")
+        ('cross-entropy', 'vat')
+    """
+    name, _ = split_method(method)
+    return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else "cross-entropy"
+
+
+def with_options(method: str, **options: object) -> str:
+    """The method with further options behind its colon, in place of those that it has by the same names.
+
+    Example:
+        >>> with_options("isda:lambda_0=2", covariance="diagonal"), with_options("isda:lambda_0=2", lambda_0=1)
+        ('isda:lambda_0=2,covariance=diagonal', 'isda:lambda_0=1')
+    """
+    name, words = split_method(method)
+    kept = [word for word in words.split(",") if word and word.partition("=")[0] not in options]
+    said = [
+        *kept,
+        *(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()),
+    ]
+    return canonical_method(f"{name}:{','.join(said)}" if said else name)
+
+
+class SensitivityStudy(Study):
+    """Each method at each strength lambda_0, beside the same without ISDA."""
+
+    title = "Sensitivity to the strength"
+    axis = "strength λ0"
+    methods = ("isda", "isda-tilted")
+    values = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+    @classmethod
+    def cells(cls, methods: Sequence[str], values: Sequence[float]) -> list[StudyCell]:
+        """The method without ISDA, then every strength of every method.
+
+        Example:
+            >>> [cell.method for cell in Sensitivity.cells(["vat+isda"], [0.5])]
+            ['vat', 'vat+isda:lambda_0=0.5']
+        """
+        bases = dict.fromkeys(map(plain, methods))
+        if not values or min(values) <= 0:
+            raise ValueError(f"strengths must be above 0, where the method is the one without ISDA, got {list(values)}")
+        return [StudyCell(base, base) for base in bases] + [
+            StudyCell(f"{method}, λ0 = {value:g}", with_options(method, lambda_0=float(value)), method, float(value))
+            for method in methods
+            for value in values
+        ]
+
+
+PARTS: dict[str, dict[str, object]] = {
+    "identity matrix": {"covariance": "identity"},
+    "diagonal matrix": {"covariance": "diagonal"},
+    "single covariance matrix": {"covariance": "shared"},
+    "constant λ0": {"schedule": "constant"},
+    "low rank (ours)": {"covariance": "low_rank"},
+    "tilted bound (ours)": {"bound": "tilted"},
+    "decay 0.99 (ours)": {"decay": 0.99},
+}
+"""What is changed in each row."""
+
+
+class AblationStudy(Study):
+    """ISDA, and ISDA with one part changed at a time, all at the same strength."""
+
+    title = "Ablation"
+
+    @classmethod
+    def cells(cls, methods: Sequence[str], values: Sequence[float]) -> list[StudyCell]:
+        """The method without ISDA, as it is, and with each part changed.
+
+        Example:
+            >>> [cell.method for cell in Ablation.cells(["isda:lambda_0=1"], [])][:3]
+            ['cross-entropy', 'isda:lambda_0=1', 'isda:lambda_0=1,covariance=identity']
+        """
+        if len(methods) != 1 or values:
+            raise ValueError(f"an ablation is of one method, without values, got {list(methods)} and {list(values)}")
+        method = methods[0]
+        base = plain(method)
+        changed = [StudyCell(label, with_options(method, **options)) for label, options in PARTS.items()]
+        return [StudyCell(f"{base} (basic)", base), StudyCell(method, method), *changed]
+
+
+COVARIANCES: dict[str, dict[str, object]] = {"estimated": {}, "learned": {"covariance": "learned"}}
+
+
+class ExplicitStudy(Study):
+    """M drawn features per sample, and ISDA as M = infinity, with estimated and with learned covariances."""
+
+    title = "Explicit and implicit augmentation"
+    axis = "augmented features per sample, M"
+    values = (1, 2, 5)
+
+    @classmethod
+    def cells(cls, methods: Sequence[str], values: Sequence[float]) -> list[StudyCell]:
+        """Cross-entropy (M = 0), each M, and the limit.
+
+        Example:
+            >>> [cell.method for cell in Explicit.cells(["isda"], [5])][:3]
+            ['cross-entropy', 'explicit:samples=5', 'isda']
+        """
+        names = {split_method(method)[0] for method in methods}
+        if len(methods) != 1 or not names <= {"isda", "isda-tilted"}:
+            raise ValueError(f"explicit augmentation is compared to isda or isda-tilted, got {list(methods)}")
+        if not values or min(values) < 1 or not all(float(value).is_integer() for value in values):
+            raise ValueError(f"numbers of augmented features must be whole and at least 1, got {list(values)}")
+        _, words = split_method(methods[0])
+        drawn = f"explicit:{words}" if words else "explicit"
+        found = [StudyCell("cross-entropy (M = 0)", "cross-entropy", None, 0.0)]
+        for series, options in COVARIANCES.items():
+            for value in values:
+                method = with_options(drawn, samples=int(value), **options)
+                found.append(StudyCell(f"M = {value:g}, {series}", method, series, float(value)))
+            found.append(StudyCell(f"M = ∞, {series}", with_options(methods[0], **options), series, math.inf))
+        return found
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A cell and its finished runs, by seed; `values` and `differences` by the name of a figure."""
+
+    cell: StudyCell
+    runs: Mapping[int, RunRecord]
+    values: Mapping[str, MeanStd]
+    differences: Mapping[str, Interval]
+
+
+def figures_of(runs: Iterable[RunRecord]) -> list[Figure]:
+    """What a study shows of its runs, the headline first: what they were judged by, without the easier top-5 error."""
+    first = next(iter(runs), None)
+    if first is None:
+        raise ValueError("none of the runs of the study is finished")
+    return [figure for figure in first.config.figures if figure.averaged and figure.name != "error_top5"]
+
+
+def rows_of(cells: Sequence[StudyCell], folder: Path, seeds: Sequence[int]) -> list[StudyRow]:
+    """The rows of a study whose runs are in a folder; unfinished runs do not count.
+
+    Differences are to the first cell on common seeds. Their intervals hold together with 95% (Bonferroni).
+
+    Raises:
+        ValueError: no run is finished.
+    """
+    found = []
+    for cell in cells:
+        places = {seed: folder / run_folder_name(cell.method, seed) for seed in seeds}
+        found.append({seed: read_run(place) for seed, place in places.items() if RunFolder(place).finished})
+    return compare_cells(cells, found)
+
+
+def compare_cells(cells: Sequence[StudyCell], found: Sequence[Mapping[int, RunRecord]]) -> list[StudyRow]:
+    """The rows of cells whose finished runs, by seed, are given; see `rows_of`."""
+    names = [figure.name for figure in figures_of(run for runs in found for run in runs.values())]
+    level = level_of_each((len(cells) - 1) * len(names))
+    rows, base = [], found[0]
+    for cell, runs in zip(cells, found, strict=True):
+        values = {name: mean_std(_of(runs, name)) for name in names if runs}
+        common = [seed for seed in runs if seed in base] if runs is not base else []
+        differences = {
+            name: paired_difference(_of(runs, name, common), _of(base, name, common), level) for name in names if common
+        }
+        rows.append(StudyRow(cell, runs, values, differences))
+    return rows
+
+
+def row_record(row: StudyRow) -> dict[str, Any]:
+    """A row as plain values."""
+    return {
+        "label": row.cell.label,
+        "method": row.cell.method,
+        "series": row.cell.series,
+        "x": str(row.cell.x) if row.cell.x == float("inf") else row.cell.x,
+        "seeds": sorted(row.runs),
+        "values": {name: value._asdict() for name, value in row.values.items()},
+        "differences": {name: interval._asdict() for name, interval in row.differences.items()},
+    }
+
+
+def _of(runs: Mapping[int, RunRecord], name: str, seeds: Sequence[int] | None = None) -> list[float]:
+    chosen = [runs[seed] for seed in (runs if seeds is None else seeds)]
+    return [float(run.result[name]) for run in chosen if run.result is not None]
+
+
+STUDIES: dict[str, type[Study]] = {
+    "sensitivity": SensitivityStudy,
+    "ablation": AblationStudy,
+    "explicit": ExplicitStudy,
+}
+"""By name; a further study is a further file."""
+
+
+LINE_STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
+
+
+def study_heads(rows: Sequence[StudyRow]) -> list[str]:
+    """The heads of the table."""
+    figures = figures_of(run for row in rows for run in row.runs.values())
+    return ["", "seeds", *(text for figure in figures for text in (figure.heading, "difference"))]
+
+
+def study_rows(rows: Sequence[StudyRow]) -> Iterator[list[str]]:
+    """The cells of the table, as text."""
+    figures = figures_of(run for row in rows for run in row.runs.values())
+    for row in rows:
+        line = [row.cell.label, str(len(row.runs))]
+        for figure in figures:
+            value, difference = row.values.get(figure.name), row.differences.get(figure.name)
+            line.append(plus_minus(*value, digits=figure.digits) if value else "")
+            line.append(plus_minus(*difference, digits=figure.digits) if difference else "")
+        yield line
+
+
+def study_caption(rows: Sequence[StudyRow]) -> str:
+    """What the table means."""
+    first = next(run for row in rows for run in row.runs.values())
+    intervals = (len(rows) - 1) * len(figures_of([first]))
+    return (
+        f"Mean ± standard deviation over seeds. Differences are to {rows[0].cell.label} on the same seeds, ± half of "
+        f"Student's interval, all {intervals} intervals together 95% (Bonferroni); negative is better. "
+        f"Scale {scale_text(first.config.scale)}."
+    )
+
+
+def write_study(path: Path, study: type[Study], rows: Sequence[StudyRow], command: str, report: str) -> None:
+    """Write the page.
+
+    Args:
+        path: of the page.
+        study: which it is.
+        rows: its cells; the first is the baseline.
+        command: that made it.
+        report: where the report with the curves over training is, from the page.
+    """
+    first = next(run for row in rows for run in row.runs.values())
+    figures = figures_of([first])
+    parts: list[str] = []
+    if study.axis is not None:
+        parts.append(_curves(study, rows, figures))
+    top, *others = study_heads(rows)
+    head = [column(top), *(column(name, numeric=True) for name in others)]
+    lines = [[tag("th", line[0], scope="row"), *map(number_cell, line[1:])] for line in study_rows(rows)]
+    parts.append(boxed_table(study.title, study_caption(rows), head, lines))
+    parts.append(tag("p", "Every run, its curves over training and its settings: ", tag("a", report, href=report), "."))
+    title = f"{study.title}: {first.stored['network']} on {first.stored['data']}"
+    lede = f"{sum(len(row.runs) for row in rows)} runs that differ in method and seed alone."
+    write_page(path, "isda study", title, lede, parts, command)
+
+
+def _curves(study: type[Study], rows: Sequence[StudyRow], figures: Sequence[Figure]) -> Markup:
+    figure, panels = new_figure(len(figures))
+    for shown, axes in zip(figures, panels, strict=True):
+        _panel(axes, rows, shown)
+        axes.set(xlabel=study.axis, ylabel=shown.heading)
+    panels[0].legend(frameon=False, fontsize=8)
+    told = "Means over seeds, ± standard deviation; in grey the same without ISDA."
+    return drawn(figure, told)
+
+
+def _panel(axes: Axes, rows: Sequence[StudyRow], figure: Figure) -> None:
+    for number, row in enumerate(row for row in rows if row.cell.series is None and row.values):
+        mean, std = row.values[figure.name]
+        axes.axhline(
+            mean,
+            color=COLOURS[0],
+            linestyle=LINE_STYLES[number % len(LINE_STYLES)][0],
+            linewidth=1,
+            label=row.cell.label,
+        )
+        axes.axhspan(mean - (std or 0), mean + (std or 0), color=COLOURS[0], alpha=0.15, linewidth=0)
+    places = sorted({row.cell.x for row in rows if row.cell.series is not None and row.cell.x is not None})
+    finite = [x for x in places if math.isfinite(x)]
+    # Infinity has a place of its own, one step beyond the largest number.
+    beyond = 2.5 * max(finite) if finite else 1.0
+    for number, series in enumerate(dict.fromkeys(row.cell.series for row in rows if row.cell.series), start=1):
+        line = [row for row in rows if row.cell.series == series and row.values and row.cell.x is not None]
+        x = [row.cell.x if row.cell.x is not None and math.isfinite(row.cell.x) else beyond for row in line]
+        style, mark = LINE_STYLES[(number - 1) % len(LINE_STYLES)]
+        axes.errorbar(
+            x,
+            [row.values[figure.name].mean for row in line],
+            [row.values[figure.name].std or 0 for row in line],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=style,
+            marker=mark,
+            markersize=4,
+            capsize=2,
+            linewidth=1.2,
+            label=series,
+        )
+    axes.set_xscale("log")
+    marks = [*finite, *([beyond] if len(finite) < len(places) else [])]
+    names = [f"{x:g}" for x in finite] + (["∞"] if len(finite) < len(places) else [])
+    axes.set_xticks(marks, labels=names)
+    axes.minorticks_off()

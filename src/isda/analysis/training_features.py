@@ -1,0 +1,156 @@
+"""Features of a run's training images, and their covariance within each class.
+
+Covariances are those of the final features, for every method. `isda tightness` reads the ones an ISDA run estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from isda._utils import seeds
+from isda.covariance import FullCovariance
+from isda.data import DataSet, load
+from isda.engine.config import CONFIG_FORMAT
+from isda.tasks.classification.settings import ClassificationConfig
+from isda.tasks.classification.trained import TrainedClassifier, load_classifier
+from isda.tasks.common.data import evaluation_batches, images_at
+
+
+def run_data(config: ClassificationConfig, data_root: Path | None = None) -> DataSet:
+    """Load what the configuration of a run names.
+
+    Raises:
+        ValueError: it has changed, or the run is of a version that drew its images in another way.
+    """
+    if config.format != CONFIG_FORMAT:
+        raise ValueError(
+            f"the run is of isda {config.version} (format {config.format}), and which images it has learnt from or was "
+            "judged by is not known to this version"
+        )
+    data = load(config.asked.get("data") or config.data, data_root)
+    if data.digest != config.data_digest:
+        raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
+    return data
+
+
+# What a trained network makes of its training images: the features, and how they vary within each class.
+#
+# The covariances are those of the final features, so that every run has them, one of cross-entropy too. What an ISDA
+# run estimated while it trained is in its checkpoints; `isda tightness` looks at that.
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A trained network and the images that it has learnt from, or some of them."""
+
+    folder: Path
+    trained: TrainedClassifier
+    data: DataSet
+    indices: Tensor
+    """(N,) positions among the training images of the data set."""
+    labels: Tensor
+    """(N,)"""
+    features: Tensor
+    """(N, A) float64, what the classifier reads."""
+    weight: Tensor
+    """(C, A) float64, of the classifier."""
+    bias: Tensor
+    """(C,) float64"""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names."""
+        return self.trained.config.classes
+
+    @cached_property
+    def covariance(self) -> FullCovariance:
+        """Sigma_c of the features of each class, float64."""
+        model = FullCovariance(len(self.classes), self.features.shape[1], dtype=torch.float64)
+        model.update(self.features, self.labels)
+        return model
+
+    def images(self, rows: Tensor) -> Tensor | Sequence[Tensor]:
+        """uint8 images (K, C, H, W) of rows (K,) of ``features``, as the data set has them."""
+        return images_at(self.data.x_train, self.indices[rows.cpu()])
+
+    def rows_of(self, label: int) -> Tensor:
+        """(K,) the rows of one class."""
+        return (self.labels == label).nonzero().flatten()
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(N, C) float64 what the classifier says of features (N, A)."""
+        return features @ self.weight.T + self.bias
+
+
+def observe(
+    folder: Path,
+    data_root: Path | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    most: int | None = None,
+) -> Observed:
+    """Open a finished run of a classifier and let its network see the images that it has learnt from.
+
+    Args:
+        folder: of the run.
+        data_root: where data sets are.
+        device: where the network computes.
+        most: look at this many images at most, equally many of each class, drawn with the seed of the run.
+
+    Raises:
+        ValueError: no finished run of a classifier, or its data set has changed.
+    """
+    trained = load_classifier(folder)
+    config = trained.config
+    data = run_data(config, data_root)
+    indices = trained.task.training(config, data)
+    if most is not None and most < len(indices):
+        indices = indices[_of_each_class(data.y_train[indices], len(config.classes), most, config.seed)]
+    features = features_of(trained, data, indices, device)
+    head = trained.network.classifier
+    bias = torch.zeros(len(config.classes)) if head.bias is None else head.bias
+    return Observed(
+        folder,
+        trained,
+        data,
+        indices,
+        data.y_train[indices],
+        features,
+        weight=head.weight.detach().double().cpu(),
+        bias=bias.detach().double().cpu(),
+    )
+
+
+def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor:
+    """Positions of equally many labels of each class, all of a class that has fewer."""
+    if most < classes:
+        raise ValueError(f"at least one image of each of {classes} classes must be looked at, got {most} images")
+    chance = seeds.generator(seed)
+    order = torch.randperm(len(labels), generator=chance)
+    chosen = [order[labels[order] == label][: most // classes] for label in range(classes)]
+    return torch.cat(chosen).sort().values
+
+
+@torch.no_grad()
+def features_of(
+    trained: TrainedClassifier, data: DataSet, indices: Tensor, device: torch.device | str = "cpu"
+) -> Tensor:
+    """(N, A) float64 features of training images of a data set, as any network that takes them sees them.
+
+    Args:
+        trained: the network.
+        data: the images.
+        indices: (N,) positions among its training images.
+        device: where the network computes.
+    """
+    place = torch.device(device)
+    network = trained.network.to(place)
+    batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, place)
+    seen = [network.features(batch.images.to(trained.config.dtype)).double().cpu() for batch in batches]
+    return torch.cat(seen)

@@ -1,1 +1,0 @@
-"""Classification of images: the task's settings, methods, batches, step and evaluation."""

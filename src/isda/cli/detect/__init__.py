@@ -1,1 +1,0 @@
-"""The commands ``isda detect COMMAND``, one file each."""

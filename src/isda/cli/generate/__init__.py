@@ -1,1 +1,0 @@
-"""The commands ``isda generate COMMAND``, one file each."""

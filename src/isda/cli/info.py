@@ -1,0 +1,112 @@
+"""The commands ``isda networks``, ``isda data`` and ``isda completion``."""
+
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from isda.cli.runtime_options import JsonFile
+
+
+def networks(
+    *,
+    only: tuple[str, ...] = (),
+    measure: bool = False,
+    steps: int = 5,
+    batch_size: int | None = None,
+    device: str = "auto",
+    json: JsonFile = None,
+) -> None:
+    """Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.
+
+    Args:
+        only: names of networks; all by default.
+        measure: also measure how much longer a training step takes with ISDA. Large networks take minutes without an
+            accelerator.
+        steps: turns of steps with and without ISDA, whose median counts, with --measure.
+        batch_size: instead of the paper's, with --measure.
+        device: auto, cpu, cuda or cuda:1, with --measure.
+        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+    """
+    from isda._utils.choices import check_choice
+    from isda.cli.output import show, table_console, track_progress
+    from isda.engine.processes import join_processes
+    from isda.reproduce.costs import cost_record, cost_rows, cost_tables, with_times
+
+    known = [row.name for row in cost_rows()]
+    for name in only:
+        check_choice("network", name, known)
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    if batch_size is not None and batch_size < 2:
+        raise ValueError(f"batch_size must be at least 2, got {batch_size}")
+    rows = [row for row in cost_rows() if not only or row.name in only]
+    if measure:
+        with join_processes(device) as processes:
+            timed = (with_times(row, processes.device, steps, batch_size) for row in rows)
+            rows = list(track_progress(timed, "networks", len(rows)))
+    show([cost_record(row) for row in rows], json, lambda: table_console().print(*cost_tables(rows)))
+
+
+def data(
+    name: str | None = None,
+    /,
+    *,
+    data_root: Path | None = None,
+    show: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """List the data sets and where each is looked for; with a name, load that one and describe it.
+
+    Args:
+        name: a data set to load, or a folder or .npz file.
+        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
+        show: draw a contact sheet of the named data set into this image file.
+        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+    """
+    from isda._utils.text import escape_control_characters
+    from isda.cli import output
+    from isda.cli.output import table_console
+    from isda.data.archives import data_root as find_root
+    from isda.data.catalogue import load
+    from isda.data.display import data_set_details, data_set_row, data_set_rows, data_set_table, write_contact_sheet
+
+    if show is not None and name is None:
+        raise ValueError("show needs the name of a data set, as in `isda data digits --show digits.png`")
+    root = find_root(data_root)
+    if name is None:
+        rows = data_set_rows(root)
+        after = "`isda data NAME` loads a set, or says exactly which files to put where."
+    else:
+        loaded = load(name, root)
+        if show is not None:
+            write_contact_sheet(loaded, show)
+        rows = [data_set_row(loaded)]
+        after = data_set_details(rows[0])
+
+    def tables() -> None:
+        console = table_console(least=72)
+        console.print(data_set_table(rows, root))
+        console.print(escape_control_characters(after), highlight=False, markup=False)
+
+    output.show({"root": str(root), "sets": rows}, json, tables)
+
+
+def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
+    """Print a script that makes the shell complete commands and options.
+
+    ``isda completion bash > ~/.local/share/bash-completion/completions/isda``, or for zsh
+    ``isda completion zsh > ~/.zfunc/_isda`` with that folder in $fpath.
+
+    Args:
+        shell: bash or zsh.
+    """
+    from isda.cli.main import COMMANDS, GROUPS, command
+    from isda.cli.runtime_options import REGISTRY
+
+    tyro.extras.subcommand_cli_from_dict(
+        {name: command(name) for name in COMMANDS if name not in GROUPS},
+        prog="isda",
+        args=["--tyro-print-completion", shell],
+        registry=REGISTRY,
+    )

@@ -1,1 +1,0 @@
-"""The commands ``isda segment COMMAND``, one file each."""

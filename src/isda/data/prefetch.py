@@ -1,0 +1,53 @@
+"""Stateless shuffling of an epoch into batches, and prefetching in threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from isda._utils.seeds import generator
+
+
+def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int) -> Tensor:
+    """(steps, batch_size) the samples of an epoch, shuffled, as full batches; what is left over is not used.
+
+    Example:
+        >>> batch_order(torch.arange(5), 2, seed=0, epoch=0).shape
+        torch.Size([2, 2])
+    """
+    steps = len(indices) // batch_size
+    shuffled = indices[torch.randperm(len(indices), generator=generator(seed, epoch))]
+    return shuffled[: steps * batch_size].view(steps, batch_size)
+
+
+PREFETCH_WORKERS = 4
+
+_Input = TypeVar("_Input")
+_Output = TypeVar("_Output")
+
+
+def prefetch(
+    prepare: Callable[[_Input], _Output], parts: Sequence[_Input], workers: int = PREFETCH_WORKERS
+) -> Iterator[_Output]:
+    """What ``prepare`` makes of each part, in their order; ``workers`` of them are under way at a time.
+
+    Example:
+        >>> list(ahead(str.upper, ["a", "b", "c"], workers=2))
+        ['A', 'B', 'C']
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = deque(pool.submit(prepare, part) for part in parts[:workers])
+        try:
+            for part in parts[workers:]:
+                yield waiting.popleft().result()
+                waiting.append(pool.submit(prepare, part))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,1 +1,0 @@
-"""Who watches a run: hooks, progress on the terminal, TensorBoard."""

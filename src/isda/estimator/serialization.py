@@ -1,0 +1,94 @@
+"""Save and load a fitted ISDAClassifier as a safetensors file: arrays as tensors, everything else as JSON metadata.
+
+Unlike a pickle, the file runs no code when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from isda._utils.files import atomic_write, check_regular_file
+from isda.estimator.data import Scaler
+from isda.estimator.stochastic import make_network
+
+if TYPE_CHECKING:
+    from isda.estimator.classifier import ISDAClassifier
+
+FILE_FORMAT = "isda.ISDAClassifier/1"
+
+
+def save_classifier(model: ISDAClassifier, path: Path) -> None:
+    """Write a fitted classifier."""
+    arrays = {"centre": model.scaler_.centre, "spread": model.scaler_.spread}
+    if hasattr(model, "coef_"):
+        arrays |= {"coef": model.coef_, "intercept": model.intercept_}
+    else:
+        arrays |= {f"network.{name}": tensor.numpy() for name, tensor in model.network_.state_dict().items()}
+    described = {
+        "settings": model.get_params(),
+        "classes": model.classes_.tolist(),
+        "dtype_of_classes": model.classes_.dtype.str,
+        "lambda_0": model.lambda_0_,
+        "C": model.C_,
+        "scale": model.scale_,
+        "n_iter": int(model.n_iter_[0]),
+        "gradient_norm": model.gradient_norm_,
+        "feature_names": None if not hasattr(model, "feature_names_in_") else list(model.feature_names_in_),
+    }
+    _write(path, arrays, described)
+
+
+def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
+    """Read what ``save_classifier`` wrote; ValueError for any other file."""
+    arrays, described = _read(path)
+    settings = described["settings"]
+    model = kind(**settings | {"hidden": tuple(settings["hidden"])})
+    model.classes_ = np.array(described["classes"], dtype=np.dtype(described["dtype_of_classes"]))
+    model.scaler_ = Scaler(arrays["centre"], arrays["spread"])
+    model.n_features_in_ = len(model.scaler_.centre)
+    if described["feature_names"] is not None:
+        model.feature_names_in_ = np.array(described["feature_names"], dtype=object)
+    model.lambda_0_, model.C_, model.cv_results_ = described["lambda_0"], described["C"], None
+    model.scale_ = described["scale"]
+    model.n_iter_, model.gradient_norm_ = np.array([described["n_iter"]]), described["gradient_norm"]
+    if "coef" in arrays:
+        model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
+    else:
+        network = make_network(model.n_features_in_, model.hidden, len(model.classes_))
+        state = {name: torch.from_numpy(arrays[f"network.{name}"]) for name in network.state_dict()}
+        network.load_state_dict(state)
+        model.network_ = network.eval()
+    return model
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray], described: dict[str, Any]) -> None:
+    """Write arrays by name and what else describes the classifier."""
+    try:
+        text = json.dumps(described)
+    except TypeError as error:
+        raise ValueError(f"the settings of a classifier that is saved must be plain values: {error}") from error
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic_write(path) as unfinished:
+        save_file(whole, str(unfinished), {"format": FILE_FORMAT, "classifier": text})
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and description."""
+    check_regular_file(path)
+    try:
+        with safe_open(str(path), framework="np") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FILE_FORMAT:
+                raise ValueError(
+                    f"{path} must be a classifier saved by ISDAClassifier.save, got another safetensors file"
+                )
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["classifier"])  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} must be a classifier saved by ISDAClassifier.save, got: {error}") from error

@@ -1,1 +1,0 @@
-"""The paper's own numbers as data files."""

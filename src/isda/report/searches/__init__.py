@@ -1,1 +1,0 @@
-"""What `isda tune` leaves, in words, tables and charts: every search that is found beside the runs."""

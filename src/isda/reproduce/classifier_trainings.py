@@ -1,0 +1,194 @@
+"""Supervised and semi-supervised classifiers and GANs at any scale.
+
+At scale smoke, scikit-learn's digits replace image data sets that are not available.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from isda._utils.errors import expect_type
+from isda.data.archives import data_root
+from isda.data.catalogue import CATALOGUE, named_path
+from isda.engine.options import split_method
+from isda.networks.generative.layers import DiscriminatorBody
+from isda.reproduce.dense_trainings import detector, segmentation
+from isda.reproduce.training import Scale, ScaledSettings, Training
+from isda.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
+from isda.tasks.classification.settings import ClassificationSettings, recipe_for
+from isda.tasks.gan.settings import BATCH_SIZE, GANSettings
+from isda.tasks.gan.settings import STEPS as PUBLISHED_STEPS
+from isda.tasks.semi_supervised.settings import SemiSettings
+
+__all__ = ["classifier", "detector", "generator", "segmentation", "semi_supervised"]
+
+STAND_IN = "digits"
+SMALL_PHOTOGRAPHS = ("cifar10", "cifar100", "svhn")
+"""Data sets that the digits can stand in for."""
+TOO_LARGE = {"cnn-13": "fast-cnn"}
+"""Networks that do not take images of 8x8 pixels, and what stands in for them."""
+OWN_DROPOUT, NARROW_DROPOUT = ("wide-resnet-28-10",), 0.1
+"""Networks that have dropout unless told otherwise, and its rate where few of their channels are left."""
+IMAGENET, IMAGENET_SIDE = "imagenet", 224
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierTraining(Training):
+    """A classifier."""
+
+    task: ClassVar[str] = "classification"
+    settings: ClassificationSettings
+
+    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """Fewer images and epochs, a narrower network, and the digits where the smallest scale finds no data."""
+        return shrunk_classifier(self.settings, scale, root)
+
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the network; what ISDA adds is about one percent."""
+        return classifier_work(self.at(scale, root).settings)
+
+
+def classifier(data: str, network: str, method: str, *, tuned: bool | None = None, **said: Any) -> ClassifierTraining:
+    """A classifier of the paper; strengths of ISDA are chosen on held-out images unless told otherwise."""
+    chosen = "isda" in method and ":" not in method if tuned is None else tuned
+    needs = said.pop("needs", {})
+    checkpoints = said.pop("checkpoints", 0)
+    settings = ClassificationSettings(data=data, network=network, method=method, **said)
+    return ClassifierTraining(settings=settings, tuned=chosen, needs=needs, checkpoints=checkpoints)
+
+
+def shrunk_classifier(settings: ClassificationSettings, scale: Scale, root: Path | None) -> ScaledSettings:
+    """What a classifier is at a scale that leaves something out."""
+    told = []
+    data, network = str(settings.data), str(settings.network)
+    if scale.stand_ins and data in SMALL_PHOTOGRAPHS and not _there(data, root):
+        told.append(f"{STAND_IN} stands in for {data}, which is not there")
+        data = STAND_IN
+        if network in TOO_LARGE:
+            told.append(f"{TOO_LARGE[network]} stands in for {network}, for which the images are too small")
+            network = TOO_LARGE[network]
+    side = IMAGENET_SIDE if data == IMAGENET else 8 if data == STAND_IN else 32
+    width = fitting_width(network, scale.multiply_adds, side)
+    if width < 1:
+        told.append(f"network {network} has {width:g} of its channels")
+    dropout = settings.dropout
+    if width < 1 and network in OWN_DROPOUT and dropout is None:
+        dropout = NARROW_DROPOUT
+        told.append(f"dropout of {dropout:g} for the narrow network")
+    if data == IMAGENET:
+        told.append("all images of imagenet are used, each once per epoch")
+    smaller = replace(
+        settings,
+        data=data,
+        network=network,
+        labels=None if data == IMAGENET else min(scale.images, settings.labels or scale.images),
+        epochs=scale.epochs,
+        evaluate_every=settings.evaluate_every or scale.epochs,
+        batch_size=min(scale.batch_size, recipe_for(network).batch_size),
+        width=width if width < 1 else None,
+        dropout=dropout,
+        augment=None if data == STAND_IN else settings.augment,
+    )
+    return ScaledSettings(smaller, tuple(told))
+
+
+def classifier_work(settings: Any, passes: float = 1.0) -> Work:
+    """Of one run of settings that name data and network; passes are forward and backward ones per image and epoch."""
+    known = CATALOGUE[settings.data]
+    images = settings.labels or known.train
+    epochs = settings.epochs or recipe_for(settings.network).epochs
+    size = network_size(settings.network, known.size or IMAGENET_SIDE, settings.width or 1.0)
+    return training_work(*size, images * epochs * passes)
+
+
+def _there(data: str, root: Path | None) -> bool:
+    place = data_root(root)
+    return named_path(data, place) is not None or CATALOGUE[data].locate(place) is not None
+
+
+SEMI_SUPERVISED_NETWORK = "cnn-13"
+PASSES = {"pi-model": 2.0, "temporal-ensembling": 1.0, "mean-teacher": 4 / 3, "vat": 3.0}
+"""Forward and backward passes per image: two views; one; a student and a forward pass of its teacher; a clean view, the
+search for the adversarial direction and the view along it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemiSupervisedTraining(Training):
+    """A classifier that learns from images of which few have labels."""
+
+    task: ClassVar[str] = "semi-supervised"
+    settings: SemiSettings
+
+    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """As classifiers; the labels shrink to a fifth of the images, the others lose theirs."""
+        small, told = shrunk_classifier(self.settings, scale, root)
+        labelled = min(self.settings.labels or scale.images, scale.images // 5)
+        return ScaledSettings(
+            replace(expect_type(small, SemiSettings), labels=labelled, unlabelled=scale.images - labelled), told
+        )
+
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """An epoch is a pass over all images, with labels or without."""
+        settings: Any = self.at(scale, root).settings
+        method, _ = split_method(self.method)
+        images = None if settings.unlabelled is None else settings.labels + settings.unlabelled
+        return classifier_work(replace(settings, labels=images), PASSES[method.removesuffix("+isda")])
+
+
+def semi_supervised(data: str, method: str, labels: int, **said: Any) -> SemiSupervisedTraining:
+    """A training of the paper's Table 6; what ISDA's published grid has is chosen on held-out labels."""
+    settings = SemiSettings(data=data, network=SEMI_SUPERVISED_NETWORK, method=method, labels=labels, **said)
+    return SemiSupervisedTraining(settings=settings, tuned=method.endswith("+isda"))
+
+
+GENERATOR_WIDTHS = {"small": 0.25, "smoke": 0.0625}
+GENERATOR_EPOCHS = {"small": 100, "smoke": 2}
+PLAYERS = 4
+"""Passes of about a discriminator's cost in a step: it sees real and generated images, and both are made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorTraining(Training):
+    """A generator of images of each class."""
+
+    task: ClassVar[str] = "generation"
+    settings: GANSettings
+
+    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """The data of the classifier that it makes images for; narrower, for fewer epochs."""
+        judge = self.needs["judge"]
+        small: Any = shrunk_classifier(judge.settings, scale, root).settings
+        smaller = replace(
+            self.settings,
+            data=small.data,
+            labels=small.labels,
+            epochs=GENERATOR_EPOCHS[scale.name],
+            evaluate_every=GENERATOR_EPOCHS[scale.name],
+            batch_size=scale.batch_size,
+            width=GENERATOR_WIDTHS[scale.name],
+        )
+        return ScaledSettings(smaller, (f"generators have {GENERATOR_WIDTHS[scale.name]:g} of their channels",))
+
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """Of both players."""
+        settings: Any = self.at(scale, root).settings
+        samples = PUBLISHED_STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * settings.labels
+        return training_work(*_size(settings.width or 1.0), PLAYERS * samples)
+
+
+def generator(data: str, method: str) -> GeneratorTraining:
+    """A generator of the paper's Table 5, judged by the plain ResNet-110 of the same data."""
+    judge = classifier(data, "resnet-110", "cross-entropy")
+    return GeneratorTraining(settings=GANSettings(data=data, method=method), needs={"judge": judge})
+
+
+@cache
+def _size(width: float) -> NetworkSize:
+    with torch.device("meta"):
+        made = DiscriminatorBody(3, 32, width)
+    return count_size(made, 32)

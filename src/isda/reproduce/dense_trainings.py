@@ -1,0 +1,141 @@
+"""Segmentation networks and detectors at any scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from isda.networks import segmentation as networks
+from isda.reproduce.training import Scale, ScaledSettings, Training
+from isda.reproduce.workload import NetworkSize, Work, count_size, network_size, training_work
+from isda.tasks.detection.settings import RECIPE, DetectionSettings
+from isda.tasks.segmentation.settings import BATCH_SIZE, CROP, STEPS, SegmentationSettings
+
+CITYSCAPES_CLASSES, CITYSCAPES_IMAGES = 19, 2975
+"""Of Cityscapes."""
+SEGMENTATION_WIDTHS = {"small": 0.25, "smoke": 0.0625}
+CROPS = {"small": 193, "smoke": 25}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationTraining(Training):
+    """A network that gives every pixel a class."""
+
+    task: ClassVar[str] = "segmentation"
+    settings: SegmentationSettings
+
+    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """Smaller crops, a narrower network with random weights, fewer epochs over all images."""
+        smaller = replace(
+            self.settings,
+            epochs=scale.epochs,
+            evaluate_every=scale.epochs,
+            batch_size=4,
+            width=SEGMENTATION_WIDTHS[scale.name],
+            crop=str(CROPS[scale.name]),
+            pretrained=None,
+            stem=None,
+        )
+        told = (
+            f"network {self.settings.network} has {SEGMENTATION_WIDTHS[scale.name]:g} of its channels and random "
+            "initial weights",
+            f"crops have {CROPS[scale.name]} pixels a side; all images are used",
+        )
+        return ScaledSettings(smaller, told)
+
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the network on crops."""
+        settings: Any = self.at(scale, root).settings
+        side = int(settings.crop or CROP)
+        samples = STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * CITYSCAPES_IMAGES
+        return training_work(*_size(settings.network, settings.width or 1.0, side), samples)
+
+
+def segmentation(network: str, method: str) -> SegmentationTraining:
+    """A training of the paper's Table 7, from torchvision's ImageNet weights; strengths are chosen as published."""
+    settings = SegmentationSettings(
+        data="cityscapes",
+        network=network,
+        method=method,
+        pretrained="torchvision",
+        stem="torchvision",
+        multi_scale=True,
+    )
+    return SegmentationTraining(settings=settings)
+
+
+@cache
+def _size(network: str, width: float, side: int) -> NetworkSize:
+    with torch.device("meta"):
+        made = networks.create(network, CITYSCAPES_CLASSES, width=width)
+    return count_size(made, side)
+
+
+COCO_IMAGES = 117_266
+"""Of COCO's training set that have objects."""
+MULTIPLY_ADDS = {"faster-rcnn": 209e9, "mask-rcnn": 268e9, "cascade-rcnn": 223e9}
+"""Of a training step on one image of 800x1333 pixels with ResNet-50, counted; masks of 128 regions are 59e9 of it."""
+PIXELS = 800 * 1333
+SMALLER_DETECTORS: dict[str, dict[str, Any]] = {
+    "small": {"min_size": 200, "max_size": 333, "fpn_channels": 64, "head_dim": 256, "proposals": 200, "batch_size": 8},
+    "smoke": {
+        "min_size": 48,
+        "max_size": 64,
+        "fpn_channels": 8,
+        "head_dim": 16,
+        "proposals": 20,
+        "box_samples": 16,
+        "anchor_scale": 2.0,
+        "batch_size": 4,
+        "batch_norm": "trained",
+        "lr": 1e-3,
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorTraining(Training):
+    """A detector."""
+
+    task: ClassVar[str] = "detection"
+    settings: DetectionSettings
+
+    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """Smaller images and heads, fewer epochs over all images."""
+        said = SMALLER_DETECTORS[scale.name]
+        smaller = replace(
+            self.settings, epochs=scale.epochs, evaluate_every=scale.epochs, backbone_weights=None, **said
+        )
+        told = [f"images have {said['min_size']} pixels on their short side, heads are narrower; all images are used"]
+        if self.settings.backbone_weights:
+            told.append("the backbone starts from random weights")
+        return ScaledSettings(smaller, tuple(told))
+
+    def work(self, scale: Scale, root: Path | None) -> Work:
+        """That of the published size, in proportion to the pixels, with as many bytes per operation as the backbone."""
+        settings: Any = self.at(scale, root).settings
+        share = 1.0 if settings.min_size is None else settings.min_size * settings.max_size / PIXELS
+        epochs = settings.epochs or RECIPE.epochs
+        macs = MULTIPLY_ADDS[settings.network] * share
+        backbone = network_size("resnet-50", 224)
+        return training_work(macs, macs * backbone.elements / backbone.multiply_adds, COCO_IMAGES * epochs)
+
+
+def detector(network: str, backbone: Training | None) -> DetectorTraining:
+    """A training of the paper's Tables 11 and 12.
+
+    Args:
+        network: the detector.
+        backbone: the classifier that it is built on; None for torchvision's ResNet-50, the paper's "original" rows.
+    """
+    if backbone is None:
+        own = DetectionSettings(
+            data="coco", network=network, method="multi-task", backbone="resnet-50", backbone_weights="torchvision"
+        )
+        return DetectorTraining(settings=own)
+    settings = DetectionSettings(data="coco", network=network, method="multi-task")
+    return DetectorTraining(settings=settings, needs={"backbone": backbone})

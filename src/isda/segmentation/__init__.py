@@ -1,1 +1,0 @@
-"""Semantic segmentation as a task: a class for every pixel, with ISDA per pixel."""

@@ -1,0 +1,1 @@
+"""Tasks of the engine: classification, semi-supervised learning, segmentation, detection, GANs, transfer."""

@@ -1,0 +1,332 @@
+"""Methods for long-tailed data: logit adjustment, LDAM, class-balanced weights, RISDA and MetaSAug.
+
+Without ``+isda`` the strength is 0 and the criterion is cross-entropy with offsets.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from isda._utils.errors import expect_type
+from isda._utils.seeds import generator, mix
+from isda.covariance import ConfusionCovariance, CovarianceModel, ScaledCovariance, create
+from isda.engine.method import Outcome
+from isda.engine.settings import Recipe, learning_rate
+from isda.functional.long_tail import class_balanced_weights, class_counts
+from isda.losses import ISDALoss
+from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner, Offset
+from isda.networks import Network
+from isda.tasks.classification.methods.isda import ISDACombinable, SemanticMethod
+from isda.tasks.classification.settings import ClassificationConfig, counts_for
+from isda.tasks.common.data import ImageBatch, ImageBatches
+from isda.tasks.common.isda_options import ISDAOptions, SemanticOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredOptions:
+    """Options of class weights that come in late (deferred re-weighting, Cao et al., NeurIPS 2019)."""
+
+    drw: bool = False
+    """Weigh classes by one over their effective number of images in the last part of the run."""
+    drw_start: float = 0.8
+    """The share of the run before it."""
+    beta: float = 0.9999
+    """Of the effective numbers (1 - beta^n) / (1 - beta)."""
+
+
+class LongTailMethod(ISDACombinable):
+    """One term: the mean of w_y times the loss of a sample; the weights w have mean 1 over the training images.
+
+    A weighted mean, as torch has it, would depend on how a batch is divided among processes.
+    """
+
+    Options: ClassVar[type] = DeferredOptions
+    criterion: ISDALoss
+    step: Tensor
+    weights: Tensor
+
+    def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
+        super().__init__()
+        head = network.classifier
+        counts = counts_for(config, len(head.weight))
+        place: dict[str, Any] = {"device": head.weight.device, "dtype": head.weight.dtype}
+        start = self.weighted_from(options)
+        self.start = None if start is None else round(start * config.total_steps)
+        given: dict[str, Any] = {"offset": self.offset(options, counts), "reduction": "none"}
+        if self.start is not None:
+            given["class_weight"] = torch.ones(len(counts), **place)
+        self.criterion = self.isda_criterion(options, network, config, **given, **place)
+        # Where the step is counted and the weights are chosen, there is nothing for the host to wait for.
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=head.weight.device))
+        self.register_buffer("weights", _per_image(options, counts, **place), persistent=False)
+
+    # -- what a method brings ----------------------------------------------------------------------------------------
+
+    def offset(self, options: Any, counts: list[int]) -> Offset | None:
+        """What is added to the margins."""
+        return None
+
+    def weighted_from(self, options: Any) -> float | None:
+        """The share of a run after which classes are weighed; None for never."""
+        if not 0 <= options.drw_start <= 1:
+            raise ValueError(f"drw_start must lie in 0..1, got {options.drw_start}")
+        return options.drw_start if options.drw else None
+
+    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+        """The criterion at strength 0: it needs no features, and is not attached."""
+        num_classes, feature_dim = network.classifier.weight.shape
+        return ISDALoss(num_classes, feature_dim, 0.0, covariance="identity", **given)
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
+        """One term: the weighted mean of the criterion."""
+        if self.start is not None:
+            class_weight = expect_type(self.criterion.class_weight, Tensor)
+            class_weight.copy_(torch.where(self.step >= self.start, self.weights, 1))
+        logits = network(batch.images)
+        loss = self.criterion(logits, batch.targets).mean()
+        self.step.add_(1)
+        return Outcome({self.term: loss}, logits)
+
+
+def _per_image(options: Any, counts: list[int], **place: Any) -> Tensor:
+    """(C,) weights of the classes with mean 1 over the training images, so that steps keep their size."""
+    weights = class_balanced_weights(counts, options.beta)
+    sizes = class_counts(counts)
+    return (weights * (sizes.sum() / (sizes * weights).sum())).to(**place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitAdjustmentOptions(DeferredOptions):
+    """What may follow ``logit-adjustment:``."""
+
+    tau: float = 1.0
+    """Factor on the logarithms of the classes' shares."""
+
+
+class LogitAdjustmentMethod(LongTailMethod):
+    """`isda.losses.long_tail.LogitAdjustment` on the shares of the training images."""
+
+    name = "logit-adjustment"
+    Options = LogitAdjustmentOptions
+    grid = {"tau": (0.5, 1.0, 1.5, 2.0)}  # noqa: RUF012, a class variable of the base
+
+    def offset(self, options: LogitAdjustmentOptions, counts: list[int]) -> Offset:
+        """o_yj = tau (log pi_j - log pi_y)."""
+        return LogitAdjustment(counts, options.tau)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDAMOptions(DeferredOptions):
+    """What may follow ``ldam:``."""
+
+    max_margin: float = 0.5
+    """Margin of the smallest class."""
+    s: float = 1.0
+    """Factor on all margins; 30 in the publication, whose logits are 30 times cosines."""
+
+
+class LDAM(LongTailMethod):
+    """`isda.losses.long_tail.LDAMMargins` of the training images' counts."""
+
+    name = "ldam"
+    Options = LDAMOptions
+    grid = {"s": (1.0, 2.0, 4.0, 8.0)}  # noqa: RUF012, a class variable of the base
+
+    def offset(self, options: LDAMOptions, counts: list[int]) -> Offset:
+        """-s Delta_y on the own class."""
+        return LDAMMargins(counts, options.max_margin, options.s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassBalancedOptions:
+    """What may follow ``class-balanced:``."""
+
+    beta: float = 0.9999
+    """Of the effective numbers (1 - beta^n) / (1 - beta)."""
+
+
+class ClassBalanced(LongTailMethod):
+    """`isda.functional.class_balanced_weights`, from the first step on."""
+
+    name = "class-balanced"
+    Options = ClassBalancedOptions
+    grid = {"beta": (0.9, 0.99, 0.999, 0.9999)}  # noqa: RUF012, a class variable of the base
+
+    def weighted_from(self, options: ClassBalancedOptions) -> float:
+        """The start."""
+        return 0.0
+
+
+_OF_CRITERION = ("lambda_0", "total_steps", "bound", "tilt_steps", "label_smoothing")
+
+
+class DerivedCovarianceMethod(LongTailMethod):
+    """The criterion's covariance is made by the method from the one that the options name."""
+
+    @classmethod
+    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
+        """The paper's strength and covariance for the network."""
+        return SemanticMethod.defaults(recipe, lambda_0)
+
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The strengths that the paper chooses from."""
+        return SemanticMethod.grid_for(recipe)
+
+    @abstractmethod
+    def wrapped(self, base: CovarianceModel, options: Any) -> CovarianceModel:
+        """The model of the criterion from the one that estimates."""
+
+    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+        """Attached to the network's classifier; the strength grows over the whole run."""
+        head = network.classifier
+        settings = options.criterion_settings(head, config.total_steps)
+        base = settings.pop("covariance")
+        if isinstance(base, str):
+            own = {name: settings.pop(name) for name in list(settings) if name not in _OF_CRITERION}
+            dtype = torch.promote_types(head.weight.dtype, torch.float32)
+            num_classes, feature_dim = head.weight.shape
+            base = create(base, num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
+        model = self.wrapped(base, options)
+        return ISDALoss.attach(network, classifier=head, covariance=model, **(settings | given))
+
+    def measures(self) -> dict[str, float]:
+        """The strength lambda."""
+        return {"strength": self.criterion.strength}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RISDAOptions(DeferredOptions, ISDAOptions):
+    """What may follow ``risda:``, beside the options of ``isda:``."""
+
+    drw: bool = True
+    """Weigh classes by one over their effective number of images in the last part of the run."""
+    alpha: float = 0.5
+    """How far means are moved towards those of the classes a class is taken for, at full strength."""
+    memory: float = 0.9
+    """How much of the confusions of a class a batch leaves."""
+
+
+class RISDA(DerivedCovarianceMethod):
+    """`isda.covariance.ConfusionCovariance` and `isda.losses.long_tail.ConfusionShift`."""
+
+    name = "risda"
+    Options = RISDAOptions
+
+    def wrapped(self, base: CovarianceModel, options: RISDAOptions) -> CovarianceModel:
+        """Mixed by the confusions."""
+        return ConfusionCovariance(base, memory=options.memory)
+
+    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+        """With the shift of means."""
+        return super().isda_criterion(options, network, config, shift=ConfusionShift(options.alpha), **given)
+
+
+_PURPOSE = mix(*b"balanced")
+
+
+class BalancedBatches:
+    """A batch for each step, a function of (seed, step); classes without training images have none.
+
+    Args:
+        source: what the run learns from.
+        size: images of a batch over all processes together, rounded up to a multiple of the classes.
+    """
+
+    def __init__(self, source: ImageBatches, size: int) -> None:
+        self.source = source
+        labels = source.labels.cpu()[source.indices]
+        counts = labels.bincount()
+        present = counts.nonzero().flatten()
+        self._sizes = counts[present]
+        self._starts = self._sizes.cumsum(0) - self._sizes
+        self._by_class = source.indices[labels.argsort(stable=True)]
+        self._per_class = -(-size // len(present))
+
+    def indices(self, step: int) -> Tensor:
+        """(classes * per class,) positions in the data set of the batch of a step, all processes together."""
+        drawing = generator(self.source.seed, _PURPOSE, step)
+        draws = torch.rand(len(self._sizes), self._per_class, generator=drawing, dtype=torch.float64)
+        places = self._starts.unsqueeze(1) + (draws * self._sizes.unsqueeze(1)).long()
+        return self._by_class[places.flatten()]
+
+    def batch(self, step: int, epoch: int) -> ImageBatch:
+        """This process's part of the batch of a step, augmented as in an epoch."""
+        return self.source.samples(self.indices(step).tensor_split(self.source.world)[self.source.rank], epoch)
+
+
+_Pass = TypeVar("_Pass")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaSAugOptions(DeferredOptions, SemanticOptions):
+    """What may follow ``metasaug:``, beside the options of ``isda:`` but for its bound, which is the published one."""
+
+    drw: bool = True
+    """Weigh classes by one over their effective number of images in the last part of the run."""
+    meta_lr: float = 0.003
+    """Learning rate of the covariances' scales."""
+
+
+class MetaSAug(DerivedCovarianceMethod):
+    """`isda.covariance.ScaledCovariance`, trained by `isda.losses.long_tail.MetaLearner` before each step.
+
+    The balanced batches are drawn from the training images themselves, so that no method sees more labels than another;
+    the publication has ten further images of each class.
+    """
+
+    name = "metasaug"
+    Options = MetaSAugOptions
+
+    def __init__(self, options: MetaSAugOptions, network: Network, config: ClassificationConfig) -> None:
+        super().__init__(options, network, config)
+        self.learner = MetaLearner(self.criterion, options.meta_lr)
+        self.config = config
+        self.balanced: BalancedBatches | None = None
+        self._batch: ImageBatch | None = None
+        self._done: int | None = None
+
+    def wrapped(self, base: CovarianceModel, options: MetaSAugOptions) -> CovarianceModel:
+        """With trained scales."""
+        return ScaledCovariance(base)
+
+    def feed(self, source: ImageBatches) -> None:
+        """Balanced batches come from the same images, as many images each as those of a step."""
+        self.balanced = BalancedBatches(source, self.config.batch_size)
+
+    def prepare(self, batch: ImageBatch) -> ImageBatch:
+        """Keep the batch for the step of the covariances."""
+        self._batch = batch
+        return batch
+
+    def differentiate(
+        self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
+    ) -> _Pass:
+        """The covariances' step, then the network's."""
+        # Read once after a run is taken up; then the host counts along.
+        done = int(self.step) if self._done is None else self._done
+        config, batch, balanced = (
+            self.config,
+            expect_type(self._batch, ImageBatch),
+            expect_type(self.balanced, BalancedBatches),
+        )
+        other = balanced.batch(done, done // config.steps_per_epoch).to(config.dtype, config.channels_last)
+        self.learner.step(network, _pair(batch), _pair(other), rate=learning_rate(config, done))
+        self._done, self._batch = done + 1, None
+        return make_pass()
+
+    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:
+        super()._load_from_state_dict(*args, **settings)
+        self._done = None
+
+
+def _pair(batch: ImageBatch) -> tuple[Tensor, Tensor]:
+    return batch.images, batch.targets

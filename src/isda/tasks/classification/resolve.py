@@ -1,0 +1,238 @@
+"""Resolve settings into a complete configuration: recipe, data set, user options."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isda import __version__, networks
+from isda._utils.choices import check_choice
+from isda.data import CATALOGUE, DataSet, long_tailed
+from isda.data.augment import Draws
+from isda.engine.options import split_method
+from isda.engine.settings import Recipe, warm_up_steps
+from isda.engine.trainer import OPTIMISERS
+from isda.networks.registry import IMAGENET
+from isda.networks.timm_models import TIMM_PREFIX
+from isda.tasks.classification.generated import compatible_generator, count_per_batch
+from isda.tasks.classification.methods import find_method
+from isda.tasks.classification.pipelines import AUGMENTATIONS, RESIZING, default_augmentation, training_pipeline
+from isda.tasks.classification.pretrained import check_pretrained, pretrained_fields
+from isda.tasks.classification.settings import (
+    RATES,
+    ClassificationConfig,
+    ClassificationSettings,
+    class_parts,
+    fine_tuning_recipe,
+    recipe_for,
+)
+from isda.tasks.common.data import images_at, split_data, training_and_evaluation
+from isda.tasks.common.dry_run import dry_run
+from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
+
+
+def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationConfig:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained.
+
+    Raises:
+        ValueError: a setting that does not exist, is out of range, or does not fit the data set.
+    """
+    network, recipe = choose_network(settings, data)
+    name, words = split_method(settings.method or "isda")
+    method = find_method(name)
+    pretrained = settings.pretrained is not None
+    augment = settings.augment or default_augmentation(data, network in IMAGENET and not pretrained, pretrained)
+    shared = image_fields(settings, data, network, recipe)
+    images, size = _training_images(settings, data), shared["batch_size"]
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    sizes = _class_counts(settings, data)
+    parts = class_parts(sizes) if settings.imbalance is not None else {}
+    shared["figures"] = figures_for(shared["evaluated_on"], data.num_classes, parts)
+    config = ClassificationConfig(
+        task="classification",
+        method=name,
+        method_options=method.resolve(words, recipe, settings.lambda_0),
+        augment=check_choice("augment", augment, AUGMENTATIONS),
+        imbalance=settings.imbalance,
+        class_counts=sizes,
+        train_images=images,
+        steps_per_epoch=images // size,
+        warm_up_steps=warm_up_steps(settings.warm_up, recipe, images // size),
+        **_generated_fields(settings, data, size),
+        **shared,
+    )
+    try:
+        split_data(config, data)
+    except ValueError as error:
+        raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
+    image = _augmented(config, data)
+    dry_run(config, lambda made: method.create(made, config), image, size)
+    check_pretrained(config, image)
+    return config
+
+
+def choose_network(settings: ClassificationSettings, data: DataSet) -> tuple[str, Recipe]:
+    """The network's name, and its recipe at the scale that is asked for."""
+    network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
+    if not network.startswith(TIMM_PREFIX):
+        check_choice("network", network, networks.names())
+    if settings.optimiser is not None:
+        check_choice("optimiser", settings.optimiser, OPTIMISERS)
+    if settings.pretrained is not None:
+        return network, settings.shortened(fine_tuning_recipe(settings.optimiser, settings.freeze))
+    recipe = recipe_for(network, data.name)
+    if settings.optimiser not in (None, recipe.optimiser):
+        recipe = replace(recipe, optimiser=settings.optimiser, **RATES[settings.optimiser])
+    return network, settings.shortened(recipe)
+
+
+def image_fields(
+    settings: ClassificationSettings, data: DataSet, network: str, recipe: Recipe, held_labels: int = 0
+) -> dict[str, Any]:
+    """The fields of a configuration that all classifiers of images resolve alike.
+
+    Args:
+        settings: what the user asks for.
+        data: what to learn from; its test images are not looked at where others judge.
+        network: its name.
+        recipe: of the network.
+        held_labels: how many labelled images are held out to judge by, beside what the settings say.
+    """
+    _warn_of_classes(data)
+    held_out = settings.held_out or 0
+    judging = held_out or held_labels
+    evaluated_on = "held-out" if judging else "test"
+    fields = settings.resolved(recipe)
+    if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
+        # A relative path is found again from wherever the run is taken up.
+        fields["asked"] |= {"data": data.source}
+    if settings.generated is not None:
+        fields["asked"] |= {"generated": str(Path(settings.generated).absolute())}
+    layer_decay = recipe.layer_decay if settings.layer_decay is None else settings.layer_decay
+    if not (math.isfinite(layer_decay) and 0 < layer_decay <= 1):
+        raise ValueError(f"layer_decay must be above 0 and at most 1, got {layer_decay}")
+    options = _network_options(settings, data)
+    # How the network sees images; to find the statistics of a folder means to decode all of it.
+    seeing = pretrained_fields(settings, network, options)
+    if seeing:
+        fields["asked"] |= {"pretrained": seeing["pretrained"]}
+    else:
+        size = {"channels": data.channels, "image_size": data.image_size}
+        seeing = {"mean": data.mean, "std": data.std, **size}
+    shared = {
+        "data": data.name,
+        "data_digest": data.digest,
+        "network": network,
+        "network_options": options,
+        "optimiser": recipe.optimiser,
+        "layer_decay": layer_decay,
+        "first_pass": recipe.first_pass,
+        "labels": settings.labels,
+        "held_out": held_out,
+        "evaluated_on": evaluated_on,
+        "figures": figures_for(evaluated_on, data.num_classes),
+        "curves": CURVES,
+        "baselines": BASELINES,
+        "classes": data.classes,
+        "test_images": judging or len(data.y_test),
+        "version": __version__,
+    }
+    return fields | shared | seeing
+
+
+def _warn_of_classes(data: DataSet) -> None:
+    """Say what is odd about the classes, and may well be meant."""
+    if data.num_classes == 1:
+        warnings.warn(f"{data.name} has one class only: every answer will be right", stacklevel=3)
+    empty = (data.y_train.bincount(minlength=data.num_classes) == 0).nonzero().flatten().tolist()
+    if empty:
+        first = data.classes[empty[0]]
+        hint = "; labels count from 0" if empty == [0] else ""
+        warnings.warn(
+            f"{len(empty)} of {data.num_classes} classes of {data.name} have no training images, the first of them "
+            f"{first!r}{hint}",
+            stacklevel=3,
+        )
+
+
+def check_held_out(held_out: int | None, total: int) -> int:
+    """How many training images are left."""
+    if not 0 <= (held_out or 0) < total:
+        raise ValueError(f"held_out must be from 0 to {total - 1} for {total} training images, got {held_out}")
+    return total - (held_out or 0)
+
+
+def _training_images(settings: ClassificationSettings, data: DataSet) -> int:
+    left = check_held_out(settings.held_out, len(data.y_train))
+    if settings.labels is None:
+        return left if settings.imbalance is None else sum(_class_counts(settings, data))
+    if not 0 < settings.labels <= left:
+        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
+    return settings.labels
+
+
+def _class_counts(settings: ClassificationSettings, data: DataSet) -> tuple[int, ...]:
+    """Training images of each class where the seed has no say in it; none where equally many of each are drawn."""
+    labels = data.y_train[training_and_evaluation(data, settings.held_out or 0)[0]]
+    if settings.imbalance is not None:
+        if not 1 <= settings.imbalance < math.inf:
+            raise ValueError(f"imbalance must be a finite number >= 1, got {settings.imbalance}")
+        try:
+            labels = labels[long_tailed(labels, settings.imbalance, size=settings.labels)]
+        except ValueError as error:
+            raise ValueError(f"imbalance={settings.imbalance:g} does not fit {data.name}: {error}") from error
+    elif settings.labels is not None:
+        return ()
+    return tuple(labels.bincount(minlength=data.num_classes).tolist())
+
+
+def _generated_fields(settings: ClassificationSettings, data: DataSet, batch_size: int) -> dict[str, Any]:
+    """What a configuration says of generated images; nothing where there are none."""
+    if settings.generated is None:
+        if settings.generated_share is not None:
+            raise ValueError("generated_share must come with generated, the run folder of a generator; got it alone")
+        return {}
+    generator = compatible_generator(Path(settings.generated), data, settings)
+    return {
+        "generated": str(generator.folder),
+        "generated_sha256": generator.sha256,
+        "generated_per_batch": count_per_batch(settings.generated_share, batch_size),
+    }
+
+
+def _network_options(settings: ClassificationSettings, data: DataSet) -> dict[str, Any]:
+    chosen = {"width": settings.width, "dropout": settings.dropout}
+    options = {name: value for name, value in chosen.items() if value is not None}
+    further = {key: _value(text) for key, text in settings.network_options.items()}
+    return {"in_channels": data.channels} | further | options
+
+
+def _value(text: str) -> Any:
+    """A number or truth value where the text is one."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _augmented(config: ClassificationConfig, data: DataSet) -> Tensor:
+    """(C, H, W) the first training image as the network sees it."""
+    first = torch.zeros(1, dtype=torch.int64)
+    if data.image_size is None and config.augment not in RESIZING and config.seen is None:
+        raise ValueError(
+            f"augment must be {' or '.join(RESIZING)} for images that are decoded on access and may differ in size, as "
+            f"those of {data.name} do, got {config.augment!r}"
+        )
+    pipeline = training_pipeline(config.augment, config.mean, config.std, config.data, config.seen)
+    try:
+        return pipeline(images_at(data.x_train, first), Draws.for_samples(first, seed=config.seed, epoch=0))[0]
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"augment={config.augment} is not for the images of {data.name}: {error}") from error

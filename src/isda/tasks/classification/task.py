@@ -1,0 +1,269 @@
+"""Classification as a task of the engine, and the job that trains one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from isda._utils.errors import expect_type
+from isda.data import DataSet, load
+from isda.data.augment import Compose
+from isda.engine.config import RunConfig
+from isda.engine.method import Method
+from isda.engine.options import option_types, split_method
+from isda.engine.settings import RunSettings
+from isda.engine.task import HeldOut, Job, RunContext, Task
+from isda.engine.trainer import Trainer
+from isda.losses import SemanticLoss
+from isda.losses.targets import is_soft
+from isda.networks import Network
+from isda.networks.export import TIMM_FILE, write_for_timm
+from isda.networks.network import in_eval_mode, layer_rate_factors
+from isda.tasks.classification.generated import generated_images
+from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
+from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
+from isda.tasks.classification.pretrained import load_initial_weights
+from isda.tasks.classification.resolve import choose_network, resolve
+from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings, measured_parts
+from isda.tasks.common.data import (
+    EvaluationImages,
+    ImageBatch,
+    ImageBatches,
+    batches_of_parts,
+    evaluation_batches,
+    split_data,
+)
+from isda.tasks.common.dry_run import create_network
+from isda.tasks.common.evaluation import evaluate
+
+
+def criteria_of(method: nn.Module) -> list[SemanticLoss]:
+    """The criteria over augmented features within a method, whatever it puts around them."""
+    return [module for module in method.modules() if isinstance(module, SemanticLoss)]
+
+
+@torch.no_grad()
+def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches: Iterable[ImageBatch]) -> None:
+    """Let the covariances of criteria learn from the features of a network in eval mode.
+
+    A pretrained network has features worth knowing from the first step on; with statistics that start empty, the first
+    epochs would be augmented along what a handful of images happen to show.
+
+    Args:
+        criteria: on the classifier of the network.
+        network: its mode is as before afterwards.
+        batches: images as the network takes them, equally many batches in each process.
+    """
+    with in_eval_mode(network):
+        for batch in batches:
+            features = network.features(batch.images)
+            for criterion in criteria:
+                criterion.covariance.update(features, batch.targets)
+
+
+class ImageJob(Trainer):
+    """What all jobs have that train a classifier of images.
+
+    Args:
+        config: of the run.
+        network: on its device.
+        method: made for it.
+        place: where it runs.
+        evaluation: what it is judged by.
+        pipeline: from those images to what the network sees.
+    """
+
+    config: ClassificationConfig
+    network: Network
+
+    def __init__(
+        self,
+        config: ClassificationConfig,
+        network: Network,
+        method: Method,
+        place: RunContext,
+        evaluation: EvaluationImages,
+        pipeline: Compose,
+    ) -> None:
+        super().__init__(config, network, method, place.processes)
+        self.place, self.evaluation, self.pipeline = place, evaluation, pipeline
+
+    def rates(self) -> Mapping[nn.Parameter, float]:
+        """Layers below the classifier learn more slowly where the configuration says so."""
+        return {} if self.config.layer_decay == 1 else layer_rate_factors(self.network, self.config.layer_decay)
+
+    def samples(self, batch: ImageBatch) -> int:
+        """The labelled images of this process."""
+        return len(batch.targets)
+
+    def measured(self, outputs: Tensor, batch: ImageBatch) -> dict[str, Tensor]:
+        """The training error, in percent; where targets are mixed, the share of them that is not at the prediction."""
+        predicted = outputs.argmax(1)
+        if is_soft(batch.targets):
+            wrong = 1 - batch.targets.gather(1, predicted.unsqueeze(1)).double()
+        else:
+            wrong = (predicted != batch.targets).double()
+        return {"error": 100 * wrong.sum()}
+
+    def evaluate(self) -> dict[str, float]:
+        """Error, likelihood and calibration."""
+        images, labels, indices = self.evaluation
+        mine = indices.tensor_split(self.processes.world)[self.processes.rank]
+        batches = evaluation_batches(
+            images, labels, mine, self.pipeline, self.processes.device, workers=self.place.workers
+        )
+        classes, parts = len(self.config.classes), measured_parts(self.config)
+        return evaluate(self.evaluated, batches, classes, self.processes, self.config.channels_last, parts)
+
+
+class ClassificationJob(ImageJob):
+    """Labelled images only."""
+
+    def __init__(
+        self,
+        config: ClassificationConfig,
+        data: DataSet,
+        network: Network,
+        method: ClassificationMethod,
+        place: RunContext,
+        pipeline: Compose,
+    ) -> None:
+        training, evaluation = split_data(config, data)
+        super().__init__(config, network, method, place, evaluation, pipeline)
+        device = place.processes.device
+        self.source = ImageBatches(
+            images=data.x_train.to(device) if isinstance(data.x_train, Tensor) else data.x_train,
+            labels=data.y_train.to(device),
+            indices=training,
+            batch_size=config.batch_size,
+            pipeline=training_pipeline(config.augment, config.mean, config.std, config.data, config.seen),
+            seed=config.seed,
+            rank=place.processes.rank,
+            world=place.processes.world,
+            device=device,
+            workers=place.workers,
+            generated=generated_images(config, device),
+        )
+        method.feed(self.source)
+
+    def before_first_step(self) -> None:
+        """Fill the statistics of criteria, if the recipe says so and there are any."""
+        criteria = criteria_of(self.method) if self.config.first_pass else []
+        if not criteria:
+            return
+        source, world, rank = self.source, self.processes.world, self.processes.rank
+        # As many parts in each process as in the others, none of them empty: statistics are exchanged after each.
+        whole = source.indices.tensor_split(-(-len(source.indices) // self.config.batch_size))
+        parts = [part.tensor_split(world)[rank] for part in whole]
+        batches = batches_of_parts(
+            source.images, source.labels, parts, self.pipeline, self.processes.device, workers=self.place.workers
+        )
+        with self._autocast():
+            fill_statistics(
+                criteria, self.network, (batch.to(self.config.dtype, self.config.channels_last) for batch in batches)
+            )
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """A pretrained model of timm is also written as timm loads it."""
+        config = self.config
+        if config.pretrained and self.processes.first:
+            network = expect_type(self.evaluated, Network)
+            told = {"classes": config.classes, "mean": config.mean, "std": config.std, "input_size": config.input_size}
+            write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, told)
+        return {}
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[ImageBatch]:
+        """Augmented images with their labels."""
+        for batch in self.source.epoch(epoch, start):
+            yield batch.to(self.config.dtype, self.config.channels_last)
+
+
+HELD_OUT = 5000
+"""The training images by which the paper chooses settings, on CIFAR."""
+LARGEST_SHARE = 5
+"""Ours: of a small set at most a fifth."""
+
+
+class Classification(Task):
+    """Images with labels.
+
+    Args:
+        network: to train instead of the one that the configuration names, e.g. one with pretrained weights.
+    """
+
+    name = "classification"
+    settings_type: ClassVar[type[RunSettings]] = ClassificationSettings
+    config_type: ClassVar[type[RunConfig]] = ClassificationConfig
+
+    def __init__(self, network: Network | None = None) -> None:
+        self._network = network
+
+    def methods(self) -> Sequence[str]:
+        """Supervised ones."""
+        return tuple(METHODS)
+
+    def load(self, data: str | None, root: Path | None = None) -> DataSet:
+        """The data set of a name, a folder or a file; scikit-learn's digits by default."""
+        return load(data or "digits", root)
+
+    def resolve(self, settings: ClassificationSettings, data: DataSet) -> ClassificationConfig:
+        """See `isda.tasks.classification.resolve`."""
+        # Settings of a task that has further ones: ignored, they would promise what a run does not do.
+        foreign = settings.asked().keys() - {f.name for f in fields(self.settings_type)}
+        if foreign:
+            raise ValueError(f"{min(foreign)} is not a setting of method {settings.method or 'isda'}")
+        return resolve(settings, data)
+
+    def start(self, config: ClassificationConfig, data: DataSet, place: RunContext) -> Job:
+        """The run, before its first step."""
+        network = self.network_for(config, place)
+        method = find_method(config.method).create(network, config)
+        method.to(place.processes.device)
+        return ClassificationJob(config, data, network, method, place, self.evaluation_pipeline(config, place.folder))
+
+    def network_for(self, config: ClassificationConfig, place: RunContext) -> Network:
+        """The network of a configuration with its initial weights, on its device."""
+        torch.manual_seed(config.seed)
+        network = load_initial_weights(self._network or create_network(config), config)
+        network.to(device=place.processes.device, dtype=config.dtype)
+        if config.channels_last:
+            network.to(memory_format=torch.channels_last)
+        return network
+
+    def training(self, config: ClassificationConfig, data: DataSet) -> Tensor:
+        """(N,) the training images that a run has learnt from with their labels."""
+        return split_data(config, data)[0]
+
+    def evaluation(self, config: ClassificationConfig, data: DataSet) -> EvaluationImages:
+        """What a run is judged by."""
+        return split_data(config, data)[1]
+
+    def evaluation_pipeline(self, config: ClassificationConfig, folder: Path) -> Compose:
+        """From the images that a run is judged by, or new ones, to what its network sees."""
+        return evaluation_pipeline(config.augment, config.mean, config.std, config.seen)
+
+    def options(self, method: str) -> dict[str, type]:
+        """What may follow its colon."""
+        return option_types(find_method(split_method(method)[0]).Options)
+
+    def grid(self, settings: ClassificationSettings, data: DataSet) -> dict[str, tuple[Any, ...]]:
+        """What the method declares."""
+        name, _ = split_method(settings.method or "isda")
+        return find_method(name).grid_for(choose_network(settings, data)[1])
+
+    def held_out(self, settings: ClassificationSettings, data: DataSet) -> HeldOut:
+        """5,000 training images, or a fifth of a small set, unless the user says how many."""
+        total = len(data.y_train)
+        held = settings.held_out or max(1, min(HELD_OUT, total // LARGEST_SHARE))
+        told = f"{held:,} of {total:,} training images"
+        labels = settings.labels
+        if labels is not None and labels > total - held > 0:
+            labels = total - held
+            told += f", which leaves {labels:,} labels to learn from"
+        choosing = replace(settings, held_out=held, labels=labels)
+        return HeldOut(choosing, replace(settings, held_out=None), told)

@@ -1,0 +1,149 @@
+"""The backbone of a detector and its initial weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torchvision.models import get_model, list_models
+
+from isda._utils.choices import did_you_mean
+from isda.engine.digests import file_digest
+from isda.engine.run_folder import RunFolder
+from isda.networks.detection import Detector, create, load_backbone_weights
+from isda.networks.detection.detectors import IMAGENET_MEAN, IMAGENET_STD
+from isda.networks.registry import IMAGENET, names
+from isda.networks.timm_models import TIMM_PREFIX
+from isda.networks.weight_files import read_weights
+from isda.tasks.classification.trained import load_classifier
+from isda.tasks.detection.settings import DetectionConfig
+
+TORCHVISION, TIMM = "torchvision", "timm"
+
+
+@dataclass(frozen=True)
+class DetectionBackbone:
+    """A network and where its weights come from."""
+
+    network: str
+    options: dict[str, Any] = field(default_factory=dict)
+    weights: str = ""
+    """A file, torchvision or timm; random if empty."""
+    digest: str = ""
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+
+def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -> DetectionBackbone:
+    """What a user means by a backbone.
+
+    Args:
+        asked: a run folder, the name of a network, or timm:NAME.
+        options: of the network, as they are written.
+        weights: a file, torchvision or timm; a run folder has its own.
+
+    Raises:
+        ValueError: none of these, or weights that are not there.
+    """
+    known = asked in names() or asked.startswith(TIMM_PREFIX)
+    if not known and (Path(asked).is_dir() or os.sep in asked):
+        found = _of_run(Path(asked))
+        if weights is not None or options:
+            raise ValueError(f"backbone {asked} is a run, which has its own weights and options")
+        return found
+    if not known:
+        hint = did_you_mean(asked, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
+        raise ValueError(f"unknown backbone {asked!r}{hint}")
+    read = {key: _value(text) for key, text in options.items()}
+    if weights is None:
+        return DetectionBackbone(asked, read)
+    if weights in (TORCHVISION, TIMM):
+        fits = asked.startswith(TIMM_PREFIX) if weights == TIMM else _torchvisions(asked) in list_models()
+        if not fits:
+            raise ValueError(f"backbone_weights must be a file for {asked}, {weights} has none, got {weights!r}")
+        return DetectionBackbone(asked, read, weights)
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise ValueError(f"backbone_weights must be torchvision, timm or a file, got {weights!r}")
+    return DetectionBackbone(asked, read, str(path.absolute()), str(file_digest(path)["sha256"]))
+
+
+def _of_run(folder: Path) -> DetectionBackbone:
+    config = load_classifier(folder).config
+    if config.channels != 3:
+        raise ValueError(
+            f"backbone must be a run on colour images, {folder} is on images of {config.channels} channels"
+        )
+    run = RunFolder(folder)
+    return DetectionBackbone(
+        config.network,
+        config.network_options,
+        str(run.weights_file.absolute()),
+        str(file_digest(run.weights_file)["sha256"]),
+        config.mean,
+        config.std,
+    )
+
+
+def _value(text: str) -> Any:
+    """A number or truth value where the text is one."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _torchvisions(name: str) -> str:
+    """What torchvision calls a network: resnext-50-32x4d is its resnext50_32x4d."""
+    return name.replace("-", "", 1).replace("-", "_") if name in IMAGENET else ""
+
+
+def create_detector(config: DetectionConfig) -> Detector:
+    """The network that a configuration names, with random weights."""
+    options = {key: value for key, value in config.backbone_options.items() if key != "in_channels"}
+    return create(
+        config.network,
+        len(config.classes),
+        backbone=config.backbone,
+        backbone_options=options,
+        mean=config.mean,
+        std=config.std,
+        channels_last=config.channels_last,
+        **config.detector_options,
+    )
+
+
+def initialise(detector: Detector, config: DetectionConfig) -> None:
+    """Give the backbone its initial weights.
+
+    Raises:
+        ValueError: they are not there any more, or do not fit.
+    """
+    if config.backbone_weights:
+        load_backbone_weights(detector.backbone.body, _initial_weights(config), config.backbone_weights)
+
+
+def _initial_weights(config: DetectionConfig) -> Mapping[str, Tensor]:
+    if config.backbone_weights not in (TORCHVISION, TIMM):
+        return read_weights(Path(config.backbone_weights))
+    try:
+        if config.backbone_weights == TIMM:
+            import timm
+
+            name = config.backbone.removeprefix(TIMM_PREFIX)
+            made: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
+        else:
+            # Those of the paper's "original" rows: PyTorch's official ones of the first generation.
+            made = get_model(_torchvisions(config.backbone), weights="IMAGENET1K_V1")
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"the weights of {config.backbone} from {config.backbone_weights} could not be had: {reason}"
+        ) from error
+    weights: Mapping[str, Tensor] = made.state_dict()
+    return weights

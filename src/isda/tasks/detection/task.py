@@ -1,0 +1,308 @@
+"""Detection as a task of the engine: method, resolving, and the job of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from isda import __version__
+from isda._utils.choices import check_choice
+from isda.data.coco import CocoData, load
+from isda.engine.checkpoint import State
+from isda.engine.config import RunConfig
+from isda.engine.method import NamedMethod, Outcome, find_method_class
+from isda.engine.options import split_method
+from isda.engine.settings import Recipe, RunSettings
+from isda.engine.task import Job, RunContext, Task
+from isda.engine.trainer import Trainer
+from isda.networks.detection import Detector, has_masks, names
+from isda.networks.timm_models import TIMM_PREFIX
+from isda.tasks.common.dry_run import build_on_meta, check_memory, describe_options
+from isda.tasks.detection.backbone import DetectionBackbone, create_detector, find_backbone, initialise
+from isda.tasks.detection.data import DetectionBatch, DetectionBatches, evaluation_images
+from isda.tasks.detection.evaluation import (
+    CURVES,
+    EVALUATED_ON,
+    PICTURE_COUNT,
+    DetectionScores,
+    coco_scores,
+    detect,
+    draw_beside_truth,
+    figures_for,
+    records_of,
+    save_picture,
+)
+from isda.tasks.detection.settings import (
+    DETECTOR_OPTIONS,
+    RECIPE,
+    DetectionConfig,
+    DetectionSettings,
+    default_warm_up_steps,
+    warm_up_rate,
+)
+
+
+class DetectionMethod(NamedMethod):
+    """A method of detection, made with an instance of its Options, a `Detector` and a `DetectionConfig`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTaskOptions:
+    """What may follow ``multi-task:``; the runs of one comparison can differ in what they start from."""
+
+    backbone: str | None = None
+    """As the setting of the same name, which it replaces."""
+    backbone_weights: str | None = None
+    """As the setting of the same name, which it replaces."""
+
+
+class MultiTask(DetectionMethod):
+    """The multi-task loss of the R-CNN family (Girshick, 2015; Ren et al., 2015): a plain sum of all terms."""
+
+    name = "multi-task"
+    Options = MultiTaskOptions
+
+    def __init__(self, options: MultiTaskOptions, network: Detector, config: DetectionConfig) -> None:
+        super().__init__()
+
+    def forward(self, network: nn.Module, batch: DetectionBatch) -> Outcome:
+        """The detector's own terms."""
+        losses = network(batch.images, batch.targets)
+        return Outcome({name.removeprefix("loss_"): loss for name, loss in losses.items()}, None)
+
+
+METHODS: dict[str, type[DetectionMethod]] = {MultiTask.name: MultiTask}
+
+
+def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained.
+
+    Raises:
+        ValueError: a setting that does not exist, is out of range, or does not fit the data set.
+    """
+    network = check_choice("network", settings.network or "faster-rcnn", names())
+    if has_masks(network) and not (data.train.has_masks and data.validation.has_masks):
+        raise ValueError(f"network {network} needs the masks of all objects, {data.name} does not have them")
+    if settings.compile:
+        raise ValueError("compile must be left out for detectors, whose shapes differ from image to image")
+    recipe = settings.shortened(RECIPE)
+    name, words = split_method(settings.method or "multi-task")
+    method: type[DetectionMethod] = find_method_class(name, METHODS, DetectionMethod)  # type: ignore[type-abstract]
+    options = {key: value for key, value in method.resolve(words, recipe).items() if value is not None}
+    backbone = _backbone(settings, options)
+    fields = settings.resolved(_for_batch(recipe, settings.batch_size))
+    images, size = len(data.train.marked), fields["batch_size"]
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the training images with objects, got {size}")
+    warmup = (
+        default_warm_up_steps(images // size * fields["epochs"])
+        if settings.warmup_steps is None
+        else settings.warmup_steps
+    )
+    if warmup < 0:
+        raise ValueError(f"warmup_steps must be at least 0, got {warmup}")
+    fields["asked"] |= {"data": data.source}
+    config = DetectionConfig(
+        task="detection",
+        data=data.name,
+        network=network,
+        method=name,
+        method_options=options,
+        steps_per_epoch=images // size,
+        evaluated_on=EVALUATED_ON,
+        figures=figures_for(has_masks(network)),
+        curves=CURVES,
+        classes=data.classes,
+        category_ids=tuple(data.train.categories),
+        backbone=backbone.network,
+        backbone_options=backbone.options,
+        backbone_weights=backbone.weights,
+        backbone_digest=backbone.digest,
+        detector_options=_detector_options(settings, backbone),
+        mean=backbone.mean,
+        std=backbone.std,
+        warmup_steps=warmup,
+        train_images=images,
+        test_images=len(data.validation),
+        data_digest=data.digest,
+        version=__version__,
+        **fields,
+    )
+    _dry_run(config)
+    return config
+
+
+def _for_batch(recipe: Recipe, batch_size: int | None) -> Recipe:
+    """The recipe with the learning rate in proportion to the images of a step (Goyal et al., 2017)."""
+    return recipe if batch_size is None else replace(recipe, lr=recipe.lr * batch_size / recipe.batch_size)
+
+
+def _backbone(settings: DetectionSettings, options: dict[str, Any]) -> DetectionBackbone:
+    """The one that the method names, or else the settings."""
+    asked = {"backbone": settings.backbone, "backbone_weights": settings.backbone_weights}
+    twice = [name for name, value in asked.items() if value is not None and name in options]
+    if twice:
+        raise ValueError(f"{twice[0]} must be said by the settings or by the method, got it twice")
+    weights = options.get("backbone_weights", settings.backbone_weights)
+    return find_backbone(options.get("backbone", settings.backbone) or "resnet-50", settings.backbone_options, weights)
+
+
+def _detector_options(settings: DetectionSettings, backbone: DetectionBackbone) -> dict[str, Any]:
+    """MMDetection's defaults and the user's word; nothing is frozen where weights are random."""
+    said_of = {name: getattr(settings, name) for name in DETECTOR_OPTIONS}
+    trained = bool(backbone.weights)
+    norm = settings.batch_norm or ("frozen" if trained else "trained")
+    # Not all of timm's networks run their layers one after the other.
+    frozen = int(trained and not backbone.network.startswith(TIMM_PREFIX))
+    return (
+        DETECTOR_OPTIONS
+        | {name: value for name, value in said_of.items() if value is not None}
+        | {
+            "freeze_batch_norm": check_choice("batch_norm", norm, ("frozen", "trained")) == "frozen",
+            "frozen_stages": frozen if settings.frozen_stages is None else settings.frozen_stages,
+        }
+    )
+
+
+def _dry_run(config: DetectionConfig) -> None:
+    """Raise a ValueError if the network cannot be made or does not fit in memory."""
+    if config.backbone.startswith(TIMM_PREFIX):
+        # Not every model of timm can be made without memory.
+        create_detector(config)
+        return
+    told = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
+    check_memory(told, build_on_meta(lambda: create_detector(config), told), config.dtype)
+
+
+class DetectionJob(Trainer):
+    """Images with boxes and masks.
+
+    Args:
+        config: of the run.
+        data: the images.
+        network: on its device.
+        method: made for it.
+        place: where it runs.
+    """
+
+    config: DetectionConfig
+    network: Detector
+
+    def __init__(
+        self, config: DetectionConfig, data: CocoData, network: Detector, method: DetectionMethod, place: RunContext
+    ) -> None:
+        super().__init__(config, network, method, place.processes)
+        self.place, self.judging, self.masks = place, data.validation, has_masks(config.network)
+        self.source = DetectionBatches(
+            part=data.train,
+            masks=self.masks,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            rank=place.processes.rank,
+            world=place.processes.world,
+            workers=place.workers,
+        )
+        self._last: DetectionScores | None = None
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Plain momentum, as in MMDetection; what is frozen is left out."""
+        config = self.config
+        return torch.optim.SGD(
+            [parameter for parameter in parameters if parameter.requires_grad],
+            lr=config.lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """The schedule's, after a warm-up."""
+        return warm_up_rate(self.config, step, self.config.warmup_steps)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[DetectionBatch]:
+        """Images with their objects."""
+        for batch in self.source.epoch(epoch, start):
+            yield batch.to(self.processes.device, self.config.dtype)
+
+    def samples(self, batch: DetectionBatch) -> int:
+        """The images of this process."""
+        return len(batch.images)
+
+    def measured(self, outputs: None, batch: DetectionBatch) -> dict[str, Tensor]:
+        """Nothing beside the loss terms."""
+        return {}
+
+    def evaluate(self) -> dict[str, float]:
+        """COCO's figures."""
+        self._last = self._score()
+        return self._last.figures
+
+    def restore(self, state: State) -> None:
+        """Take up where a checkpoint was made."""
+        super().restore(state)
+        self._last = None
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """AP per class; pictures of what was found in a few images beside what is there."""
+        scores = self._last or self._score()
+        if self.processes.first:
+            chosen = torch.tensor(
+                self.judging.marked[:: max(1, len(self.judging.marked) // PICTURE_COUNT)][:PICTURE_COUNT]
+            )
+            images = evaluation_images(self.judging, chosen, self.place.workers)
+            for position, found in detect(self.evaluated, images, self.processes.device):
+                picture = draw_beside_truth(self.judging, position, found, self.masks, self.config.classes)
+                save_picture(picture, folder / "pictures" / f"image-{self.judging.images[position].id}.png")
+        self.processes.wait()
+        return {"per_class": scores.per_class}
+
+    def _score(self) -> DetectionScores:
+        mine = torch.arange(len(self.judging)).tensor_split(self.processes.world)[self.processes.rank]
+        images = evaluation_images(self.judging, mine, self.place.workers)
+        records = [
+            record
+            for position, found in detect(self.evaluated, images, self.processes.device)
+            for record in records_of(found, self.judging.images[position].id, self.config.category_ids)
+        ]
+        return coco_scores(self.judging, self.processes.gather(records), masks=self.masks)
+
+
+class Detection(Task):
+    """Images with boxes and masks of objects."""
+
+    name = "detection"
+    settings_type: ClassVar[type[RunSettings]] = DetectionSettings
+    config_type: ClassVar[type[RunConfig]] = DetectionConfig
+
+    def methods(self) -> Sequence[str]:
+        """What can be minimised."""
+        return tuple(METHODS)
+
+    def load(self, data: str | None, root: Path | None = None) -> CocoData:
+        """A folder in COCO's format; that of the name coco by default."""
+        return load(data or "coco", root)
+
+    def resolve(self, settings: DetectionSettings, data: CocoData) -> DetectionConfig:
+        """See `isda.tasks.detection.task`."""
+        return resolve(settings, data)
+
+    def start(self, config: DetectionConfig, data: CocoData, place: RunContext) -> Job:
+        """The run, before its first step."""
+        network = self.network_for(config, place)
+        kind = find_method_class(config.method, METHODS, DetectionMethod)  # type: ignore[type-abstract]
+        method = kind.create(network, config)
+        return DetectionJob(config, data, network, method.to(place.processes.device), place)
+
+    def network_for(self, config: DetectionConfig, place: RunContext) -> Detector:
+        """The network of a configuration with its initial weights, on its device."""
+        torch.manual_seed(config.seed)
+        network = create_detector(config)
+        initialise(network, config)
+        network.to(device=place.processes.device, dtype=config.dtype)
+        if config.channels_last:
+            network.to(memory_format=torch.channels_last)
+        return network

@@ -1,0 +1,1 @@
+"""Generative adversarial networks: training and evaluation."""

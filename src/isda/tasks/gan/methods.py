@@ -1,0 +1,412 @@
+"""Losses and methods of GANs: WGAN (one critic per class), conditional GAN, AC-GAN and InfoGAN.
+
+InfoGAN's categorical code is the class; the network Q also learns the labels of real images.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda._utils.devices import send
+from isda._utils.errors import expect_type
+from isda.engine.method import NamedMethod, Outcome, find_method_class
+from isda.networks.generative import CriticPerClass, Discriminator, ImageGenerator, create_generator
+from isda.networks.generative.models import DiscriminatorOutput
+from isda.tasks.gan.data import LatentBatch, RealBatch
+from isda.tasks.gan.settings import CLIPPED, DCGAN, PENALISED, GANConfig, PlayerOptimiser
+
+__all__ = ["METHODS", "GenerativeMethod", "PlayerInputs", "Players", "find_method"]
+
+
+def logistic_discriminator(real: Tensor, generated: Tensor) -> Tensor:
+    """-E log s(D(x)) - E log(1 - s(D(G(z)))), s the logistic function (Goodfellow et al., 2014).
+
+    Args:
+        real: (N,) scores of real images.
+        generated: (M,) scores of generated ones.
+
+    Example:
+        >>> round(logistic_discriminator(torch.zeros(2), torch.zeros(2)).item(), 4)
+        1.3863
+    """
+    return F.softplus(-real).mean() + F.softplus(generated).mean()
+
+
+def logistic_generator(generated: Tensor) -> Tensor:
+    """-E log s(D(G(z))), the form that does not saturate.
+
+    Example:
+        >>> round(logistic_generator(torch.zeros(2)).item(), 4)
+        0.6931
+    """
+    return F.softplus(-generated).mean()
+
+
+def wasserstein_critic(real: Tensor, generated: Tensor) -> Tensor:
+    """E f(G(z)) - E f(x): minus the critic's estimate of the Wasserstein distance (Arjovsky et al., 2017).
+
+    Example:
+        >>> wasserstein_critic(torch.tensor([1.0, 2.0]), torch.tensor([0.5])).item()
+        -1.0
+    """
+    return generated.mean() - real.mean()
+
+
+def wasserstein_generator(generated: Tensor) -> Tensor:
+    """-E f(G(z)).
+
+    Example:
+        >>> wasserstein_generator(torch.tensor([1.0, 2.0])).item()
+        -1.5
+    """
+    return -generated.mean()
+
+
+def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, generated: Tensor, share: Tensor) -> Tensor:
+    """E (|grad f(x')| - 1)^2 at x' = e x + (1 - e) G(z) (Gulrajani et al., 2017).
+
+    Args:
+        critic: images (N, C, H, W) to scores (N,), each a function of its own image.
+        real: (N, C, H, W).
+        generated: (N, C, H, W).
+        share: (N,) the e of each pair, in [0, 1].
+
+    Example:
+        >>> images = torch.zeros(2, 1, 1, 1)
+        >>> gradient_penalty(lambda x: 3 * x.flatten(), images, images, torch.zeros(2)).item()
+        4.0
+    """
+    share = share.view(-1, 1, 1, 1)
+    between = (share * real + (1 - share) * generated).detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    # At a slope of exactly zero the norm has no gradient: a number far below any that matters is added.
+    norms = (slopes.flatten(1).square().sum(1) + 1e-24).sqrt()
+    return (norms - 1).square().mean()
+
+
+def code_loss(mean: Tensor, log_variance: Tensor, codes: Tensor) -> Tensor:
+    """-E sum_i log N(c_i; m_i, v_i): the codes' part of infoGAN's bound on the mutual information, without H(c).
+
+    I(c; G(z, c)) >= H(c) + E log Q(c | G(z, c)), with Q a Gaussian (Chen et al., 2016).
+
+    Args:
+        mean: (N, codes) what the discriminator believes.
+        log_variance: (N, codes).
+        codes: (N, codes) what the generator was given.
+
+    Example:
+        >>> zero = torch.zeros(1, 1)
+        >>> round(code_loss(zero, zero, zero).item(), 4)
+        0.9189
+    """
+    squares = (codes - mean).square() * torch.exp(-log_variance)
+    return 0.5 * (squares + log_variance + math.log(2 * math.pi)).sum(1).mean()
+
+
+class Players(nn.Module):
+    """A generator and its discriminator.
+
+    Args:
+        generator: makes images of classes.
+        discriminator: says what it sees in images of classes, see `isda.networks.generative.Discriminator`.
+    """
+
+    def __init__(self, generator: ImageGenerator, discriminator: nn.Module) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+
+
+class PlayerInputs(NamedTuple):
+    """What one player learns from."""
+
+    drawn: LatentBatch
+    """What generated images are made from."""
+    real: RealBatch | None
+    """Real images in the discriminator's turn; None in the generator's."""
+
+
+class GenerativeMethod(NamedMethod):
+    """A method of `isda generate train`, by its name on the command line; a subclass says what each player minimises.
+
+    A subclass is made with ``(options, network, config)``; what must survive a resume goes into buffers and parameters
+    of the players. Parameters of its own are not trained.
+    """
+
+    network: ClassVar[str] = "dcgan"
+    """Its generator, see `isda.networks.generative.create_generator`."""
+    balanced: ClassVar[bool] = False
+    """Whether every batch has equally many images of each class."""
+    codes: ClassVar[int] = 0
+    """Dimensions of the generator's codes."""
+    discriminator_steps: int = 1
+    """Steps of the discriminator for one of the generator."""
+
+    def __init__(self, options: Any, network: Any, config: GANConfig) -> None:
+        super().__init__()
+        self.options = options
+
+    @classmethod
+    def optimiser(cls, options: dict[str, Any]) -> PlayerOptimiser:
+        """What its publication trains with, given the method's options."""
+        return DCGAN
+
+    @classmethod
+    def make_generator(cls, config: GANConfig) -> ImageGenerator:
+        """The generator of a configuration, with random weights."""
+        return create_generator(config.network, len(config.classes), **config.network_options)
+
+    @classmethod
+    def make_discriminator(cls, config: GANConfig) -> nn.Module:
+        """The discriminator of a configuration, with random weights."""
+        return Discriminator(**network_shape(config), **cls.told_of_discriminator())
+
+    @classmethod
+    def told_of_discriminator(cls) -> dict[str, Any]:
+        """What `Discriminator` reads and says beside scores."""
+        return {}
+
+    @abstractmethod
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """What the discriminator minimises; generated images carry no gradient to the generator.
+
+        The outputs are what is recorded: (N,) tensors by name, averaged over the images of an epoch.
+        """
+
+    @abstractmethod
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """What the generator minimises, through the discriminator ``network``."""
+
+    def after_discriminator(self, network: nn.Module) -> None:
+        """After each optimiser step of the discriminator."""
+
+    def forward(self, network: nn.Module, batch: PlayerInputs) -> Outcome:
+        """The terms of the player whose turn it is."""
+        network = expect_type(network, Players)
+        drawn = batch.drawn
+        if batch.real is None:
+            generated = RealBatch(network.generator(drawn.latent, drawn.labels), drawn.labels)
+            return Outcome(self.generator_terms(network.discriminator, generated, drawn), {})
+        with torch.no_grad():
+            generated = RealBatch(network.generator(drawn.latent, drawn.labels), drawn.labels)
+        return self.discriminator_terms(network.discriminator, batch.real, generated, drawn)
+
+
+def discriminator_accuracy(real: Tensor, generated: Tensor) -> Tensor:
+    """(N,) percent of a pair of real and generated image that scores put on the right side of zero.
+
+    Example:
+        >>> told_apart(torch.tensor([1.0, -1.0]), torch.tensor([-2.0, -2.0]))
+        tensor([100.,  50.])
+    """
+    return 50 * ((real > 0).to(real.dtype) + (generated < 0).to(real.dtype)).detach()
+
+
+def network_shape(config: GANConfig) -> dict[str, Any]:
+    """What a discriminator must know of the images."""
+    options = config.network_options
+    told = {name: options[name] for name in ("channels", "size", "width")}
+    return {"num_classes": len(config.classes)} | told
+
+
+class WGAN(GenerativeMethod):
+    """Weights of the critics are clipped after each of their steps, or slopes are penalised instead."""
+
+    name = "wgan"
+    network = "dcgan-per-class"
+    balanced = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        """What may follow the colon."""
+
+        clip: float = 0.01
+        """Weights of the critics are kept within [-clip, clip]."""
+        penalty: float = 0.0
+        """Weight of the gradient penalty, 10 in its publication; above 0 nothing is clipped."""
+        n_critic: int = 5
+        """Steps of the critics for one of the generators."""
+
+        def __post_init__(self) -> None:
+            if not 0 < self.clip <= 100:
+                raise ValueError(f"clip must be more than 0 and at most 100, got {self.clip}")
+            if not 0 <= self.penalty <= 1e6:
+                raise ValueError(f"penalty must lie in 0..1e6, got {self.penalty}")
+            if not 1 <= self.n_critic <= 1000:
+                raise ValueError(f"n_critic must lie in 1..1000, got {self.n_critic}")
+
+    def __init__(self, options: Options, network: Any, config: GANConfig) -> None:
+        super().__init__(options, network, config)
+        self.discriminator_steps = options.n_critic
+
+    @classmethod
+    def optimiser(cls, options: dict[str, Any]) -> PlayerOptimiser:
+        """RMSprop with clipped weights, Adam with a penalty."""
+        return PENALISED if options.get("penalty") else CLIPPED
+
+    @classmethod
+    def make_discriminator(cls, config: GANConfig) -> nn.Module:
+        """A critic for each class."""
+        return CriticPerClass(**network_shape(config))
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """E f(G(z)) - E f(x), and the penalty where there is one."""
+        seen, made = network(*real).scores, network(*generated).scores
+        terms = {"critic": wasserstein_critic(seen, made)}
+        if self.options.penalty:
+
+            def critic(images: Tensor) -> Tensor:
+                return network(images, real.labels).scores
+
+            found = gradient_penalty(critic, real.images, generated.images, drawn.share)
+            terms["penalty"] = self.options.penalty * found
+        return Outcome(terms, {"wasserstein": (seen - made).detach()})
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """-E f(G(z))."""
+        return {"critic": wasserstein_generator(network(*generated).scores)}
+
+    @torch.no_grad()
+    def after_discriminator(self, network: nn.Module) -> None:
+        """Clip the weights."""
+        if not self.options.penalty:
+            for parameter in network.parameters():
+                parameter.clamp_(-self.options.clip, self.options.clip)
+
+
+class CGAN(GenerativeMethod):
+    """The discriminator judges pairs of an image and a class."""
+
+    name = "cgan"
+
+    @classmethod
+    def told_of_discriminator(cls) -> dict[str, Any]:
+        """It reads the class."""
+        return {"reads_class": True}
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """-log D(x | y) - log(1 - D(G(z | y) | y))."""
+        seen, made = network(*real).scores, network(*generated).scores
+        return Outcome(
+            {"adversarial": logistic_discriminator(seen, made)}, {"told_apart": discriminator_accuracy(seen, made)}
+        )
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """-log D(G(z | y) | y)."""
+        return {"adversarial": logistic_generator(network(*generated).scores)}
+
+
+class ACGAN(GenerativeMethod):
+    """The discriminator minimises -(L_S + L_C), the generator -(L_C - L_S), L_S in the form that does not saturate."""
+
+    name = "acgan"
+
+    @classmethod
+    def told_of_discriminator(cls) -> dict[str, Any]:
+        """It names the class."""
+        return {"names_class": True}
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """L_S: real or generated; L_C: the class, of both kinds of images."""
+        seen, made = network(*real), network(*generated)
+        terms = {
+            "adversarial": logistic_discriminator(seen.scores, made.scores),
+            "class": class_loss(seen.class_logits, real.labels) + class_loss(made.class_logits, generated.labels),
+        }
+        return Outcome(terms, {"told_apart": discriminator_accuracy(seen.scores, made.scores)})
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """Images that pass for real, and for their class."""
+        made = network(*generated)
+        return {
+            "adversarial": logistic_generator(made.scores),
+            "class": class_loss(made.class_logits, generated.labels),
+        }
+
+
+def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """-E log P(y | x) of logits (N, K) for classes (N,) that the host has.
+
+    Example:
+        >>> import torch
+        >>> round(class_loss(torch.zeros(1, 10), torch.tensor([3])).exp().item(), 3)
+        10.0
+    """
+    return F.cross_entropy(logits, send(labels, logits.device))
+
+
+# InfoGAN (Chen et al., 2016): codes of the generator can be read from its images.
+#
+# Published without labels, its ten-valued code finds clusters that need not be classes. Here that code is the class,
+# and the labels of real images are kept: the network that reads the code, Q, also learns to name the classes of real
+# images. So a code has the class's meaning; the two continuous codes find theirs without any label.
+
+
+class InfoGAN(GenerativeMethod):
+    """Q shares all layers but the last with the discriminator, as published."""
+
+    name = "infogan"
+    codes = 2
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        """What may follow the colon."""
+
+        code_weight: float = 0.1
+        """Weight of the continuous codes; that of the class is 1."""
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.code_weight <= 100:
+                raise ValueError(f"code_weight must lie in 0..100, got {self.code_weight}")
+
+    @classmethod
+    def told_of_discriminator(cls) -> dict[str, Any]:
+        """It names the class, and finds the codes."""
+        return {"names_class": True, "codes": cls.codes}
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """Real or generated; the code of generated images; the class of real ones."""
+        seen, made = network(*real), network(*generated)
+        terms = {
+            "adversarial": logistic_discriminator(seen.scores, made.scores),
+            **self._information(made, drawn),
+            "real_class": class_loss(seen.class_logits, real.labels),
+        }
+        return Outcome(terms, {"told_apart": discriminator_accuracy(seen.scores, made.scores)})
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """Images that pass for real, and from which Q reads the code."""
+        made = network(*generated)
+        return {"adversarial": logistic_generator(made.scores), **self._information(made, drawn)}
+
+    def _information(self, made: DiscriminatorOutput, drawn: LatentBatch) -> dict[str, Tensor]:
+        """-E log Q(c | G(z, c)): minus the bound on the mutual information, but for the entropy of the code."""
+        codes = drawn.latent[:, -self.codes :]
+        found = code_loss(expect_type(made.code_mean, Tensor), expect_type(made.code_log_variance, Tensor), codes)
+        class_logits = expect_type(made.class_logits, Tensor)
+        return {"class": class_loss(class_logits, drawn.labels), "codes": self.options.code_weight * found}
+
+
+METHODS: dict[str, type[GenerativeMethod]] = {method.name: method for method in (WGAN, CGAN, ACGAN, InfoGAN)}
+
+
+def find_method(name: str) -> type[GenerativeMethod]:
+    """One of METHODS, or package.module.Class of the user's own."""
+    return find_method_class(name, METHODS, GenerativeMethod)  # type: ignore[type-abstract]

@@ -1,0 +1,198 @@
+"""GAN training as a task of the engine: dry run and resolving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from isda import __version__
+from isda.data import CATALOGUE, DataSet, load
+from isda.engine.config import RunConfig
+from isda.engine.options import split_method
+from isda.engine.settings import RunSettings
+from isda.engine.task import Job, RunContext, Task
+from isda.networks.generative import SIZES
+from isda.networks.generative.models import NOISE_DIM
+from isda.tasks.classification.resolve import check_held_out
+from isda.tasks.common.dry_run import BUILD_ERRORS, build_on_meta, check_memory, describe_options, first_line
+from isda.tasks.gan.data import split_data
+from isda.tasks.gan.evaluation import curves_for, figures_for, load_judge
+from isda.tasks.gan.generators import GENERATION_TASK
+from isda.tasks.gan.job import GenerationJob
+from isda.tasks.gan.methods import METHODS, GenerativeMethod, Players, find_method
+from isda.tasks.gan.settings import BATCH_SIZE, EVALUATIONS, GANConfig, GANSettings, recipe_for
+
+
+def create_players(config: GANConfig, method: type[GenerativeMethod]) -> Players:
+    """Generator and discriminator, with random weights."""
+    return Players(method.make_generator(config), method.make_discriminator(config))
+
+
+def dry_run(config: GANConfig, method: type[GenerativeMethod]) -> None:
+    """Raise a ValueError if the players or the method cannot be made, or do not fit in memory.
+
+    Nothing is computed: all are made without memory.
+    """
+    told = f"network {config.network} with {describe_options(config.network_options)}"
+    players: Players = build_on_meta(lambda: create_players(config, method), told)
+    check_memory(told, players, config.dtype)
+    try:
+        method.create(players, config)
+    except BUILD_ERRORS as error:
+        options = describe_options(config.method_options)
+        raise ValueError(f"method {config.method} with {options} cannot be made: {first_line(error)}") from error
+
+
+UNUSED = ("schedule", "milestones", "lr_factor", "momentum", "channels_last", "compile")
+"""What recipes of stochastic gradient descent have, and these runs have not."""
+
+
+def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained.
+
+    Raises:
+        ValueError: a setting that does not exist, is out of range, or does not fit the data set.
+    """
+    name, words = split_method(settings.method or "acgan")
+    method = find_method(name)
+    if settings.network not in (None, method.network):
+        raise ValueError(f"network must be {method.network} for method {name}, got {settings.network!r}")
+    for unused in ("channels_last", "compile"):
+        if getattr(settings, unused):
+            raise ValueError(f"{unused} must be left out for generators, got it")
+    if settings.precision == "float16":
+        raise ValueError("precision must be float32, float64 or bfloat16 for generators, got float16")
+    size = _image_size(data)
+    images = _training_images(settings, data)
+    batch_size = _batch_size(settings, method, data.num_classes, images)
+    options = method.resolve(words, recipe_for(method.optimiser({}), 1))
+    optimiser = method.optimiser(options)
+    chosen = settings.resolved(settings.shortened(recipe_for(optimiser, images // batch_size)))
+    chosen = {key: value for key, value in chosen.items() if key not in UNUSED} | {"batch_size": batch_size}
+    if settings.evaluate_every is None:
+        chosen["evaluate_every"] = max(1, chosen["epochs"] // EVALUATIONS)
+    if "data" in chosen["asked"] and data.name not in CATALOGUE and data.source:
+        # A relative path is found again from wherever the run is taken up.
+        chosen["asked"] |= {"data": data.source}
+    if settings.judge:
+        chosen["asked"] |= {"judge": str(Path(settings.judge).absolute())}
+    evaluated_on = "held-out" if settings.held_out else "test"
+    config = GANConfig(
+        task=GENERATION_TASK,
+        data=data.name,
+        data_digest=data.digest,
+        network=method.network,
+        network_options={
+            "channels": data.channels,
+            "size": size,
+            "noise": NOISE_DIM if settings.noise is None else settings.noise,
+            "codes": method.codes,
+            "width": 1.0 if settings.width is None else settings.width,
+        },
+        method=name,
+        method_options=options,
+        optimiser=optimiser.name,
+        betas=optimiser.betas,
+        steps_per_epoch=images // batch_size,
+        evaluated_on=evaluated_on,
+        figures=figures_for(evaluated_on),
+        curves=curves_for(evaluated_on),
+        labels=settings.labels,
+        held_out=settings.held_out or 0,
+        classes=data.classes,
+        channels=data.channels,
+        image_size=data.image_size,
+        train_images=images,
+        test_images=settings.held_out or len(data.y_test),
+        version=__version__,
+        **_judge(settings, data),
+        **chosen,
+    )
+    dry_run(config, method)
+    _check_classes(config, data)
+    return config
+
+
+def _image_size(data: DataSet) -> int:
+    if not isinstance(data.x_train, Tensor) or data.image_size is None:
+        raise ValueError(f"generators need images of one size in memory, {data.name} is decoded on access")
+    height, width = data.image_size
+    if height != width or height not in SIZES:
+        sizes = ", ".join(f"{side}x{side}" for side in SIZES)
+        raise ValueError(f"images must be of {sizes} pixels for generators, those of {data.name} are {height}x{width}")
+    return height
+
+
+def _training_images(settings: GANSettings, data: DataSet) -> int:
+    left = check_held_out(settings.held_out, len(data.y_train))
+    if settings.labels is None:
+        return left
+    if not 0 < settings.labels <= left:
+        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
+    return settings.labels
+
+
+def _batch_size(settings: GANSettings, method: type[GenerativeMethod], classes: int, images: int) -> int:
+    """The one asked for, or about 64; with equally many images of each class where the method needs that."""
+    unit = classes if method.balanced else 1
+    size = settings.batch_size
+    if size is None:
+        size = max(1, min(round(BATCH_SIZE / unit), images // unit)) * unit
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    if size % unit:
+        raise ValueError(f"batch_size must be a multiple of the {classes} classes for method {method.name}, got {size}")
+    return size
+
+
+def _judge(settings: GANSettings, data: DataSet) -> dict[str, Any]:
+    if not settings.judge:
+        return {}
+    judge = load_judge(Path(settings.judge), data)
+    return {"judge": str(Path(settings.judge).absolute()), "judge_sha256": judge.sha256}
+
+
+def _check_classes(config: GANConfig, data: DataSet) -> None:
+    """Every class can be learnt, and the labelled subset can be drawn."""
+    try:
+        training, _ = split_data(config, data)
+    except ValueError as error:
+        raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
+    counts = data.y_train[training].bincount(minlength=data.num_classes)
+    empty = (counts == 0).nonzero().flatten().tolist()
+    if empty:
+        raise ValueError(
+            f"every class must have training images to be generated, {data.classes[empty[0]]!r} of {data.name} has none"
+        )
+
+
+class Generation(Task):
+    """A generator and a discriminator that learn from each other."""
+
+    name = GENERATION_TASK
+    settings_type: ClassVar[type[RunSettings]] = GANSettings
+    config_type: ClassVar[type[RunConfig]] = GANConfig
+
+    def methods(self) -> Sequence[str]:
+        """The paper's four."""
+        return tuple(METHODS)
+
+    def load(self, data: str | None, root: Path | None = None) -> DataSet:
+        """The data set of a name or a file; scikit-learn's digits by default."""
+        return load(data or "digits", root)
+
+    def resolve(self, settings: GANSettings, data: DataSet) -> GANConfig:
+        """See `isda.tasks.gan.task`."""
+        return resolve(settings, data)
+
+    def start(self, config: GANConfig, data: DataSet, place: RunContext) -> Job:
+        """The run, before its first step."""
+        kind = find_method(config.method)
+        torch.manual_seed(config.seed)
+        players = create_players(config, kind).to(device=place.processes.device, dtype=config.dtype)
+        method = kind.create(players, config).to(place.processes.device)
+        return GenerationJob(config, data, players, method, place)

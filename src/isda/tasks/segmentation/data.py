@@ -1,0 +1,118 @@
+"""Batches of augmented crops with labelled pixels; order and augmentation are functions of (seed, epoch, sample)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from isda._utils.devices import on_host, send
+from isda.data.augment import Draws, Normalize, ScaleMirrorCrop
+from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
+from isda.data.segmentation import SegmentationPart
+from isda.tasks.common.data import to_network_input
+from isda.tasks.segmentation.settings import SegmentationConfig
+
+
+@dataclass(frozen=True)
+class SegmentationBatch:
+    """What one process sees of one step."""
+
+    images: Tensor
+    """(N, 3, H, W) as the network takes them."""
+    targets: Tensor
+    """(N, H, W) classes, 255 where a pixel does not count."""
+    indices: Tensor
+    """(N,) positions in the part, on the CPU."""
+
+    def on(self, device: torch.device) -> SegmentationBatch:
+        """The batch on a device."""
+        return replace(self, images=send(self.images, device), targets=send(self.targets, device))
+
+    def to(self, dtype: torch.dtype, channels_last: bool) -> SegmentationBatch:
+        """The batch with images of another type and, if asked for, another order in memory."""
+        return replace(self, images=to_network_input(self.images, dtype, channels_last))
+
+
+class SegmentationBatches:
+    """The training batches of any epoch, from any step on.
+
+    Args:
+        part: the images.
+        config: of the run.
+        rank: this process.
+        world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
+        device: where batches go.
+        workers: threads that decode and augment ahead.
+    """
+
+    def __init__(
+        self,
+        part: SegmentationPart,
+        config: SegmentationConfig,
+        rank: int = 0,
+        world: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = PREFETCH_WORKERS,
+    ) -> None:
+        if config.batch_size < world:
+            raise ValueError(f"batch_size must be at least {world}, the number of processes, got {config.batch_size}")
+        self.part, self.config, self.rank, self.world = part, config, rank, world
+        self.device, self.workers = torch.device(device), workers
+        scales = config.smallest_scale, config.largest_scale
+        self.augment = ScaleMirrorCrop(config.crop_size, scales, config.mirror, fill=config.mean)
+        self.normalise = Normalize(config.mean, config.std)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[SegmentationBatch]:
+        """This process's part of each batch of an epoch, from step ``start`` on."""
+        config = self.config
+        order = batch_order(torch.arange(len(self.part)), config.batch_size, seed=config.seed, epoch=epoch)
+        mine = [indices.tensor_split(self.world)[self.rank] for indices in order[start:]]
+
+        def prepare(indices: Tensor) -> SegmentationBatch:
+            return self._prepare(indices, epoch)
+
+        # Where the CPU trains, too, threads would only take its time.
+        inline = on_host(self.device) and self.part.decoded is not None
+        for batch in map(prepare, mine) if inline else prefetch(prepare, mine, self.workers):
+            yield batch.on(self.device)
+
+    def _prepare(self, indices: Tensor, epoch: int) -> SegmentationBatch:
+        draws = Draws.for_samples(indices, seed=self.config.seed, epoch=epoch)
+        images, targets = self.augment([self.part[i] for i in indices.tolist()], draws)
+        return SegmentationBatch(self.normalise(images), targets, indices)
+
+
+def evaluation_batches(
+    part: SegmentationPart,
+    indices: Tensor,
+    config: SegmentationConfig,
+    device: torch.device,
+    workers: int = PREFETCH_WORKERS,
+) -> Iterator[SegmentationBatch]:
+    """Whole images in order, several at once where they are alike and small; without randomness.
+
+    Args:
+        part: the images.
+        indices: (N,) which of them.
+        config: of the run.
+        device: where they go.
+        workers: threads that decode ahead.
+    """
+    normalise = Normalize(config.mean, config.std)
+
+    def prepare(some: Sequence[int]) -> SegmentationBatch:
+        images, labels = zip(*(part[i] for i in some), strict=True)
+        return SegmentationBatch(normalise(torch.stack(images)), torch.stack(labels).long(), torch.tensor(some))
+
+    if part.decoded is None:
+        made = prefetch(prepare, [[i] for i in indices.tolist()], workers)
+    else:
+        # About the memory of a training step, which keeps more of each image.
+        height, width = config.crop_size
+        at_once = max(1, config.batch_size * height * width // part.decoded[1][0].numel())
+        made = map(prepare, (some.tolist() for some in indices.split(at_once)))
+    for batch in made:
+        yield batch.on(device)

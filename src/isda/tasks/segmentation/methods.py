@@ -1,0 +1,245 @@
+"""Segmentation methods: pixel-wise cross-entropy and ISDA, with hard example mining."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isda._utils.distributed import all_reduce_sum, world_size
+from isda._utils.errors import expect_type
+from isda.data.segmentation import IGNORED
+from isda.engine.method import NamedMethod, Outcome, find_method_class
+from isda.engine.settings import Recipe
+from isda.losses import ISDALoss
+from isda.losses.targets import resize_logits
+from isda.networks.segmentation import SegmentationNetwork
+from isda.tasks.classification.methods import ISDAOptions
+from isda.tasks.segmentation.data import SegmentationBatch
+from isda.tasks.segmentation.settings import SegmentationConfig
+
+__all__ = ["METHODS", "HeadOutputs", "PixelOptions", "SegmentationMethod", "find_method"]
+
+
+def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) -> Tensor:
+    """Where the probability exp(-loss) of a pixel's class is at most ``threshold``, and the ``kept`` worst in any case.
+
+    Args:
+        losses: (N, H, W) cross-entropy of each pixel, or a bound of it.
+        counted: (N, H, W) False where a pixel does not count, whatever its loss.
+        threshold: largest probability of a hard pixel.
+        kept: how many are kept at least; all where there are fewer.
+
+    Example:
+        >>> losses = torch.tensor([[[0.1, 0.2, 2.0, 9.0]]])
+        >>> counted = torch.tensor([[[True, True, True, False]]])
+        >>> hard_pixels(losses, counted, threshold=0.5, kept=1), hard_pixels(losses, counted, threshold=0.5, kept=2)
+        (tensor([[[False, False,  True, False]]]), tensor([[[False,  True,  True, False]]]))
+    """
+    bound = torch.full_like(losses[0, 0, 0], -math.log(threshold))
+    if kept < losses.numel():
+        # Without counting on the host how many there are: those that do not count are the easiest.
+        ranked = losses.masked_fill(~counted, -math.inf).flatten()
+        bound = torch.minimum(bound, ranked.kthvalue(len(ranked) - kept + 1).values)
+    else:
+        bound = torch.full_like(bound, -math.inf)
+    return counted & (losses >= bound)
+
+
+class HeadOutputs(NamedTuple):
+    """What one classifier made of a batch, at the resolution of the features."""
+
+    name: str
+    """ "main" or "auxiliary"."""
+    logits: Tensor
+    """(N, C, h, w)."""
+    features: Tensor
+    """(N, A, h, w): what the classifier reads."""
+    weight: Tensor
+    """(C, A, 1, 1) of the classifier."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelOptions:
+    """What may follow the colon of every method."""
+
+    ohem: bool = False
+    """Online hard example mining (Shrivastava et al., 2016): only the pixels that the network does not know yet."""
+    ohem_threshold: float = 0.7
+    """They are those with a probability of their class up to this one ..."""
+    ohem_kept: int = 100_000
+    """... and in any case the worst so many of a batch."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ohem_threshold <= 1:
+            raise ValueError(f"ohem_threshold must be more than 0 and at most 1, got {self.ohem_threshold}")
+        if self.ohem_kept < 1:
+            raise ValueError(f"ohem_kept must be at least 1, got {self.ohem_kept}")
+        if self.ohem and getattr(self, "label_smoothing", None):
+            raise ValueError("ohem must not be combined with label_smoothing, which hides a pixel's probability")
+
+
+class SegmentationMethod(NamedMethod):
+    """A method of `isda segment train`, by its name on the command line; a subclass says what a pixel's loss is.
+
+    A subclass is made with ``(options, network, config)``; its Options are a `PixelOptions`. The loss of a step is the
+    mean over all pixels of all processes that count, and ``auxiliary_weight`` times that of the auxiliary classifier.
+    """
+
+    Options = PixelOptions
+
+    def __init__(self, options: PixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
+        super().__init__()
+        self.options, self.auxiliary_weight = options, config.auxiliary_weight
+        # In a tuple: the network's parameters are not the method's.
+        self._classifiers = network.classifier, network.auxiliary_classifier
+
+    @abstractmethod
+    def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
+        """(N, H, W) the loss of each pixel at the resolution of the targets (N, H, W); any value where ignored."""
+
+    def forward(self, network: nn.Module, batch: SegmentationBatch) -> Outcome:
+        """A term for each classifier."""
+        outputs = network(batch.images, dense=True)
+        main, auxiliary = self._classifiers
+        heads = [HeadOutputs("main", outputs.logits, outputs.features, main.weight)]
+        if auxiliary is not None:
+            heads.append(
+                HeadOutputs("auxiliary", outputs.auxiliary_logits, outputs.auxiliary_features, auxiliary.weight)
+            )
+        counted = batch.targets != IGNORED
+        means = [self._mean(self.pixel_losses(head, batch.targets), counted) for head in heads]
+        terms = {self.name: means[0]}
+        if auxiliary is not None:
+            terms["auxiliary"] = self.auxiliary_weight * means[1]
+        return Outcome(terms, outputs.logits)
+
+    def _mean(self, losses: Tensor, counted: Tensor) -> Tensor:
+        if self.options.ohem:
+            kept = -(-self.options.ohem_kept // world_size())
+            counted = hard_pixels(losses.detach(), counted, self.options.ohem_threshold, kept)
+        return mean_over_pixels(losses, counted)
+
+
+def mean_over_pixels(losses: Tensor, counted: Tensor) -> Tensor:
+    """The mean over the pixels that count, such that the average over processes is the mean over all of their pixels.
+
+    0 where no pixel counts.
+
+    Args:
+        losses: (N, H, W).
+        counted: (N, H, W) which count.
+    """
+    total = all_reduce_sum(counted.sum())
+    return torch.where(counted, losses, 0).sum() * world_size() / total.clamp(min=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelCrossEntropyOptions(PixelOptions):
+    """What may follow ``cross-entropy:``."""
+
+    label_smoothing: float = 0.0
+    """Share of the target that is spread over all classes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.label_smoothing <= 1:
+            raise ValueError(f"label_smoothing must lie in 0..1, got {self.label_smoothing}")
+
+
+class PixelCrossEntropy(SegmentationMethod):
+    """nn.CrossEntropyLoss of the upsampled logits."""
+
+    name = "cross-entropy"
+    Options = PixelCrossEntropyOptions
+    options: PixelCrossEntropyOptions
+
+    def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
+        """-log p of the pixel's class."""
+        logits = resize_logits(head.logits, targets.shape[1:], align_corners=True)
+        smoothing = self.options.label_smoothing
+        return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none", label_smoothing=smoothing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ISDAPixelOptions(ISDAOptions, PixelOptions):
+    """What may follow ``isda:``; see ISDALoss and the covariance models."""
+
+
+class PixelISDA(SegmentationMethod):
+    """The bound of Prop. 1 for every pixel; its strength grows over the whole run.
+
+    A pixel's statistics are those of the label nearest to it; the augmented logits are upsampled and compared with the
+    labels at their resolution, so that lambda_0=0 is cross-entropy to the bit.
+    """
+
+    name = "isda"
+    Options = ISDAPixelOptions
+
+    def __init__(self, options: ISDAPixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
+        super().__init__(options, network, config)
+        heads = {"main": network.classifier, "auxiliary": network.auxiliary_classifier}
+        self.criteria = nn.ModuleDict(
+            {name: _criterion(options, head, config) for name, head in heads.items() if head is not None}
+        )
+
+    @classmethod
+    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
+        """The strength and covariance of the authors' code."""
+        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
+        return {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
+
+    @classmethod
+    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
+        """The strengths that the paper chooses from."""
+        return {"lambda_0": recipe.strengths}
+
+    def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
+        """The bound of the pixel's expected cross-entropy."""
+        losses: Tensor = self.criteria[head.name](head.logits, targets, features=head.features, weight=head.weight)
+        return losses
+
+    def measures(self) -> dict[str, float]:
+        """The strength lambda."""
+        criterion = expect_type(self.criteria["main"], ISDALoss)
+        return {"strength": criterion.strength}
+
+
+def _criterion(options: ISDAPixelOptions, head: nn.Conv2d, config: SegmentationConfig) -> ISDALoss:
+    return ISDALoss(
+        head.out_channels,
+        head.in_channels,
+        ignore_index=IGNORED,
+        reduction="none",
+        align_corners=True,
+        device=head.weight.device,
+        dtype=head.weight.dtype,
+        **options.criterion_settings(head, config.total_steps),
+    )
+
+
+class PixelISDATilted(PixelISDA):
+    """The same with the tilted bound."""
+
+    name = "isda-tilted"
+    settled = {"bound": "tilted"}  # noqa: RUF012, a class variable of the base
+
+
+METHODS: dict[str, type[SegmentationMethod]] = {
+    method.name: method for method in (PixelCrossEntropy, PixelISDA, PixelISDATilted)
+}
+
+
+def find_method(name: str) -> type[SegmentationMethod]:
+    """The method of a name: one of METHODS, or package.module.Class.
+
+    Example:
+        >>> find_method("isda").__name__
+        'ISDA'
+    """
+    return find_method_class(name, METHODS, SegmentationMethod)  # type: ignore[type-abstract]

@@ -1,0 +1,347 @@
+"""Segmentation as a task of the engine: dry run, resolving, and the job of one run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from isda import __version__
+from isda._utils.choices import check_choice
+from isda._utils.devices import on_host
+from isda.data.segmentation import IGNORED, SegmentationData, load
+from isda.engine.checkpoint import State
+from isda.engine.config import RunConfig
+from isda.engine.options import option_types, split_method
+from isda.engine.settings import RunSettings
+from isda.engine.task import HeldOut, Job, RunContext, Task
+from isda.engine.trainer import Trainer
+from isda.losses.targets import resize_labels
+from isda.networks import segmentation as networks
+from isda.networks.segmentation import SegmentationNetwork, freeze_batch_norm
+from isda.tasks.common.dry_run import BUILD_ERRORS, build_on_meta, check_memory, describe_options, first_line
+from isda.tasks.segmentation.data import SegmentationBatch, SegmentationBatches, evaluation_batches
+from isda.tasks.segmentation.evaluation import (
+    BASELINES,
+    CURVES,
+    SCALES,
+    ConfusionMatrix,
+    confusion_metrics,
+    count_confusion,
+    figures_for,
+    predictor,
+)
+from isda.tasks.segmentation.methods import METHODS, SegmentationMethod, find_method
+from isda.tasks.segmentation.pictures import draw_predictions
+from isda.tasks.segmentation.settings import (
+    AUXILIARY_WEIGHT,
+    BATCH_SIZE,
+    CROP,
+    NETWORK,
+    SCALE_RANGE,
+    SegmentationConfig,
+    SegmentationSettings,
+    recipe_for,
+)
+
+
+def create_network(config: SegmentationConfig, pretrained: str | None = None) -> SegmentationNetwork:
+    """The network that a configuration names, with random weights but for those of a pretrained backbone."""
+    network = networks.create(config.network, len(config.classes), pretrained=pretrained, **config.network_options)
+    return freeze_batch_norm(network) if config.freeze_batch_norm else network
+
+
+def dry_run(config: SegmentationConfig, method: type[SegmentationMethod]) -> None:
+    """Raise a ValueError if the network or the method cannot be made, fit in memory, or take a batch.
+
+    Nothing is computed: both are made without memory.
+    """
+    network_text = f"network {config.network} with {describe_options(config.network_options)}"
+    method_text = f"method {config.method} with {describe_options(config.method_options)}"
+    network: SegmentationNetwork = build_on_meta(lambda: create_network(config), network_text)
+    check_memory(network_text, network, config.dtype)
+    height, width = config.crop_size
+    try:
+        with torch.device("meta"), torch.no_grad():
+            network.train().outputs(torch.empty(config.batch_size, 3, height, width))
+    except (ValueError, *BUILD_ERRORS) as error:
+        raise ValueError(
+            f"{config.network} cannot be trained with {config.batch_size} crops of {height}x{width}: "
+            f"{first_line(error)}"
+        ) from error
+    check_memory(method_text, build_on_meta(lambda: method.create(network, config), method_text), config.dtype)
+    if config.pretrained not in ("", "torchvision") and not Path(config.pretrained).is_file():
+        raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
+
+
+def resolve(settings: SegmentationSettings, data: SegmentationData) -> SegmentationConfig:
+    """Fill in everything that the settings leave open, and check all of it before anything is trained.
+
+    Raises:
+        ValueError: a setting that does not exist, is out of range, or does not fit the data set; or a file of the data
+            set that is wrong.
+    """
+    images = len(data.train)
+    size = BATCH_SIZE if settings.batch_size is None else settings.batch_size
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    recipe = settings.shortened(recipe_for(images // size))
+    name, words = split_method(settings.method or "isda")
+    method = find_method(name)
+    judging = evaluation_part(data, settings.evaluate_on)
+    data.check(("train", judging))
+    for part in ("train", judging):
+        check_labelled_pixels(data, part)
+    chosen = settings.resolved(recipe)
+    if "data" in chosen["asked"] and Path(str(settings.data)).expanduser().is_dir():
+        # A relative path is found again from wherever the run is taken up.
+        chosen["asked"] |= {"data": data.source}
+    statistics = data.statistics
+    config = SegmentationConfig(
+        task="segmentation",
+        data=data.name,
+        data_digest=data.digest,
+        network=check_choice("network", settings.network or NETWORK, networks.names()),
+        network_options=_network_options(settings),
+        method=name,
+        method_options=method.resolve(words, recipe, settings.lambda_0),
+        steps_per_epoch=images // size,
+        evaluated_on=judging,
+        figures=figures_for(judging, settings.multi_scale),
+        curves=CURVES,
+        baselines=BASELINES,
+        classes=data.classes,
+        colours=data.colours,
+        mean=statistics.mean,
+        std=statistics.std,
+        crop=crop_size(str(CROP) if settings.crop is None else settings.crop),
+        **_scales(settings),
+        mirror=settings.mirror,
+        auxiliary_weight=_auxiliary_weight(settings),
+        freeze_batch_norm=settings.freeze_batch_norm,
+        sync_batch_norm=settings.sync_batch_norm,
+        multi_scale=settings.multi_scale,
+        pretrained=settings.pretrained or "",
+        train_images=images,
+        test_images=len(data.part(judging)),
+        version=__version__,
+        **chosen,
+    )
+    dry_run(config, method)
+    return config
+
+
+def crop_size(text: str, name: str = "crop") -> tuple[int, int]:
+    """Height and width from SIDE or HEIGHTxWIDTH; messages call them ``name``.
+
+    Example:
+        >>> crop_size("769"), crop_size("180x240")
+        ((769, 769), (180, 240))
+    """
+    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text)
+    size = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
+    if min(size) < 1:
+        raise ValueError(f"{name} must be a number of pixels, SIDE or HEIGHTxWIDTH, got {text!r}")
+    return size
+
+
+def evaluation_part(data: SegmentationData, asked: str | None) -> str:
+    """The part that judges: the one asked for, else validation, else test; it must have labels."""
+    if asked is None:
+        asked = "validation" if data.validation.labelled else "test"
+    part = data.part(check_choice("evaluate_on", asked, ("validation", "test")))
+    if not part.labelled:
+        told = "no labels" if part.pairs else "no images"
+        raise ValueError(f"evaluate_on must name a part with labels, got {asked}, of which {data.name} has {told}")
+    return asked
+
+
+def check_labelled_pixels(data: SegmentationData, name: str) -> None:
+    """Raise a ValueError if a part with labels has no pixel of any class; most often one image is looked at."""
+    part = data.part(name)
+    if not any(bool((part[index][1] != IGNORED).any()) for index in range(len(part))):
+        raise ValueError(
+            f"the {name} part of {data.name} must have pixels of at least one class, got {len(part)} images with "
+            "ignored labels only"
+        )
+
+
+def _scales(settings: SegmentationSettings) -> dict[str, Any]:
+    smallest = SCALE_RANGE[0] if settings.smallest_scale is None else settings.smallest_scale
+    largest = SCALE_RANGE[1] if settings.largest_scale is None else settings.largest_scale
+    if not 0.01 <= smallest <= largest <= 100:
+        told = f"got {smallest} and {largest}"
+        raise ValueError(f"smallest_scale and largest_scale must be in order, from 0.01 to 100, {told}")
+    return {"smallest_scale": smallest, "largest_scale": largest}
+
+
+def _auxiliary_weight(settings: SegmentationSettings) -> float:
+    weight = AUXILIARY_WEIGHT if settings.auxiliary_weight is None else settings.auxiliary_weight
+    if not 0 <= weight <= 100:
+        raise ValueError(f"auxiliary_weight must lie in 0..100, got {weight}")
+    return weight
+
+
+def _network_options(settings: SegmentationSettings) -> dict[str, Any]:
+    chosen = {
+        "width": settings.width,
+        "output_stride": settings.output_stride,
+        "stem": settings.stem or ("torchvision" if settings.pretrained == "torchvision" else None),
+        "dropout": settings.dropout,
+    }
+    options = {name: value for name, value in chosen.items() if value is not None}
+    return options | {"auxiliary": _auxiliary_weight(settings) > 0}
+
+
+PICTURES_FOLDER = "pictures"
+"""The folder, within the run's, of what the finished network makes of a few images."""
+PICTURE_COUNT = 4
+
+
+class SegmentationJob(Trainer):
+    """Images with labelled pixels.
+
+    Args:
+        config: of the run.
+        data: the images.
+        network: on its device.
+        method: made for it.
+        place: where it runs.
+    """
+
+    config: SegmentationConfig
+    network: SegmentationNetwork
+
+    def __init__(
+        self,
+        config: SegmentationConfig,
+        data: SegmentationData,
+        network: SegmentationNetwork,
+        method: SegmentationMethod,
+        place: RunContext,
+    ) -> None:
+        super().__init__(config, network, method, place.processes)
+        self.place, self.judging = place, data.part(config.evaluated_on)
+        processes = place.processes
+        self.source = SegmentationBatches(
+            data.train, config, processes.rank, processes.world, processes.device, place.workers
+        )
+        self._last: ConfusionMatrix | None = None
+
+    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Plain momentum, as in the authors' code."""
+        config = self.config
+        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[SegmentationBatch]:
+        """Augmented crops with their labels."""
+        for batch in self.source.epoch(epoch, start):
+            yield batch.to(self.config.dtype, self.config.channels_last)
+
+    def samples(self, batch: SegmentationBatch) -> float:
+        """An equal share of every process: methods divide by the pixels of all processes together."""
+        return self.config.batch_size / self.processes.world
+
+    def measured(self, outputs: Tensor, batch: SegmentationBatch) -> dict[str, Tensor]:
+        """The share of right pixels in the crops, in percent, at the resolution of the logits."""
+        targets = resize_labels(batch.targets, outputs.shape[2:])
+        counted = targets != IGNORED
+        right = ((outputs.argmax(1) == targets) & counted).double().sum() / counted.sum().clamp(min=1)
+        return {"accuracy": 100 * self.samples(batch) * right}
+
+    def evaluate(self) -> dict[str, float]:
+        """Mean intersection over union and pixel accuracy of whole images at their own size."""
+        self._last = self._count()
+        return confusion_metrics(self._last)
+
+    def restore(self, state: State) -> None:
+        """Take up where a checkpoint was made."""
+        super().restore(state)
+        self._last = None
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """Figures per class, and at several scales if asked for; pictures of a few images."""
+        confusion = self._last or self._count()
+        result: dict[str, Any] = {"per_class": {"iou": confusion.iou_by_name(self.config.classes)}}
+        if self.config.multi_scale:
+            for name, flip in (("miou_multi_scale", False), ("miou_multi_scale_flip", True)):
+                result[name] = confusion_metrics(self._count(scales=SCALES, flip=flip))["miou"]
+        if self.processes.first:
+            chosen = sorted({i * len(self.judging) // PICTURE_COUNT for i in range(PICTURE_COUNT)})
+            draw_predictions(self.evaluated, self.judging, chosen, self.config, folder / PICTURES_FOLDER)
+        self.processes.wait()
+        return result
+
+    def _count(self, **way: Any) -> ConfusionMatrix:
+        config, processes = self.config, self.processes
+        mine = torch.arange(len(self.judging)).tensor_split(processes.world)[processes.rank]
+        return count_confusion(
+            self.evaluated,
+            evaluation_batches(self.judging, mine, config, processes.device, self.place.workers),
+            len(config.classes),
+            processes,
+            channels_last=config.channels_last,
+            way=partial(predictor, **way),
+        )
+
+
+class Segmentation(Task):
+    """Images whose every pixel has a class."""
+
+    name = "segmentation"
+    settings_type: ClassVar[type[RunSettings]] = SegmentationSettings
+    config_type: ClassVar[type[RunConfig]] = SegmentationConfig
+
+    def methods(self) -> Sequence[str]:
+        """Cross-entropy, and ISDA with either bound."""
+        return tuple(METHODS)
+
+    def load(self, data: str | None, root: Path | None = None) -> SegmentationData:
+        """The data set of a name or a folder."""
+        if data is None:
+            raise ValueError("data must be cityscapes, camvid or a folder of images and label PNGs, got nothing")
+        return load(data, root)
+
+    def resolve(self, settings: SegmentationSettings, data: SegmentationData) -> SegmentationConfig:
+        """See `isda.tasks.segmentation.task`."""
+        return resolve(settings, data)
+
+    def start(self, config: SegmentationConfig, data: SegmentationData, place: RunContext) -> Job:
+        """The run, before its first step."""
+        processes = place.processes
+        torch.manual_seed(config.seed)
+        network = create_network(config, config.pretrained or None)
+        if config.sync_batch_norm and processes.world > 1:
+            if on_host(processes.device):
+                raise ValueError("sync_batch_norm needs a GPU for each process, got processes on the CPU")
+            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        network.to(device=processes.device, dtype=config.dtype)
+        if config.channels_last:
+            network.to(memory_format=torch.channels_last)
+        method = find_method(config.method).create(network, config)
+        method.to(processes.device)
+        return SegmentationJob(config, data, network, method, place)
+
+    def options(self, method: str) -> dict[str, type]:
+        """What may follow its colon."""
+        return option_types(find_method(split_method(method)[0]).Options)
+
+    def grid(self, settings: SegmentationSettings, data: SegmentationData) -> dict[str, tuple[Any, ...]]:
+        """What the method declares."""
+        return find_method(split_method(settings.method or "isda")[0]).grid_for(recipe_for(1))
+
+    def held_out(self, settings: SegmentationSettings, data: SegmentationData) -> HeldOut:
+        """The validation part; the final runs are judged by the test part, where it has labels."""
+        if not data.validation.labelled:
+            raise ValueError(f"settings are chosen by a validation part with labels, which {data.name} does not have")
+        judging = settings.evaluate_on or ("test" if data.part("test").labelled else "validation")
+        told = f"the {len(data.validation):,} images of the validation part"
+        if judging == "validation":
+            told += ", by which the final runs are judged too: their figures are a little too good"
+        return HeldOut(replace(settings, evaluate_on="validation"), replace(settings, evaluate_on=judging), told)

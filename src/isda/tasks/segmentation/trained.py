@@ -1,0 +1,111 @@
+"""Load a trained segmentation network from its run folder, evaluate it and predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from isda.data.image_files import read_image
+from isda.data.segmentation import IGNORED, SegmentationData
+from isda.engine.processes import Processes
+from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
+from isda.networks.segmentation import SegmentationNetwork
+from isda.tasks.segmentation.data import SegmentationBatch, evaluation_batches
+from isda.tasks.segmentation.evaluation import ConfusionMatrix, count_confusion, predictor, probabilities
+from isda.tasks.segmentation.pictures import prepare_image
+from isda.tasks.segmentation.settings import SegmentationConfig
+from isda.tasks.segmentation.task import check_labelled_pixels, create_network
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """How images are labelled; see `isda.tasks.segmentation.evaluation`."""
+
+    scales: tuple[float, ...] = (1.0,)
+    """Factors on the size of the image, whose predictions are averaged."""
+    flip: bool = False
+    """Whether the mirrored image is averaged in."""
+    crop: tuple[int, int] | None = None
+    """Height and width of sliding windows; None for whole images."""
+
+
+@dataclass(frozen=True)
+class TrainedSegmenter:
+    """A network with its final weights, in eval mode, and the configuration it was trained with."""
+
+    config: SegmentationConfig
+    network: SegmentationNetwork
+
+    def measure(
+        self, data: SegmentationData, part: str, processes: Processes, way: InferenceOptions | None = None
+    ) -> ConfusionMatrix:
+        """The confusion matrix of a part of a data set, over all processes together.
+
+        Args:
+            data: the run's data set, or another one with the same classes, in any order.
+            part: "train", "validation" or "test"; it must have labels.
+            processes: who measures.
+            way: how images are labelled; as a whole at their own size by default.
+
+        Raises:
+            ValueError: the classes differ, or the part has no labels, or all of them are ignored.
+        """
+        config, images = self.config, data.part(part)
+        label_of = _labels_by_name(data, config.classes)
+        if not images.labelled:
+            raise ValueError(f"part must be one with labels, got {part}, of which {data.name} has none")
+        check_labelled_pixels(data, part)
+        mine = torch.arange(len(images)).tensor_split(processes.world)[processes.rank]
+        batches = (
+            SegmentationBatch(batch.images, label_of.to(batch.targets.device)[batch.targets], batch.indices)
+            for batch in evaluation_batches(images, mine, config, processes.device)
+        )
+        return count_confusion(
+            self.network.to(processes.device),
+            batches,
+            len(config.classes),
+            processes,
+            channels_last=config.channels_last,
+            way=partial(predictor, **asdict(way or InferenceOptions())),
+        )
+
+    def label(self, path: Path, way: InferenceOptions | None = None) -> tuple[Tensor, Tensor]:
+        """The uint8 (3, H, W) pixels of an image file, and the (H, W) classes that the network sees in it."""
+        image = read_image(path)
+        seen = probabilities(
+            self.network, prepare_image(image, self.network, self.config), **asdict(way or InferenceOptions())
+        )
+        return image, seen.argmax(0).cpu()
+
+
+def _labels_by_name(data: SegmentationData, classes: Sequence[str]) -> Tensor:
+    """(256,) for each class of a data set the class that a network has for its name; 255 stays 255."""
+    if sorted(data.classes) != sorted(classes):
+        differing = sorted(set(data.classes) ^ set(classes)) or list(data.classes)
+        raise ValueError(
+            f"data must have the {len(classes)} classes of the run; those of {data.name} differ in "
+            f"{', '.join(map(repr, differing[:5]))}"
+        )
+    table = torch.full((256,), IGNORED, dtype=torch.int64)
+    table[: len(classes)] = torch.tensor([list(classes).index(name) for name in data.classes])
+    return table
+
+
+def load_segmenter(folder: Path) -> TrainedSegmenter:
+    """The network of a finished run.
+
+    Raises:
+        ValueError: no run, one that is not finished, one of another task, or damaged weights.
+    """
+    run, stored = open_finished_run(folder)
+    check_task(run, stored, "segmentation", "a segmentation network")
+    config = SegmentationConfig.from_stored(stored, run.config_file)
+    with config_errors(run):
+        network = create_network(config).to(config.dtype)
+    load_weights(run, network, config.network)
+    return TrainedSegmenter(config, network.eval())

@@ -1,0 +1,193 @@
+"""Settings, stored configuration and method options of semi-supervised runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from isda._utils.choices import check_choice
+from isda.engine.options import option_types, parse_options, split_method
+from isda.engine.settings import Recipe
+from isda.semi.defaults import MethodSettings
+from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
+from isda.tasks.classification.methods import ISDAOptions
+from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemiSettings(ClassificationSettings):
+    """Settings of a semi-supervised run; what is left out comes from the method's publication and the recipe."""
+
+    method: str | None = None
+    """supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
+    options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
+    labels: int | None = None
+    """How many images keep their label, equally many of each class, drawn with the seed."""
+    unlabelled: int | None = None
+    """Use this many further images without labels, drawn with the seed; all by default. An epoch is one pass over
+    labelled and unlabelled images together."""
+    labelled_per_batch: int | None = None
+    """Labelled images in each step, which come on top of batch_size unlabelled ones; by default in the proportion of
+    the method's publication."""
+    held_out_labels: float | None = None
+    """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
+    choose settings with; leaving it out puts them back."""
+    batch_size: int | None = None
+    """Unlabelled images per step, over all processes together."""
+    augment: str | None = None
+    """none, translate or translate-flip."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemiConfig(ClassificationConfig):
+    """A classification run that also sees images without labels; batch_size counts those."""
+
+    labels: int
+    """Images with labels, those held out included."""
+    unlabelled: int
+    """Images used without labels."""
+    labelled_per_batch: int
+    """Labelled images of each step."""
+    held_out_labels: float
+    """Share of the labelled images that the run is judged by instead of the test set."""
+    normalisation: str
+    """"channel", "per-image" or "zca"."""
+
+    of_method: ClassVar[tuple[str, ...]] = ("labelled_per_batch",)
+
+    @property
+    def samples_per_step(self) -> int:
+        """The labelled ones."""
+        return self.labelled_per_batch
+
+    @property
+    def images_text(self) -> str:
+        """What it learns from, in words."""
+        held = f", {self.test_images} of them held out" if self.held_out_labels else ""
+        return f"{self.labels} labelled{held} and {self.unlabelled} unlabelled images"
+
+
+CONSISTENCY_WEIGHTS = (0.5, 1.0, 2.0)
+"""What the paper chooses eta_1 from."""
+REGULARISER_FACTORS = (0.5, 1.0, 2.0)
+"""Ours: what eta_2 is tried at, times the weight that the method's publication has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Of every semi-supervised method; see isda.semi.SemiSupervised."""
+
+    passes: str = "joint"
+    mean_over: str = "labelled"
+    input_noise: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegulariserOptions:
+    """Of every method with a regulariser."""
+
+    eta_2: float = 1.0
+    """The regulariser's weight in the paper's overall objective."""
+    ramp_up: float = 0.0
+    """Share of training over which it grows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistencyOptions:
+    """Of every method with +isda, beside ISDA's own."""
+
+    eta_1: float = 1.0
+    """The consistency bound's weight in the paper's overall objective."""
+
+
+def declared_options(name: str) -> list[type]:
+    """The dataclasses that declare the options of a method."""
+    check_choice("method", name, NAMES)
+    method = name.removesuffix(ISDA_SUFFIX)
+    declared: list[type] = [SharedOptions]
+    if name.endswith(ISDA_SUFFIX):
+        declared += [ISDAOptions, ConsistencyOptions]
+    if method in REGULARISERS:
+        declared += [RegulariserOptions, REGULARISERS[method].Options]
+    return declared
+
+
+def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str, tuple[float, ...]]:
+    """What `isda tune` tries of a method unless told.
+
+    Args:
+        name: of the method.
+        options: all of them, from `resolve_options`.
+        recipe: gives the strengths of ISDA.
+
+    Example:
+        >>> from isda.tasks.classification.settings import recipe_for
+        >>> grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
+        (0.5, 1.0, 2.0)
+    """
+    tried: dict[str, tuple[float, ...]] = {}
+    if name.endswith(ISDA_SUFFIX):
+        tried["lambda_0"] = recipe.strengths
+        if not name.startswith(SUPERVISED):
+            tried["eta_1"] = CONSISTENCY_WEIGHTS
+    if options.get("eta_2"):
+        tried["eta_2"] = tuple(factor * options["eta_2"] for factor in REGULARISER_FACTORS)
+    return tried
+
+
+def resolve_options(
+    text: str, defaults: MethodSettings, labels: int, samples: int, recipe: Recipe, lambda_0: float | None = None
+) -> dict[str, Any]:
+    """All options of a method written as ``name`` or ``name:key=value,key=value``.
+
+    Args:
+        text: as a user writes it.
+        defaults: of the method's publication.
+        labels: number of labelled images.
+        samples: number of all images, labelled or not.
+        recipe: gives lambda_0 and the covariance where nobody else does.
+        lambda_0: ISDA's strength where the text does not say.
+
+    Example:
+        >>> from isda.tasks.classification.settings import recipe_for
+        >>> from isda.semi import defaults_for
+        >>> defaults = defaults_for("vat", "cifar10")
+        >>> options = resolve_options("vat+isda:eta_1=2,decay=0.9", defaults, 4000, 50_000, recipe_for("cnn-13"))
+        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
+        (2.0, 1.0, 8.0, 0.9)
+    """
+    name, words = split_method(text)
+    declared = declared_options(name)
+    method = name.removesuffix(ISDA_SUFFIX)
+    options: dict[str, Any] = {}
+    if name.endswith(ISDA_SUFFIX):
+        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
+        options |= {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
+        options["eta_1"] = 0.0 if method == SUPERVISED else 1.0
+    if method in REGULARISERS:
+        options["ramp_up"] = defaults.ramp_up
+    options |= {"passes": defaults.passes, "mean_over": "labelled", "input_noise": defaults.input_noise}
+    options |= defaults.options
+    if "epsilon" in options:
+        # Whatever the normalisation, images have unit variance here.
+        options["epsilon"] /= defaults.image_deviation
+    given = parse_options(name, words, *declared)
+    if "teacher_decay" in given:
+        # One number is meant for the whole run.
+        given.setdefault("ramp_up_teacher_decay", given["teacher_decay"])
+    options |= given
+    if method in REGULARISERS:
+        options.setdefault("eta_2", defaults.weight_for(labels, samples, 0, options["mean_over"]).final)
+    for weight in ("eta_1", "eta_2"):
+        if not 0 <= options.get(weight, 0) < math.inf:
+            raise ValueError(f"{weight} must be a finite number >= 0, got {options[weight]}")
+    if not 0 <= options.get("ramp_up", 0) <= 1:
+        raise ValueError(f"ramp_up must lie in 0..1, a share of training, got {options['ramp_up']}")
+    return options
+
+
+def isda_options(options: dict[str, Any]) -> tuple[ISDAOptions, dict[str, Any]]:
+    """ISDA's own options of a method, and the others."""
+    own = {name: value for name, value in options.items() if name in option_types(ISDAOptions)}
+    return ISDAOptions(**own), {name: value for name, value in options.items() if name not in own}

@@ -1,0 +1,1 @@
+"""Transfer of a trained backbone to another data set: linear probe and fine-tuning."""

@@ -1,0 +1,222 @@
+"""A share of generated images in every batch: which, with which labels, through interruptions and processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from generative_runs import small_config as generator_config
+from isda._utils.seeds import generator
+from isda.data import DataSet
+from isda.engine import Saving, Stopped
+from isda.engine.callbacks import Hook
+from isda.tasks.classification.generated import GeneratedImages, count_per_batch
+from isda.tasks.gan.generators import load_generator, make_images
+from isda.tasks.gan.task import Generation
+from isda.train import Classification, SemiSettings, Settings, resolve, train
+from resumable_runs import outcome
+from small_runs import HERE, SMALL, digits, isda, small_config, small_job, train_small
+from two_devices import assert_the_same, needs_a_device, on_host_and_device
+
+BATCH = 20
+PER_BATCH = 3
+
+
+@pytest.fixture(scope="module")
+def generators(finished_run, tmp_path_factory) -> dict[str, Path]:
+    """A generator for all classes and one for each, hardly trained."""
+    top = tmp_path_factory.mktemp("generators")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for method in ("cgan", "wgan"):
+            config = generator_config(finished_run, method=method, epochs=1)
+            train(config, digits(), top / method, task=Generation())
+    return {method: top / method for method in ("cgan", "wgan")}
+
+
+@pytest.fixture(params=["cgan", "wgan"])
+def folder(request, generators) -> Path:
+    return generators[request.param]
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_its_size_and_a_sixth_of_it_is_generated_with_the_labels_kept(folder):
+    job = small_job(generated=str(folder))
+    assert job.config.generated_per_batch == PER_BATCH == count_per_batch(1 / 6, BATCH)
+    assert job.config.steps_per_epoch == 5, "as many steps as without"
+    network, seen = load_generator(folder).network, []
+    mean, std = job.config.mean[0], job.config.std[0]
+    for step, batch in enumerate(job.batches(2)):
+        assert len(batch.targets) == BATCH
+        real, made = batch.indices[:-PER_BATCH], batch.indices[-PER_BATCH:]
+        assert torch.equal(batch.targets[:-PER_BATCH], digits().y_train[real])
+        expected = (digits().x_train[real] / 255 - mean) / std
+        torch.testing.assert_close(batch.images[:-PER_BATCH], expected, rtol=1e-5, atol=1e-5)
+        # Classes in turn, images from (seed, epoch, step), normalised as real ones are.
+        labels = (step * PER_BATCH + torch.arange(PER_BATCH)) % 10
+        assert torch.equal(batch.targets[-PER_BATCH:], labels)
+        images = make_images(network, labels, generator(0, 0x67656E65, 2, step))
+        torch.testing.assert_close(batch.images[-PER_BATCH:], (images / 255 - mean) / std, rtol=1e-5, atol=1e-5)
+        seen += real.tolist()
+        assert (made >= len(digits().y_train)).all()
+    assert len(seen) == len(set(seen)) == 5 * (BATCH - PER_BATCH)
+
+
+def test_generated_images_are_augmented_as_real_ones_each_in_its_own_way(folder):
+    plain, moved = (small_job(generated=str(folder), augment=augment) for augment in ("none", "translate"))
+    one, other = (next(job.batches(0)) for job in (plain, moved))
+    assert torch.equal(one.targets, other.targets)
+    changed = (one.images != other.images).flatten(1).any(1)
+    assert changed[-PER_BATCH:].any()
+    again = next(small_job(generated=str(folder), augment="translate").batches(0))
+    assert torch.equal(again.images, other.images)
+    keys = [next(small_job(generated=str(folder)).batches(epoch)).indices for epoch in (0, 1)]
+    assert torch.equal(keys[0][-PER_BATCH:], keys[1][-PER_BATCH:]), "the epoch is mixed in beside"
+
+
+def test_batches_do_not_depend_on_processes_nor_on_where_an_epoch_is_taken_up(folder):
+    source = small_job(generated=str(folder), generated_share=0.35, augment="translate").source
+    whole = list(source.epoch(1))
+    for world in (2, 3):
+        parts = [list(replace(source, rank=rank, world=world).epoch(1)) for rank in range(world)]
+        for step, batch in enumerate(whole):
+            sizes = [len(part[step].targets) for part in parts]
+            assert sum(sizes) == BATCH
+            assert max(sizes) - min(sizes) <= 1
+            joined = torch.cat([part[step].indices for part in parts])
+            order, wanted = joined.argsort(), batch.indices.argsort()
+            assert torch.equal(joined[order], batch.indices[wanted])
+            for name in ("images", "targets"):
+                mine = torch.cat([getattr(part[step], name) for part in parts])
+                assert torch.equal(mine[order], getattr(batch, name)[wanted])
+    (last,) = source.epoch(1, start=4)
+    assert torch.equal(last.images, whole[4].images)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_parts_of_processes_are_the_whole_in_order(generators, world):
+    images = GeneratedImages(load_generator(generators["cgan"]).network, 7, seed=3)
+    whole = images.part(4, 2)
+    parts = [images.part(4, 2, rank, world) for rank in range(world)]
+    for name in ("images", "labels", "numbers"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+    assert not torch.equal(images.part(4, 3).images, whole.images)
+    assert not torch.equal(replace(images, seed=4).part(4, 2).images, whole.images)
+
+
+@needs_a_device
+def test_a_step_off_the_cpu_is_the_same_and_waits_for_nothing(folder, tmp_path):
+    config = small_config(generated=str(folder), method="isda", precision="float64")
+    host, device = on_host_and_device(Classification(), config, digits(), tmp_path)
+    assert_the_same(host, device, rtol=1e-6, atol=1e-6)
+    assert device.waits[-1] == []
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+class StopAt(Hook):
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, step: int) -> None:
+        if step == self.at:
+            raise Stopped("enough")
+
+
+@pytest.mark.parametrize("method", ["cross-entropy", "isda:lambda_0=2"])
+def test_a_run_with_any_method_survives_an_interruption_bit_for_bit(generators, tmp_path, method):
+    config = small_config(generated=str(generators["wgan"]), method=method, augment="translate")
+    train(config, digits(), tmp_path / "whole", saving=Saving(steps=1))
+    with pytest.raises(Stopped):
+        train(config, digits(), tmp_path / "again", saving=Saving(steps=1), hooks=[StopAt(7)])
+    train(config, digits(), tmp_path / "again", saving=Saving(steps=1))
+    assert outcome(tmp_path / "again") == outcome(tmp_path / "whole")
+    without = small_config(method=method, augment="translate")
+    train(without, digits(), tmp_path / "without", saving=Saving(steps=1))
+    assert outcome(tmp_path / "without")["model.safetensors"] != outcome(tmp_path / "whole")["model.safetensors"]
+
+
+def test_the_command_takes_a_generator_and_notices_when_it_has_changed(generators, tmp_path):
+    mine = shutil.copytree(generators["cgan"], tmp_path / "generator")
+    words = ["--generated", mine, "--generated-share", 0.25, "--checkpoint-steps", 5, "--threads", 1]
+    out, err, code = train_small(tmp_path / "run", *words)
+    assert code is None, err
+    assert "5 of 20 in a batch generated" in out
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["generated_per_batch"] == 5
+    assert stored["generated_sha256"] == load_generator(mine).sha256
+    # As if killed in the last epoch: it goes on from its folder alone, and refuses another generator.
+    before = outcome(tmp_path / "run")
+    for name in ("result.json", "model.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    shutil.rmtree(sorted((tmp_path / "run").glob("checkpoints/step-*"))[-1])
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    assert isda("train", "--resume", "--out", tmp_path / "run", "--checkpoint-steps", 5, "--threads", 1)[2] is None
+    assert outcome(tmp_path / "run") == before
+    assert isda("evaluate", tmp_path / "run")[2] is None
+    shutil.rmtree(mine)
+    told = isda("train", "--resume", "--out", tmp_path / "other")[2]
+    assert "no run in" in told
+    shutil.copytree(generators["cgan"], mine)
+    changed = generator_config(Path(json.loads((mine / "config.json").read_text())["judge"]), method="cgan", lr=1e-3)
+    shutil.rmtree(mine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(changed, digits(), mine, task=Generation())
+    told = isda("train", "--resume", "--out", tmp_path / "other")[2]
+    assert "the generator has changed since the run was started" in told
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generated_share": 0.0}, "generated_share must lie strictly between 0 and 1, got 0.0"),
+        ({"generated_share": 1.0}, "generated_share must lie strictly between 0 and 1, got 1.0"),
+        ({"generated_share": 0.01}, "must leave both kinds of images in a batch of 20, got 0.01"),
+        ({"generated": "nowhere"}, "no run in nowhere"),
+        ({"held_out": 50}, "trained with held_out=50 as well, this one with 0: it has seen images that judge"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(generators, changes, message):
+    with pytest.raises(ValueError, match=message):
+        small_config(**({"generated": str(generators["cgan"])} | changes))
+
+
+def test_a_share_without_a_generator_and_semi_supervised_runs_are_refused(generators):
+    with pytest.raises(ValueError, match="generated_share must come with generated"):
+        small_config(generated_share=0.2)
+    settings = SemiSettings(**SMALL, method="vat", generated=str(generators["cgan"]))
+    with pytest.raises(ValueError, match="generated must be left out for method vat"):
+        resolve(settings, digits())
+
+
+def test_a_generator_of_other_classes_or_images_is_refused(generators, finished_run):
+    data = digits()
+    renamed = DataSet("letters", data.x_train, data.y_train, data.x_test, data.y_test, tuple("abcdefghij"))
+    with pytest.raises(ValueError, match=r"classes and images of letters, got .*, which has 10 classes of digits"):
+        resolve(Settings(**SMALL, generated=str(generators["cgan"])), renamed)
+    large = data.x_train.repeat(1, 1, 4, 4), data.x_test.repeat(1, 1, 4, 4)
+    enlarged = DataSet("large", large[0], data.y_train, large[1], data.y_test, data.classes)
+    with pytest.raises(ValueError, match="whose images are 1x8x8"):
+        resolve(Settings(**SMALL, generated=str(generators["cgan"])), enlarged)
+    with pytest.raises(ValueError, match="must be of a generator, got the task 'classification'"):
+        small_config(generated=str(finished_run))
+
+
+def test_a_generator_that_knows_more_labels_than_the_classifier_is_told_of(generators):
+    with pytest.warns(UserWarning, match="has learnt from 100 images drawn with seed 0, the classifier gets 50 drawn"):
+        small_config(generated=str(generators["cgan"]), labels=50)
+    job = Classification().start(small_config(generated=str(generators["cgan"])), digits(), HERE)
+    assert job.config.generated
