@@ -16,7 +16,8 @@ def parsed(module: Path) -> ast.Module:
 def test_packages_list_what_they_export():
     """A package's ``__init__.py`` names its public interface in ``__all__``; other modules need none."""
     for module in MODULES:
-        names = [target.id for node in parsed(module).body if isinstance(node, ast.Assign) for target in node.targets]
+        assigned = [node for node in parsed(module).body if isinstance(node, ast.Assign)]
+        names = [ast.unparse(target) for node in assigned for target in node.targets]
         imported = [node for node in parsed(module).body if isinstance(node, ast.ImportFrom)]
         if module.name == "__init__.py" and any(str(node.module).startswith("isda.") for node in imported):
             assert "__all__" in names, module

@@ -84,7 +84,10 @@ def test_the_words_decide_the_task(words, task):
         (["--task", "segmentatoin"], "got 'segmentatoin'; did you mean 'segmentation'?"),
         (["--task", "nowhere:Task"], "task 'nowhere:Task' could not be loaded: No module named 'nowhere'"),
         (["--task", "isda.engine:Job"], "task 'isda.engine:Job' must be a subclass of isda.engine.Task, got Job"),
-        (["--method", "isda.engine.Method"], "must be a subclass of isda.tasks.classification.ClassificationMethod"),
+        (
+            ["--method", "isda.engine.Method"],
+            "must be a subclass of isda.tasks.classification.methods.ClassificationMethod",
+        ),
     ],
 )
 def test_a_word_that_is_not_known_ends_in_one_sentence(words, sentence, tmp_path, monkeypatch):
