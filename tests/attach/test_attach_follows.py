@@ -226,3 +226,21 @@ def test_several_labels_per_sample_follow_as_well() -> None:
     logits = model(x)
     wanted = by_hand(logits, targets, features=features, weight=model.fc.weight / 2)
     torch.testing.assert_close(criterion(logits, targets), wanted)
+
+
+def test_pixels_picked_by_positions_on_both_sides_of_the_classes() -> None:
+    """Positions of sample, row and column around the axis of the classes: the picked dimension comes first."""
+    model = nn.Sequential(nn.Conv2d(3, FEATURES, 1), nn.ReLU(), nn.Conv2d(FEATURES, CLASSES, 1))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(4, 3, 5, 6, generator=generator)
+    at = [torch.randint(size, (20,), generator=generator) for size in (4, 5, 6)]
+    targets = torch.arange(20) % CLASSES
+    criterion = ISDALoss.attach(model, lambda_0=0.5, total_steps=None, covariance="full")
+    by_hand = twin(criterion)
+    loss = criterion(model(images)[at[0], :, at[1], at[2]], targets)
+    features = model[:2](images).permute(0, 2, 3, 1)[at[0], at[1], at[2]]
+    head = model[2]
+    logits = features @ head.weight.flatten(1).t() + head.bias
+    expected = by_hand(logits, targets, features=features, weight=head.weight.flatten(1))
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(criterion.covariance.mean, by_hand.covariance.mean, rtol=1e-5, atol=1e-6)

@@ -177,3 +177,10 @@ def test_merging_something_else_is_refused(other):
     model = ConfusionCovariance(FullCovariance(3, 4))
     with pytest.raises(ValueError, match="other must be a ConfusionCovariance of 3 classes x 4 features, got"):
         model.merge(other)
+
+
+@pytest.mark.parametrize("make", [mixed, scaled])
+def test_a_wrapped_model_is_converted_with_what_it_wraps(make):
+    model = make("full").float()
+    assert model.base.dtype == model.dtype == torch.float32
+    assert model.half().base.scatter.dtype == torch.float32, "statistics keep at least float32"

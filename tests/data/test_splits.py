@@ -179,3 +179,9 @@ def test_without_a_seed_a_draw_is_that_of_seed_0():
     for draw in (lambda **seed: long_tailed(labels, 10, **seed), lambda **seed: balanced_sample(labels, 50, **seed)):
         assert torch.equal(draw(), draw(seed=0))
         assert not torch.equal(draw(), draw(seed=1))
+
+
+def test_long_tailed_subsets_of_a_size_give_what_rounding_leaves_to_the_largest_remainders():
+    # 20 * (4, 2, 1) / 7 = 11.43, 5.71, 2.86: floors 11, 5, 2, and the two left over go to the last two classes.
+    labels = torch.arange(3).repeat(100)
+    assert labels[long_tailed(labels, 4, size=20)].bincount().tolist() == [11, 6, 3]

@@ -91,3 +91,9 @@ def test_progress_is_shown_on_request(few_digits, capsys):
     told = capsys.readouterr()
     assert re.search(r"lambda_0=0 C=0\.1 scale=[\d.]+: held-out log-likelihood -0", told.err)
     assert told.out == ""
+
+
+def test_the_search_for_a_strength_begins_with_factors_of_ten(chosen):
+    tried = np.asarray(chosen.cv_results_["param_lambda_0"], dtype=float)
+    assert np.isclose(tried, 1.0).any()
+    assert np.isclose(tried, 10.0).any()

@@ -121,3 +121,15 @@ def test_partial_fit_learns_from_parts_and_survives_a_pickle(digits, hidden):
 def test_progress_is_shown_on_request(digits, capsys):
     ISDAClassifier(0.5, C=1.0, hidden=(8,), epochs=2, verbose=1, random_state=0).fit(digits[0][:100], digits[1][:100])
     assert "epoch 2: loss" in capsys.readouterr().err
+
+
+def test_two_classes_have_one_row_of_coefficients_with_the_networks_decisions(digits):
+    X, y = digits
+    X, y = X[y < 2][:120], y[y < 2][:120]
+    labels = np.where(np.arange(120) % 3 == 0, -1, y)
+    model = ISDAClassifier(0.5, C=0.1, unlabelled=-1, consistency=1.0, epochs=2, random_state=0).fit(X, labels)
+    assert model.coef_.shape == (1, 64)
+    assert model.intercept_.shape == (1,)
+    odds = np.log(model.predict_proba(X)[:, 1] / model.predict_proba(X)[:, 0])
+    # The network computes in float32, whose logits are at most some tens here.
+    np.testing.assert_allclose(X @ model.coef_[0] + model.intercept_[0], odds, atol=1e-3)

@@ -269,3 +269,13 @@ def test_a_student_in_eval_mode_is_refused():
     network.eval()
     with pytest.raises(ValueError, match="network must be in training mode"):
         objective(network, *labelled(), unlabelled())
+
+
+def test_a_regulariser_has_weight_one_unless_it_is_given_another():
+    values = []
+    for settings in ({}, {"regulariser_weight": 1.0}):
+        torch.manual_seed(0)
+        network = student(dropout=0.0)
+        terms, _ = SemiSupervised(network, isda(), PiModel(), **settings)(network, *labelled(), unlabelled())
+        values.append(terms["regulariser"])
+    assert values[0] == values[1] > 0
