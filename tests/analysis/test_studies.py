@@ -52,10 +52,10 @@ def test_explicit_goes_from_none_to_infinity_with_both_covariances():
     ("name", "methods", "values", "told"),
     [
         ("sensitivity", ["isda"], [0.0], "strengths must be above 0"),
-        ("ablation", ["isda", "isda-tilted"], [], "an ablation is of one method"),
+        ("ablation", ["isda", "isda-tilted"], [], "an ablation takes one method"),
         ("explicit", ["mixup"], [1], "compared to isda or isda-tilted"),
-        ("explicit", ["isda"], [0.5], "must be whole and at least 1"),
-        ("explicit", ["isda"], [math.inf], "must be whole and at least 1"),
+        ("explicit", ["isda"], [0.5], "must be integers of at least 1"),
+        ("explicit", ["isda"], [math.inf], "must be integers of at least 1"),
     ],
 )
 def test_what_makes_no_study_is_refused(name, methods, values, told):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isda.analysis.pages import COLOURS, drawn, new_figure, write_page
+from isda.analysis.pages import COLOURS, command_line, new_figure, svg_figure, write_page
 from isda.analysis.tightness import Bounds, CheckpointBounds, bounds_at, bounds_over_training
 from isda.analysis.training_features import observe
 from isda.engine.config import read_config
@@ -18,7 +17,7 @@ from isda.engine.run_folder import RunFolder
 from isda.report.markup import Markup, boxed_table, column, number_cell
 
 WIDE = 10
-"""Values whose largest is this many times the smallest are drawn by their logarithms."""
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
 BOUNDS_COLUMNS = (
     "strength",
     "expectation",
@@ -32,7 +31,9 @@ BOUNDS_COLUMNS = (
 
 def bounds_record(bounds: Bounds) -> dict[str, Any]:
     """The figures as plain values."""
-    expected, published, tilted = (float(one.mean()) for one in (bounds.expected, bounds.published, bounds.tilted))
+    expected, published, tilted = (
+        float(values.mean()) for values in (bounds.expected, bounds.published, bounds.tilted)
+    )
     ratio = bounds.ratio
     return {
         "strength": bounds.strength,
@@ -61,39 +62,45 @@ def bounds_cells(bounds: Bounds) -> list[str]:
 
 
 def write_tightness(
-    path: Path, title: str, moments: Sequence[CheckpointBounds], finished: Sequence[Bounds], draws: int, command: str
+    path: Path,
+    title: str,
+    checkpoints: Sequence[CheckpointBounds],
+    finished: Sequence[Bounds],
+    draws: int,
+    command: str,
 ) -> None:
     """Write the page.
 
     Args:
         path: of the page.
-        title: which run it is.
-        moments: over training.
-        finished: the finished network at strengths of the reader's choice.
+        title: describes the run.
+        checkpoints: the bounds over training.
+        finished: the bounds of the finished network at given strengths.
         draws: per image.
-        command: that made it.
+        command: that made the page.
     """
     parts: list[str] = []
-    if moments:
-        across = [moment.epoch for moment in moments]
-        parts += _shown([moment.bounds for moment in moments], across, "epoch", "over training", across)
+    over_training = [checkpoint.bounds for checkpoint in checkpoints]
+    if checkpoints:
+        epochs = [checkpoint.epoch for checkpoint in checkpoints]
+        parts += _section(over_training, epochs, "epoch", "over training", epochs)
     if finished:
         strengths = [bounds.strength for bounds in finished]
-        parts += _shown(finished, strengths, "strength λ", "of the finished network", None)
-    count = len((finished or [moment.bounds for moment in moments])[0].expected)
-    own = any(moment.own for moment in moments)
-    told = (
+        parts += _section(finished, strengths, "strength λ", "of the finished network", None)
+    count = len((finished or over_training)[0].expected)
+    own = any(checkpoint.own for checkpoint in checkpoints)
+    lede = (
         f"The expected cross-entropy over augmented features by {draws:,} draws for each of {count:,} training images, "
         "and two upper bounds of it, means over images in nats. "
-        + ("Over training the covariances and the strength are those that the run had by then." if own else "")
+        + ("Over training, covariances and strength are those of the run at each checkpoint." if own else "")
     )
-    write_page(path, "isda tightness", title, told, parts, command)
+    write_page(path, "isda tightness", title, lede, parts, command)
 
 
-def _shown(
+def _section(
     bounds: Sequence[Bounds], across: Sequence[float], unit: str, when: str, epochs: Sequence[float] | None
 ) -> list[Markup]:
-    records = [bounds_record(one) for one in bounds]
+    records = [bounds_record(point) for point in bounds]
     figure, (values, gaps) = new_figure(2)
     lines = (("expected", "expectation", "-", "o"), ("published", "published bound", "--", "s"))
     for number, (key, label, style, mark) in enumerate((*lines, ("tilted", "tilted bound", ":", "^"))):
@@ -108,20 +115,20 @@ def _shown(
         shown = [record[key] for record in records for key in keys]
         if 0 < WIDE * min(shown) < max(shown):
             axes.set_yscale("log")
-    picture = drawn(figure, f"The expectation and its bounds {when}; right: what the bounds add to it.")
+    picture = svg_figure(figure, f"The expectation and its bounds {when}; right: the gaps between them.")
     first = [] if epochs is None else [column("epoch", numeric=True)]
     head = [*first, *(column(name, numeric=True) for name in BOUNDS_COLUMNS)]
     rows = [
-        [*([] if epochs is None else [number_cell(f"{epochs[row]:.1f}")]), *map(number_cell, bounds_cells(one))]
-        for row, one in enumerate(bounds)
+        [*([] if epochs is None else [number_cell(f"{epochs[row]:.1f}")]), *map(number_cell, bounds_cells(point))]
+        for row, point in enumerate(bounds)
     ]
-    told = "Ratio of gaps: mean of the tilted bound's over mean of the published one's, ± its standard error."
-    return [picture, boxed_table(f"Bounds {when}", told, head, rows)]
+    caption = "Ratio of gaps: mean gap of the tilted bound over that of the published one, ± its standard error."
+    return [picture, boxed_table(f"Bounds {when}", caption, head, rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TightnessOptions:
-    """How to measure; as the options of `isda tightness`."""
+    """Options of `isda tightness`."""
 
     strengths: tuple[float, ...] = ()
     lambda_0: float | None = None
@@ -142,15 +149,15 @@ def draw_tightness(
     device: torch.device,
     watched: Callable[[Iterable[CheckpointBounds]], Iterable[CheckpointBounds]] = iter,
 ) -> tuple[str, list[CheckpointBounds], list[Bounds]]:
-    """Measure at every checkpoint and write the page; returns its title, the moments, and the finished network's.
+    """Measure at every checkpoint and write the page; return its title and the bounds over training and at the end.
 
     Args:
-        run: the folder of a classifier's run.
+        run: folder of a classifier's run.
         out: the page.
-        options: how.
-        data_root: the folder of data sets.
-        device: where.
-        watched: goes through the checkpoints while they are measured, to show how far it is.
+        options: see `TightnessOptions`.
+        data_root: folder of data sets.
+        device: to compute on.
+        watched: wraps the iteration over checkpoints, to show progress.
     """
     points = bounds_over_training(
         run,
@@ -161,14 +168,13 @@ def draw_tightness(
         draws=options.draws,
         seed=options.seed,
     )
-    moments = list(watched(points))
-    seen = observe(run, data_root, device, most=options.images) if options.strengths else None
-    finished = bounds_at(seen, options.strengths, options.draws, options.seed) if seen is not None else []
+    checkpoints = list(watched(points))
+    finished: list[Bounds] = []
+    if options.strengths:
+        observed = observe(run, data_root, device, most=options.images)
+        finished = bounds_at(observed, options.strengths, options.draws, options.seed)
     stored = read_config(RunFolder(run).config_file)
     title = f"How tight the bounds are: {stored['network']} on {stored['data']}, {stored['method']}"
-    words = ["isda", "tightness", run.as_posix(), "--images", str(options.images), "--draws", str(options.draws)]
-    words += ["--seed", str(options.seed)]
-    words += ["--lambda-0", f"{options.lambda_0:g}"] if options.lambda_0 is not None else []
-    words += ["--strengths", *(f"{strength:g}" for strength in options.strengths)] if options.strengths else []
-    write_tightness(out, title, moments, finished, options.draws, shlex.join([*words, "--out", out.as_posix()]))
-    return title, moments, finished
+    command = command_line("tightness", run, **asdict(options), out=out)
+    write_tightness(out, title, checkpoints, finished, options.draws, command)
+    return title, checkpoints, finished
