@@ -16,8 +16,7 @@ from dataclasses import replace
 from csv_files import write_csv
 from isda.engine.run_records import RunRecord, find_runs
 from isda.engine.task import Task, find_task
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.segmentation.settings import SegmentationSettings
 from recording import RESULTS, Study, figures_of, options_of

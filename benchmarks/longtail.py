@@ -29,8 +29,7 @@ from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovarianc
 from isda.data import hold_out, long_tailed
 from isda.functional import class_balanced_weights
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.classification.settings import class_parts
 from recording import RESULTS

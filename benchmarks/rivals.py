@@ -20,8 +20,7 @@ from isda.engine.comparison import run_folder_name
 from isda.engine.run_records import RunRecord, read_run
 from isda.engine.tuning.records import MethodSearchRecord, read_search
 from isda.engine.tuning.request import FINAL_FOLDER
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from recording import RESULTS, Study, figures_of
 

@@ -21,8 +21,7 @@ import torch
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
 from isda.estimator.embedding_tables import probability_measures
-from isda.report.statistics import paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, paired_difference
 from isda.report.wording import number, plus_minus
 from problem_methods import folds
 from problem_sets import Draw, Problem

@@ -245,7 +245,7 @@ def test_with_more_methods_each_interval_is_wider_so_that_all_hold_together(runs
         low, high = stats.ttest_rel(values, list(base.values())).confidence_interval(1 - 0.05 / 3)
         assert method.difference.mean - method.difference.half_width == pytest.approx(low)
         assert method.difference.mean + method.difference.half_width == pytest.approx(high)
-    assert "half of Student's interval (95% for all 3 intervals together, 98.33% each)" in caption(comparison)
+    assert "half of Student's interval (3 simultaneous 95% confidence intervals, 98.33% each)" in caption(comparison)
     assert "(98.33% interval" in findings(comparison)[0]
     assert {one["difference_level"] for one in comparison.as_json()["methods"]} == {comparison.level}
 

@@ -33,13 +33,6 @@ def evaluation_features(
 ) -> EvaluationFeatures:
     """Features of test images, or of the images that a run held out; the same images for all runs on a data set.
 
-    Args:
-        folder: of a finished run of a classifier.
-        data_root: folder of data sets.
-        device: to compute on.
-        most: images to use, at most.
-        seed: of their choice.
-
     Raises:
         ValueError: not a finished run of a classifier, or its data set has changed.
     """

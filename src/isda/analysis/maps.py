@@ -163,11 +163,11 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
             # Rasterised: thousands of points as shapes would take megabytes.
             axes.scatter(x, y, s=5, color=palette(label), linewidths=0, alpha=0.8, rasterized=True)
             if len(classes) <= NAMED:
-                middle = view.points[labels == label].median(0).values.tolist()
+                x_middle, y_middle = view.points[labels == label].median(0).values.tolist()
                 box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
                 axes.annotate(
                     escape_control_characters(name),
-                    middle,
+                    (x_middle, y_middle),
                     fontsize=7,
                     ha="center",
                     bbox=box,
@@ -184,8 +184,8 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
     rows = [[name_cell(map_cells(view)[0]), *map(number_cell, map_cells(view)[1:])] for view in views]
     caption = (
         f"Measured on the features, not on the map: silhouette (higher is better), accuracy of the {neighbours} "
-        "nearest neighbours among the other images, trace of the scatter within classes over that between classes (lower is "
-        "tighter); and the error of the network on all of its evaluation images."
+        "nearest neighbours among the other images, trace of the scatter within classes over that between classes "
+        "(lower is tighter); and the error of the network on all of its evaluation images."
     )
     lede = "A map shows which features are neighbours; distances between groups and their sizes mean little."
     write_page(path, "isda map", title, lede, [picture, boxed_table("Figures", caption, head, rows)], command)
@@ -212,13 +212,7 @@ def draw_maps(
 ) -> tuple[str, list[FeatureMap]]:
     """Draw a map of the features of each run and write the page; return its title and the maps.
 
-    Args:
-        runs: folders of finished runs of classifiers on one data set.
-        out: the page.
-        options: see `MapOptions`.
-        data_root: folder of data sets.
-        device: to compute features on.
-        watched: wraps the iteration over runs, to show progress.
+    ``watched`` wraps the iteration over runs, to show progress.
 
     Raises:
         ValueError: no run, runs that cannot be compared, or options out of range.

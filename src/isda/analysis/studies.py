@@ -288,15 +288,7 @@ def study_caption(rows: Sequence[StudyRow]) -> str:
 
 
 def write_study(path: Path, study: type[Study], rows: Sequence[StudyRow], command: str, report: str) -> None:
-    """Write the page.
-
-    Args:
-        path: of the page.
-        study: the kind of study.
-        rows: the first is the baseline.
-        command: that made the page.
-        report: link to the report with the curves over training.
-    """
+    """Write the page; ``report`` is a link to the report with the curves over training."""
     first = next(run for row in rows for run in row.runs.values())
     figures = figures_of([first])
     parts: list[str] = []

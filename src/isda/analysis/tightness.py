@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from isda._utils import seeds
 from isda._utils.checks import check_strength
 from isda._utils.errors import expect_type
-from isda.analysis.training_features import DEFAULT_STRENGTH, Observed, run_data
+from isda.analysis.inversion.targets import DEFAULT_STRENGTH
+from isda.analysis.training_features import Observed, run_data
 from isda.covariance import CovarianceModel, FullCovariance
 from isda.engine.config import read_config
 from isda.engine.processes import Processes

@@ -69,16 +69,7 @@ def write_tightness(
     draws: int,
     command: str,
 ) -> None:
-    """Write the page.
-
-    Args:
-        path: of the page.
-        title: describes the run.
-        checkpoints: the bounds over training.
-        finished: the bounds of the finished network at given strengths.
-        draws: per image.
-        command: that made the page.
-    """
+    """Write the page of the bounds over training, and of those of the finished network at given strengths."""
     parts: list[str] = []
     over_training = [checkpoint.bounds for checkpoint in checkpoints]
     if checkpoints:
@@ -151,22 +142,10 @@ def draw_tightness(
 ) -> tuple[str, list[CheckpointBounds], list[Bounds]]:
     """Measure at every checkpoint and write the page; return its title and the bounds over training and at the end.
 
-    Args:
-        run: folder of a classifier's run.
-        out: the page.
-        options: see `TightnessOptions`.
-        data_root: folder of data sets.
-        device: to compute on.
-        watched: wraps the iteration over checkpoints, to show progress.
+    ``watched`` wraps the iteration over checkpoints, to show progress.
     """
     points = bounds_over_training(
-        run,
-        data_root,
-        device,
-        most=options.images,
-        lambda_0=options.lambda_0,
-        draws=options.draws,
-        seed=options.seed,
+        run, data_root, device, most=options.images, lambda_0=options.lambda_0, draws=options.draws, seed=options.seed
     )
     checkpoints = list(watched(points))
     finished: list[Bounds] = []

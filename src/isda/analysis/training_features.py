@@ -21,9 +21,6 @@ from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
 from isda.tasks.common.data import evaluation_batches, images_at
 
-DEFAULT_STRENGTH = 0.5
-"""For runs of methods without lambda_0: the paper's value on CIFAR."""
-
 
 def run_data(config: ClassificationConfig, data_root: Path | None = None) -> DataSet:
     """Load the data set of a run.
@@ -86,11 +83,7 @@ class Observed:
 
 
 def observe(
-    folder: Path,
-    data_root: Path | None = None,
-    device: torch.device | str = "cpu",
-    *,
-    most: int | None = None,
+    folder: Path, data_root: Path | None = None, device: torch.device | str = "cpu", *, most: int | None = None
 ) -> Observed:
     """Open a finished run of a classifier and compute the features of its training images.
 
@@ -137,14 +130,7 @@ def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor
 def features_of(
     trained: TrainedClassifier, data: DataSet, indices: Tensor, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """(N, A) float64 features of training images of a data set.
-
-    Args:
-        trained: the network, of this run or of another one with the same image size.
-        data: the images.
-        indices: (N,) positions among its training images.
-        device: to compute on.
-    """
+    """(N, A) float64 features of training images of a data set."""
     device = torch.device(device)
     network = trained.network.to(device)
     batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, device)

@@ -92,12 +92,7 @@ def picture_figures(comparison: Comparison) -> Markup | None:
 def _figure(label: str, seed: int, picture: Picture) -> Markup:
     caption = f"{picture.name}: {label}, seed {seed}."
     image = tag(
-        "img",
-        src=data_uri(picture.data),
-        alt=caption,
-        width=picture.width,
-        height=picture.height,
-        class_="picture",
+        "img", src=data_uri(picture.data), alt=caption, width=picture.width, height=picture.height, class_="picture"
     )
     return tag("figure", image, tag("figcaption", caption))
 

@@ -182,15 +182,7 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(
     application: Starlette, listener: socket.socket, host: str, announce: Callable[[str], None], *, show: bool
 ) -> None:
-    """Serve until the process is interrupted.
-
-    Args:
-        application: to serve.
-        listener: as returned by `listen`.
-        host: passed to `listen`.
-        announce: called with the address of the page.
-        show: open the page in a browser.
-    """
+    """Serve until the process is interrupted; ``announce`` is called with the address of the page."""
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address = f"http://{f'[{name}]' if ':' in name else name}:{port}/"

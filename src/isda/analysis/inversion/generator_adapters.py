@@ -128,11 +128,6 @@ def biggan(network: nn.Module, noise: int | None = None) -> LatentGenerator:
 def load_matching_generator(run: Path, generator: Path, classes: Sequence[str] = ()) -> TrainedGenerator:
     """The generator of a run of `isda generate train`, checked to be of the data of a classifier's run.
 
-    Args:
-        run: folder of the classifier's run.
-        generator: folder of the generator's run.
-        classes: names that both must have.
-
     Raises:
         ValueError: one of the runs is not finished or of another task, or the generator was trained on other data.
     """

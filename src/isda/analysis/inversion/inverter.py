@@ -222,14 +222,7 @@ class _State:
 def descend(
     objective: InversionObjective, start: Tensor, settings: Descent, progress: Callable[[int], None] | None = None
 ) -> Minimum:
-    """Minimise the objective of each image from latent vectors (N, Z).
-
-    Args:
-        objective: of N images.
-        start: (N, Z), which stays as it is.
-        settings: rates and when to stop.
-        progress: called with the number of iterations that are over, now and then.
-    """
+    """Minimise the objective of each image from latent vectors (N, Z)."""
     start = start.detach()
     with torch.no_grad():
         first = objective.errors(start)

@@ -268,10 +268,7 @@ def pictures(result: InversionStudy) -> dict[str, bytes]:
         ),
         # One augmented image of each original: the first.
         "nearest": grid_png(
-            [
-                ("augmented", augmented[:, :1]),
-                (f"{nearest.shape[1]} nearest training images", nearest[:: result.each]),
-            ],
+            [("augmented", augmented[:, :1]), (f"{nearest.shape[1]} nearest training images", nearest[:: result.each])],
             names,
         ),
     }
@@ -376,16 +373,9 @@ def draw_inversion(
     device: torch.device,
     progress: tuple[Callable[[int], None], Callable[[int], None]] | None = None,
 ) -> dict[str, Any]:
-    """Invert, and write augmented.png, nearest.png and the page; return all figures as plain values.
+    """Invert features of a classifier's run, and write augmented.png, nearest.png and the page to the folder ``out``.
 
-    Args:
-        run: folder of a classifier's run.
-        generator: folder of the run of a generator of the same data.
-        out: folder to write to.
-        options: see `InversionOptions`.
-        data_root: folder of data sets.
-        device: to compute on.
-        progress: callbacks for step I and step II, called with the number of iterations that are over.
+    Returns all errors as plain values; ``progress`` has a callback for each step, called with the iterations so far.
     """
     trained = load_matching_generator(run, generator, options.classes)
     observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(trained.classes)))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from isda._utils.checks import check_strength
 from isda._utils.seeds import generator
-from isda.analysis.training_features import DEFAULT_STRENGTH, Observed
 from isda.functional.sampling import symmetric_root
+
+if TYPE_CHECKING:
+    from isda.analysis.training_features import Observed
+
+DEFAULT_STRENGTH = 0.5
+"""For runs of methods without lambda_0: the paper's value on CIFAR."""
 
 # Distinct from the seeds of starts and of runs.
 _MOVES = 0x6D6F7665
