@@ -114,7 +114,7 @@ ISDA's strength, λ0 = {strength:g}, was chosen for the classifier alone by the 
 held-out training images, and lies {where} what was tried ({listed}); all layers are trained with the same.
 
 Mean ± standard deviation over paired seeds on {10 * TEST_IMAGES:,} test images; differences are ISDA - cross-entropy,
-paired by seed, ± half of Student's interval, all of them together 95%.
+paired by seed, ± half of Student's interval, with simultaneous 95% confidence.
 
 | trained | figure | seeds | cross-entropy | ISDA | difference |
 |---|---|---|---|---|---|

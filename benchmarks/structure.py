@@ -162,10 +162,10 @@ def _imported(tree: ast.Module, modules: set[str]) -> set[str]:
 def _longest_chain(graph: dict[str, set[str]]) -> list[str]:
     @cache
     def chain(module: str) -> tuple[str, ...]:
-        chains = [chain(other) for other in sorted(graph[module] - {module})]
-        return (module, *max(chains, key=len, default=()))
+        chains: list[tuple[str, ...]] = [(), *(chain(other) for other in sorted(graph[module] - {module}))]
+        return (module, *max(chains, key=lambda modules: len(modules)))
 
-    return list(max([chain(module) for module in graph], key=len))
+    return list(max((chain(module) for module in graph), key=lambda modules: len(modules)))
 
 
 if __name__ == "__main__":

@@ -350,8 +350,8 @@ def _axis(rows: list[MethodSummary], width: int) -> Axis:
 
 def _row(method: MethodSummary, style: int, across: Axis, top: float, digits: int) -> Markup:
     text = difference_text(method.difference, digits)
-    room = int((across.end - across.start) / FOREST_CHARACTER) - len(text) - 2
-    label = method.label if len(method.label) <= room else f"{method.label[: room - 1]}…"
+    characters = int((across.end - across.start) / FOREST_CHARACTER) - len(text) - 2
+    label = method.label if len(method.label) <= characters else f"{method.label[: characters - 1]}…"
     middle, dots = top + 33, top + 47
     parts: list[str] = [
         tag("text", label, class_="name", x=across.start, y=top + 18),

@@ -88,14 +88,14 @@ CHARACTER = 6.8
 
 def draw_bars(figure: ClassFigure, styles: Mapping[str, int], name: str, width: int) -> Markup:
     """Bars from zero to each method's mean; `name` begins every id in it."""
-    room = min(int(0.36 * width / CHARACTER), max(map(len, figure.classes)) + 1)
-    left = 8 + room * CHARACTER
+    characters = min(int(0.36 * width / CHARACTER), max(map(len, figure.classes)) + 1)
+    left = 8 + characters * CHARACTER
     row = BAR * len(figure.values) + GAP
     base = TOP + row * len(figure.classes)
     across = Axis(*_range(figure), left, width - RIGHT)
     parts = vertical_grid(across, TOP, base, width)
     for index, full in enumerate(figure.classes):
-        label = full if len(full) <= room else f"{full[: room - 1]}…"
+        label = full if len(full) <= characters else f"{full[: characters - 1]}…"
         title = [] if label == full else [tag("title", full)]
         middle = TOP + row * index + (row - GAP) / 2
         parts.append(tag("text", *title, label, class_="up", x=f"{left - 8:.1f}", y=middle))

@@ -141,7 +141,7 @@ def _across(
     setting: SearchedSetting, trials: Sequence[Trial], values: Sequence[Any], width: int
 ) -> tuple[Callable[[Any], float], list[tuple[Any, str]]]:
     """The position of each value, and the ticks."""
-    room = 8 if width > 500 else 5
+    most = 8 if width > 500 else 5
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if not setting.numeric or len(numbers) < len(values):
         positions = Axis(-0.5, len(values) - 0.5, CHART_LEFT, width - CHART_RIGHT)
@@ -155,7 +155,7 @@ def _across(
     else:
         margin = 0.05 * (high - low) or 0.5 * abs(high) or 1.0
         axis = Axis(low - margin, high + margin, CHART_LEFT, width - CHART_RIGHT)
-    named = numbers if len(numbers) <= room and setting.values else axis.ticks(room)
+    named = numbers if len(numbers) <= most and setting.values else axis.ticks(most)
     return axis, [(value, tick_text(value)) for value in named]
 
 
