@@ -316,7 +316,7 @@ def tightness(
     from rich.text import Text
 
     from isda._utils.text import escape_control_characters
-    from isda.analysis.tightness_page import (
+    from isda.analysis.tightness import (
         BOUNDS_COLUMNS,
         TightnessOptions,
         bounds_cells,

@@ -18,6 +18,7 @@ from isda.engine.comparison import check_seeds
 from isda.engine.executors import ExecutorOptions
 from isda.engine.processes import join_processes
 from isda.engine.run_folder import folder_lock
+from isda.report.wording import intervals_text
 from isda.reproduce.experiment import (
     Experiment,
     FigureContext,
@@ -207,8 +208,7 @@ def _print(
         ]
         console.print(plain_table(one.title, ["", *columns], rows, table_caption(asked.scale, asked.seeds)))
     if differences:
-        together = f", all {len(differences)} together" if len(differences) > 1 else ""
-        told = f"On the same seeds, ± half of Student's interval{together} 95%."
+        told = f"On the same seeds, ± half of Student's interval ({intervals_text(len(differences))})."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
     names = " and ".join(map(str, pages))
     print(escape_control_characters(f"{one.name}, scale {asked.scale.name} ({asked.scale.description}): {names}"))

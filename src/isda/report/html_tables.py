@@ -127,7 +127,7 @@ def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup
         for method in comparison.methods
         if method.values
     ]
-    text = f"Further metrics of finished runs: mean ± standard deviation over seeds. Scale {comparison.scale}."
+    text = f"Further metrics of finished runs: mean ± standard deviation over seeds. Scale {comparison.config.scale}."
     return boxed_table(f"Further metrics on {comparison.title}", text, head, rows)
 
 
@@ -153,7 +153,7 @@ def per_class(figure: ClassFigure, comparison: Comparison) -> Markup:
         intervals = [values.get(name) for values in figure.values.values()]
         cells = [number_cell(plus_minus(*interval, figure.digits) if interval else "–") for interval in intervals]
         rows.append([tag("th", name, scope="row"), *cells])
-    text = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.scale}."
+    text = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.config.scale}."
     table = boxed_table(f"{figure.title} per class on {comparison.title}", text, head, rows)
     return tag("details", tag("summary", f"{figure.title} per class as a table"), table)
 
@@ -226,7 +226,7 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
                     number_cell("–" if run.value is None else number(run.value, comparison.figure.digits)),
                 ]
             )
-    text = f"Every run, its folder relative to this page's. Scale {comparison.scale}."
+    text = f"Every run, its folder relative to this page's. Scale {comparison.config.scale}."
     return boxed_table(f"Runs on {comparison.title}", text, head, rows)
 
 

@@ -86,13 +86,18 @@ def _title(comparisons: Sequence[Comparison], methods: int) -> str:
 
 
 def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[SearchRecord], count: int) -> Markup:
-    scales = dict.fromkeys(map(scale_text, [*(part.scale for part in comparisons), *(part.scale for part in searches)]))
+    scales = [*(comparison.config.scale for comparison in comparisons), *(search.scale for search in searches)]
+    described = "; ".join(dict.fromkeys(map(scale_text, scales)))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
     state = "all finished" if finished == count else f"{finished} of them finished"
     parts: list[str] = [
         tag("p", "isda report", class_="kicker"),
         tag("h1", heading),
-        tag("p", f"{counted(count, 'run')}, {state}. Scale {'; '.join(scales)}.", class_="lede"),
+        tag(
+            "p",
+            f"{counted(count, 'run')}, {state}. Scale {described}.",
+            class_="lede",
+        ),
     ]
     if len(comparisons) + len(searches) > 1:
         titles = [(comparison.title, f"#c{index}") for index, comparison in enumerate(comparisons, start=1)]

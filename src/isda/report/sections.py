@@ -14,7 +14,7 @@ from isda.report.markup import Markup, join, tag
 from isda.report.per_class import ClassFigure, class_figures, draw_bars
 from isda.report.pictures import picture_figures
 from isda.report.summary import Comparison
-from isda.report.wording import capitalised, findings, in_units, interval_text, number, scale_text, seeds_text
+from isda.report.wording import capitalised, findings, in_units, intervals_text, number, scale_text, seeds_text
 
 WIDE, NARROW = 800, 360
 """Widths of charts; their text is then about as large as that of tables."""
@@ -30,8 +30,8 @@ def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: s
     figure = comparison.figure
     caption = (
         f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
-        f"Small dots are seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
-        f"Scale {comparison.scale}."
+        "Small dots are seeds; the marker is their mean, the bar its interval "
+        f"({intervals_text(comparison.intervals)}). Scale {comparison.config.scale}."
     )
     return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), caption)
 
@@ -77,7 +77,7 @@ def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[st
     caption = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
     if len(figure.values) > 1:
         caption += f"; in each row from above {', '.join(figure.values)}"
-    caption += f". Scale {comparison.scale}."
+    caption += f". Scale {comparison.config.scale}."
     if figure.left_out:
         caption += f" {figure.left_out} further classes are not shown."
     return wide_figure(name, partial(draw_bars, figure, styles), caption)
@@ -110,7 +110,7 @@ def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, r
         unit=curve.unit,
         curves=drawn,
         styles=styles,
-        epochs=comparison.epochs,
+        epochs=comparison.config.epochs,
         logarithmic=logarithmic,
         rising=rising,
     )
@@ -124,7 +124,7 @@ def _chart_caption(chart: Chart, comparison: Comparison) -> str:
         words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
     if any(not line.finished for drawn in chart.curves for line in drawn.lines):
         words.append("Open circles end unfinished runs.")
-    return " ".join([*words, f"Scale {comparison.scale}."])
+    return " ".join([*words, f"Scale {comparison.config.scale}."])
 
 
 def section(comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path) -> Markup:
@@ -160,12 +160,12 @@ def _subline(comparison: Comparison) -> Markup:
     stored = comparison.runs[0].stored
     train, test = (stored.get(f"{part}_images") for part in ("train", "test"))
     words = [
-        f"{comparison.epochs} epochs",
+        f"{comparison.config.epochs} epochs",
         *([f"{train:,} training images"] if is_number(train) else []),
-        *([f"measured on {test:,} {comparison.evaluated_on} images"] if is_number(test) else []),
+        *([f"measured on {test:,} {comparison.config.evaluated_on} images"] if is_number(test) else []),
         seeds_text(sorted({run.seed for run in comparison.runs})),
     ]
-    scale = tag("strong", scale_text(comparison.scale))
+    scale = tag("strong", scale_text(comparison.config.scale))
     return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isda.engine.config import Figure
+from isda.engine.config import Figure, RunConfig
 from isda.engine.run_records import RunRecord
 from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
 
@@ -114,29 +114,14 @@ class Comparison:
         return tuple(run for method in self.methods for run in method.runs)
 
     @property
-    def scale(self) -> str:
-        """Scale of the runs."""
-        return self.runs[0].config.scale
-
-    @property
-    def epochs(self) -> int:
-        """Epochs of each run."""
-        return self.runs[0].config.epochs
-
-    @property
-    def average_last(self) -> int:
-        """Number of last epochs that metrics are averaged over."""
-        return self.runs[0].config.average_last
+    def config(self) -> RunConfig:
+        """Of the first run; the others differ only in method and seed."""
+        return self.runs[0].config
 
     @property
     def figure(self) -> Figure:
         """The metric that methods are compared by."""
         return self.runs[0].headline
-
-    @property
-    def evaluated_on(self) -> str:
-        """Data that metrics were measured on: test or held-out."""
-        return self.runs[0].config.evaluated_on
 
     @property
     def intervals(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isda.engine.config import Figure
-from isda.report.statistics import LEVEL, Interval
+from isda.report.statistics import LEVEL, Interval, level_of_each
 from isda.report.summary import Comparison, MethodSummary
 
 SCALES = {
@@ -95,9 +95,9 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def caption(comparison: Comparison) -> str:
     """The caption of a results table: metric, epochs, seeds, scale and the meaning of ±."""
-    figure = comparison.figure
-    last = comparison.average_last if figure.averaged else 1
-    epochs = f"at epoch {comparison.epochs}" if last == 1 else f"mean of the last {last} of {comparison.epochs} epochs"
+    figure, config = comparison.figure, comparison.config
+    last = config.average_last if figure.averaged else 1
+    epochs = f"at epoch {config.epochs}" if last == 1 else f"mean of the last {last} of {config.epochs} epochs"
     over = f"mean ± standard deviation over {seeds_text(comparison.seeds)}"
     unit = "percent" if figure.unit == "%" else figure.unit
     what = f"{figure.title} in {unit}" if unit else figure.title
@@ -105,32 +105,24 @@ def caption(comparison: Comparison) -> str:
     if any(method.difference for method in comparison.methods):
         words.append(
             f"Difference: method − {comparison.baseline.label} on the same seeds{in_units(figure)}, "
-            f"mean ± half of Student's interval ({interval_text(comparison)}); "
+            f"mean ± half of Student's interval ({intervals_text(comparison.intervals)}); "
             f"{'negative' if figure.lower_is_better else 'positive'} is better."
         )
     if comparison.tells_isda_apart:
         words.append("From ISDA: likewise, the method − the same one without +isda.")
-    words.append(f"Scale {scale_text(comparison.scale)}.")
+    words.append(f"Scale {scale_text(config.scale)}.")
     return " ".join(words)
 
 
 def intervals_text(count: int) -> str:
-    """The level of simultaneous intervals.
+    """The confidence level of simultaneous intervals (Bonferroni).
 
     Example:
-        >>> intervals_text(1), intervals_text(4)
-        ('95% confidence interval', '4 simultaneous 95% confidence intervals (Bonferroni)')
+        >>> intervals_text(1), intervals_text(2)
+        ('95%', '2 simultaneous 95% confidence intervals, 97.5% each')
     """
-    level = f"{_percent(LEVEL)} confidence interval"
-    return f"{count} simultaneous {level}s (Bonferroni)" if count > 1 else level
-
-
-def interval_text(comparison: Comparison) -> str:
-    """The simultaneous level of the intervals of a comparison, and that of each."""
-    count = comparison.intervals
-    if count == 1:
-        return _percent(LEVEL)
-    return f"{count} simultaneous {_percent(LEVEL)} confidence intervals, {_percent(comparison.level)} each"
+    each = _percent(level_of_each(count))
+    return f"{count} simultaneous {_percent(LEVEL)} confidence intervals, {each} each" if count > 1 else each
 
 
 def findings(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from isda.reproduce.printed_tables import PaperTable, paper_table
-from isda.reproduce.training import Scale, Training, TrainingOutcome
+from isda.reproduce.training import Outcomes, Scale, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class FigureExperiment(Experiment):
         return self.title_text
 
     @abstractmethod
-    def draw(self, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """Write the pages of the figure.
 
         Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.reproduce.experiment import FigureContext, FigureExperiment
-from isda.reproduce.training import Training, TrainingOutcome
+from isda.reproduce.training import Outcomes, Training
 
 if TYPE_CHECKING:
     from isda.analysis.studies import StudyCell
@@ -21,7 +21,7 @@ FIGURE_5_AUGMENTATIONS = {"": None, " + AutoAugment": "autoaugment"}
 FIGURE_5_METHODS = {"basic": "cross-entropy", "ISDA": "isda"}
 
 
-def _first_run(outcomes: Mapping[str, TrainingOutcome], training: Training) -> Path | None:
+def _first_run(outcomes: Outcomes, training: Training) -> Path | None:
     """The finished run of a training with the smallest seed."""
     folders = outcomes[training.name].folders if training.name in outcomes else {}
     return folders[min(folders)] if folders else None
@@ -37,7 +37,7 @@ class Figure5(FigureExperiment):
         """Four, evaluated after every epoch."""
         return list(self._by_label().values())
 
-    def draw(self, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """One page with one chart."""
         from isda.analysis.pages import COLOURS, new_figure, svg_figure, write_page
 
@@ -80,7 +80,7 @@ class InversionFigure(FigureExperiment):
         """A classifier and a generator of the same images."""
         return [classifier("cifar10", "resnet-110", "isda"), generator("cifar10", "wgan")]
 
-    def draw(self, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """Both pictures and their page in a folder."""
         from isda.analysis.inversion.page import PAGE, InversionOptions, draw_inversion
 
@@ -142,10 +142,10 @@ class PagesFigure(FigureExperiment):
         """The parts by name."""
 
     @abstractmethod
-    def draw_part(self, name: str, page: Path, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> bool:
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
         """Write the page of a part; False if it lacks runs."""
 
-    def draw(self, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """A page for each part."""
         pages = {name: context.folder / f"{self.name}-{name}.html" for name in self.parts()}
         written = [page for name, page in pages.items() if self.draw_part(name, page, outcomes, context)]
@@ -171,7 +171,7 @@ class Figure8(PagesFigure):
             "semi-supervised": [semi_supervised("cifar10", method, 4000) for method in ("vat", "vat+isda")],
         }
 
-    def draw_part(self, name: str, page: Path, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> bool:
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
         """The maps of a pair."""
         from isda.analysis.maps import MapOptions, draw_maps
 
@@ -201,9 +201,9 @@ class Figure9(PagesFigure):
             data: classifier(data, "resnet-110", "isda", checkpoints=CHECKPOINTS) for data in ("cifar10", "cifar100")
         }
 
-    def draw_part(self, name: str, page: Path, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> bool:
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
         """The bounds over the training on a data set."""
-        from isda.analysis.tightness_page import TightnessOptions, draw_tightness
+        from isda.analysis.tightness import TightnessOptions, draw_tightness
 
         run = _first_run(outcomes, self.parts()[name])
         if run is not None:
@@ -230,7 +230,7 @@ class StudyFigure(PagesFigure):
         """Those of all panels."""
         return [training for cells in self.parts().values() for _, training in cells]
 
-    def draw_part(self, name: str, page: Path, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> bool:
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
         """A panel."""
         from isda.analysis.studies import STUDIES, compare_cells, write_study
 

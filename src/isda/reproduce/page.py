@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from isda.analysis.pages import write_page
@@ -12,7 +12,7 @@ from isda.report.markup import Markup, boxed_table, column, join, number_cell, t
 from isda.report.wording import intervals_text, number, plus_minus
 from isda.reproduce.experiment import Experiment
 from isda.reproduce.results import CellResult, Gain
-from isda.reproduce.training import Scale, TrainingOutcome
+from isda.reproduce.training import Outcomes, Scale
 
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
 STYLE = "small { display: block; opacity: 0.75; } caption span::before { content: none; }"
@@ -51,7 +51,7 @@ def write_table_page(
     seeds: int,
     results: Sequence[CellResult],
     gains: Sequence[Gain],
-    outcomes: Mapping[str, TrainingOutcome],
+    outcomes: Outcomes,
     pages: Sequence[Path],
     command: str,
 ) -> None:
@@ -67,7 +67,7 @@ def write_table_page(
         ]
         caption = (
             "The row's value minus that of the same method without ISDA (of the basic method, for other losses) on the "
-            f"same seeds, ± half of Student's interval, {intervals_text(len(gains))}; beside it the difference of the "
+            f"same seeds, ± half of Student's interval ({intervals_text(len(gains))}); beside it the difference of the "
             "paper's means."
         )
         parts.append(tag("h2", "Differences"))
@@ -94,7 +94,7 @@ def _table(name: str, results: Sequence[CellResult], caption: str) -> Markup:
     return boxed_table(name, caption, [column(""), *(column(title, numeric=True) for title in columns)], lines)
 
 
-def _notes(experiment: Experiment, scale: Scale, outcomes: Mapping[str, TrainingOutcome]) -> Iterator[Markup]:
+def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes) -> Iterator[Markup]:
     yield tag("h2", "Differences from the paper")
     sentences = [scale.sentence] if not scale.full else []
     sentences += [experiment.note] if experiment.note else []
@@ -110,7 +110,7 @@ def _notes(experiment: Experiment, scale: Scale, outcomes: Mapping[str, Training
         yield tag("ul", *(tag("li", tag("code", name), f": {'; '.join(why)}") for name, why in failed.items()))
 
 
-def _trainings(outcomes: Mapping[str, TrainingOutcome], below: Path) -> Iterator[Markup]:
+def _trainings(outcomes: Outcomes, below: Path) -> Iterator[Markup]:
     if not outcomes:
         return
     head = [column("training"), column("chosen on held-out data"), column("finished runs", numeric=True)]

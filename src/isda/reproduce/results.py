@@ -10,7 +10,7 @@ from typing import Any
 from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
 from isda.reproduce.experiment import TableCell, TableExperiment
 from isda.reproduce.printed_tables import PaperCell, PaperTable
-from isda.reproduce.training import TrainingOutcome
+from isda.reproduce.training import Outcomes, TrainingOutcome
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Gain:
 def cell_results(
     experiment: TableExperiment,
     cells: Sequence[TableCell],
-    outcomes: Mapping[str, TrainingOutcome],
+    outcomes: Outcomes,
     counted: Mapping[tuple[str, str], float],
 ) -> list[CellResult]:
     """Every cell of the paper's table in its order, with our value if there is one."""
@@ -80,7 +80,7 @@ def cell_results(
     return results
 
 
-def _trained_result(cell: TableCell, paper: PaperCell, outcomes: Mapping[str, TrainingOutcome]) -> CellResult:
+def _trained_result(cell: TableCell, paper: PaperCell, outcomes: Outcomes) -> CellResult:
     outcome = outcomes[cell.training.name]
     values = outcome.values(cell.figure)
     problem = "; ".join(outcome.problems)
@@ -99,7 +99,7 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
-def gains(cells: Sequence[TableCell], outcomes: Mapping[str, TrainingOutcome], printed: PaperTable) -> list[Gain]:
+def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
     """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni)."""
     pairs = []
     for cell in cells:

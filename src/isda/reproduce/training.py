@@ -159,3 +159,7 @@ class TrainingOutcome:
         """A metric of the runs that have it, by seed."""
         results = {seed: run.result for seed, run in self.runs.items() if run.result is not None}
         return {seed: float(result[figure]) for seed, result in results.items() if result.get(figure) is not None}
+
+
+Outcomes = Mapping[str, TrainingOutcome]
+"""By the name of the training."""
