@@ -20,8 +20,6 @@ from isda.analysis.pages import command_line, new_figure, svg_figure, write_page
 from isda.engine.run_records import read_run
 from isda.report.markup import boxed_table, column, name_cell, number_cell
 
-__all__ = ["METHODS", "EvaluationFeatures", "Separation", "embed", "evaluation_features", "measure_separation"]
-
 
 def embed(features: Tensor, by: str = "tsne", *, perplexity: float = 30.0, seed: int = 0) -> Tensor:
     """(N, 2) float64 points in the plane for features (N, A); the same for the same seed.

@@ -123,9 +123,14 @@ def command_line(command: str, *paths: Path, **options: object) -> str:
     words = ["isda", command, *(path.as_posix() for path in paths)]
     for name, value in options.items():
         values = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        texts = [item.as_posix() if isinstance(item, Path) else str(item).removesuffix(".0") for item in values]
-        words += [f"--{name.replace('_', '-')}", *texts] if texts else []
+        words += [f"--{name.replace('_', '-')}", *map(_word, values)] if values else []
     return shlex.join(words)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Path):
+        return value.as_posix()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def write_page(

@@ -23,8 +23,6 @@ from isda.report.wording import intervals_text, plus_minus, scale_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["STUDIES", "AblationStudy", "ExplicitStudy", "SensitivityStudy", "Study", "StudyCell", "StudyRow", "rows_of"]
-
 
 @dataclass(frozen=True)
 class StudyCell:

@@ -37,8 +37,6 @@ from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.classification.trained import classifier_of
 from isda.tasks.common.data import ImageBatch, evaluation_batches, to_network_input
 
-__all__ = ["Bounds", "CheckpointBounds", "bounds_at", "bounds_over_training", "measure_bounds"]
-
 ENTRIES = 2**23
 """Logits that are drawn at once."""
 
