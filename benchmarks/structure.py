@@ -163,9 +163,10 @@ def _longest_chain(graph: dict[str, set[str]]) -> list[str]:
     @cache
     def chain(module: str) -> tuple[str, ...]:
         chains: list[tuple[str, ...]] = [(), *(chain(other) for other in sorted(graph[module] - {module}))]
-        return (module, *max(chains, key=lambda modules: len(modules)))
+        return (module, *max(chains, key=len))
 
-    return list(max((chain(module) for module in graph), key=lambda modules: len(modules)))
+    longest: tuple[str, ...] = max((chain(module) for module in graph), key=len)
+    return list(longest)
 
 
 if __name__ == "__main__":
