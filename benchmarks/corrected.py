@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from csv_files import read_csv
-from isda.report.statistics import paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, paired_difference
 from isda.report.wording import plus_minus
 from recording import RESULTS
 

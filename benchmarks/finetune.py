@@ -21,8 +21,7 @@ from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.cli import main as isda
 from isda.engine.run_records import RunRecord, find_runs
 from isda.engine.tuning.records import MethodSearchRecord, read_search
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from recording import RESULTS, result_row, write_rows
 
@@ -115,7 +114,7 @@ ISDA's strength, λ0 = {strength:g}, was chosen for the classifier alone by the 
 held-out training images, and lies {where} what was tried ({listed}); all layers are trained with the same.
 
 Mean ± standard deviation over paired seeds on {10 * TEST_IMAGES:,} test images; differences are ISDA - cross-entropy,
-paired by seed, ± half of Student's interval, all of them together 95%.
+paired by seed, ± half of Student's interval, with simultaneous 95% confidence.
 
 | trained | figure | seeds | cross-entropy | ISDA | difference |
 |---|---|---|---|---|---|

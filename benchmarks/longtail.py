@@ -29,8 +29,7 @@ from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovarianc
 from isda.data import hold_out, long_tailed
 from isda.functional import class_balanced_weights
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.classification.settings import class_parts
 from recording import RESULTS
@@ -262,8 +261,8 @@ training images, by class: {told}.
 A linear classifier on {COMPONENTS} principal components of the drawn images, {EPOCHS} epochs. Each method chose its
 strength among {TRIALS} by the error on {HELD_OUT:,} balanced training images held out (one run, seed {CHOOSING_SEED}).
 Mean ± standard deviation over {SEEDS} draws; differences to cross-entropy on the same draw (points, nll in nats) ± half
-of Student's interval, all {comparisons} intervals together 95% (Bonferroni); negative is better. Deferred weights are
-class-balanced ones (β = 0.9999) in the last fifth of a run.
+of Student's interval, {comparisons} simultaneous 95% confidence intervals (Bonferroni); negative is better.
+Deferred weights are class-balanced ones (β = 0.9999) in the last fifth of a run.
 
 | method | strength | {heads} | seconds |
 |---|---|{"---|---|" * len(FIGURES)}---|

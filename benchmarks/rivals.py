@@ -20,8 +20,7 @@ from isda.engine.comparison import run_folder_name
 from isda.engine.run_records import RunRecord, read_run
 from isda.engine.tuning.records import MethodSearchRecord, read_search
 from isda.engine.tuning.request import FINAL_FOLDER
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from recording import RESULTS, Study, figures_of
 
@@ -127,9 +126,9 @@ The strength of each method was chosen by {TRIALS} runs (seed {100}) on 5,000 tr
 images held out: three values, then a fourth beyond the edge where the edge won, else half-way to the better
 neighbour. Of mixup+isda lambda_0 was chosen, of isda:decay=0.99 too; dropout is a setting of cross-entropy, whose own
 row has none. Mean ± standard deviation over seeds 0 to
-{SEEDS - 1}; differences are to cross-entropy on the same seeds, ± half of Student's interval, all {(len(rows) - 1) * 3}
-intervals together 95% (Bonferroni); negative is better. Seconds are of a whole run on a machine with other work,
-evaluation included: they compare methods roughly.
+{SEEDS - 1}; differences are to cross-entropy on the same seeds, ± half of Student's interval, {(len(rows) - 1) * 3}
+simultaneous 95% confidence intervals (Bonferroni); negative is better.
+Seconds are of a whole run on a machine with other work, evaluation included: they compare methods roughly.
 
 | method | strength | {heads} | seconds |
 |---|---|{"---|---|" * len(FIGURES)}---|

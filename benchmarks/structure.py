@@ -130,7 +130,8 @@ def _code_lines(tree: ast.Module) -> int:
                 continue
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 continue
-            last = node.body[0].lineno - 1 if isinstance(getattr(node, "body", None), list) else node.end_lineno
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if isinstance(body, list) else node.end_lineno
             held |= set(range(node.lineno, (last or node.lineno) + 1))
     return len(held)
 
@@ -161,9 +162,11 @@ def _imported(tree: ast.Module, modules: set[str]) -> set[str]:
 def _longest_chain(graph: dict[str, set[str]]) -> list[str]:
     @cache
     def chain(module: str) -> tuple[str, ...]:
-        return (module, *max((chain(other) for other in graph[module] - {module}), key=len, default=()))
+        chains: list[tuple[str, ...]] = [(), *(chain(other) for other in sorted(graph[module] - {module}))]
+        return (module, *max(chains, key=len))
 
-    return list(max((chain(module) for module in graph), key=len))
+    longest: tuple[str, ...] = max((chain(module) for module in graph), key=len)
+    return list(longest)
 
 
 if __name__ == "__main__":

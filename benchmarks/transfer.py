@@ -16,8 +16,7 @@ from dataclasses import replace
 from csv_files import write_csv
 from isda.cli import main as isda
 from isda.engine.run_records import RunRecord, find_runs
-from isda.report.statistics import mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, figures_of, options_of
@@ -91,7 +90,7 @@ full covariance), seeds {TEST_SEEDS}. ISDA's lambda_0 = {best:g} was chosen on {
 CIFAR-100 with seed {CHOOSING_SEEDS[0]} (held-out error, % by lambda_0: {tried}{edge}).
 On cifar100 the whole network is judged by the test images it was trained for; on the others a linear classifier on its
 features (`isda transfer --how probe`), fitted to all their training images. Mean ± standard deviation over seeds;
-differences are ISDA - cross-entropy, paired by seed, ± half of Student's interval, all of them together 95%.
+differences are ISDA - cross-entropy, paired by seed, ± half of Student's interval, with simultaneous 95% confidence.
 
 | data | figure | cross-entropy | ISDA | difference |
 |---|---|---|---|---|

@@ -21,8 +21,7 @@ import torch
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
 from isda.estimator.embedding_tables import probability_measures
-from isda.report.statistics import paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import level_of_each, paired_difference
 from isda.report.wording import number, plus_minus
 from problem_methods import folds
 from problem_sets import Draw, Problem
@@ -111,8 +110,8 @@ rows without a label from the same pool; means over draws. "{ALONE}": ISDAClassi
 folds, the convex problem solved. "trained, weight w": the same λ0 (or {STRENGTH:g} where none was chosen) and C,
 labelled and unlabelled rows, the bound of Prop. 2 with weight w, by {EPOCHS} epochs of the stochastic trainer,
 which starts from that solution and holds no rows out; weight 0 is that trainer without the bound. Differences are
-paired by draw, ± half of Student's interval, all {len(others[1:]) * len(figures)} of them together 95%. Negative
-differences of errors and positive ones of log-likelihoods are better.
+paired by draw, ± half of Student's interval, {len(others[1:]) * len(figures)} simultaneous 95% confidence intervals.
+Negative differences of errors and positive ones of log-likelihoods are better.
 
 """ + "\n".join(lines)
 

@@ -35,8 +35,8 @@ def test_the_table_the_page_and_the_json_agree(written):
             heading = f"{view['name']}, direction {number}: {100 * one['share']:.1f}% of the variance"
             assert heading in page
             assert f"images {', '.join(map(str, one['low']))}." in page
-    assert "tells the two ends of" in out
-    assert "tells the two ends of" in page
+    assert "separates the two ends of" in out
+    assert "separates the two ends of" in page
     assert f"{100 * record['classes'][0]['directions'][0]['share']:.1f}%" in out
 
 
@@ -73,7 +73,7 @@ def test_classes_with_few_images_are_said(small_run, tmp_path):
         (["--directions", 0], "directions must be from 1 to 100, got 0"),
         (["--images", 61], "images must be from 1 to 60, got 61"),
         (["--judge", "nowhere"], "nowhere"),
-        (["--most", 3], "at least one image of each of 10 classes"),
+        (["--most", 3], "most must be at least 10, one image of each class, got 3"),
     ],
 )
 def test_bad_words_are_refused_in_a_sentence(small_run, tmp_path, words, told):

@@ -65,7 +65,7 @@ def test_the_plane_holds_the_most_of_the_class_means_that_a_plane_can(seen):
     torch.testing.assert_close(plane.axes @ plane.axes.T, torch.eye(2, dtype=torch.float64))
     means = torch.stack([seen.features[seen.labels == label].mean(0) for label in range(10)])
     singular = torch.linalg.svdvals(means - means.mean(0))
-    torch.testing.assert_close(plane.place(means).square().sum(), singular[:2].square().sum())
+    torch.testing.assert_close(plane.project(means).square().sum(), singular[:2].square().sum())
 
 
 @pytest.mark.parametrize("classes", [1, 2])
@@ -137,10 +137,10 @@ class Slow:
 
     def until_free(self, places: int) -> None:
         for _ in range(6000):
-            if self.workers.free == places:
+            if self.workers.capacity == places:
                 return
             time.sleep(0.01)
-        raise AssertionError(f"a minute has passed, and {self.workers.free} places are free instead of {places}")
+        raise AssertionError(f"a minute has passed, and {self.workers.capacity} places are free instead of {places}")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "i
 
 
 @pytest.fixture(scope="module")
-def imagining(seen, small_run, tmp_path_factory):
+def visualizer(seen, small_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("generators") / "gan"
     words = [*SMALL_WORDS, "--method", "infogan", "--judge", small_run, "--threads", 1]
     _, err, code = isda("generate", "train", *words, "--out", folder)
@@ -42,9 +42,9 @@ def scene(seen):
 
 
 @pytest.fixture(scope="module")
-def port(scene, imagining):
+def port(scene, visualizer):
     with listen("127.0.0.1", 0) as place:
-        settings = uvicorn.Config(make_application(scene, imagining=imagining), log_level="warning", lifespan="off")
+        settings = uvicorn.Config(make_application(scene, visualizer=visualizer), log_level="warning", lifespan="off")
         server = uvicorn.Server(settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
         thread.start()
@@ -60,7 +60,7 @@ def ask(port: int, path: str) -> tuple[int, bytes]:
     return answer.status, answer.read()
 
 
-def test_the_image_its_reconstruction_and_the_image_for_the_moved_feature(port, scene, imagining, seen):
+def test_the_image_its_reconstruction_and_the_image_for_the_moved_feature(port, scene, visualizer, seen):
     assert json.loads(ask(port, "/run.json")[1])["imagines"] is True
     status, body = ask(port, "/imagined.json?row=4&moves=3,0")
     found = json.loads(body)
@@ -71,26 +71,26 @@ def test_the_image_its_reconstruction_and_the_image_for_the_moved_feature(port, 
     assert (shown[:, :8, 0] == seen.images(torch.tensor([4]))[0, 0].numpy()).all()
     # Step II, from the reconstruction, as `isda.analysis.inversion` has it.
     view = scene.view(4, [3, 0])
-    reconstructed = imagining.inverter.reconstruct(torch.tensor([4]))
-    moved = imagining.inverter.reach(reconstructed, view.feature[None])
+    reconstructed = visualizer.inverter.reconstruct(torch.tensor([4]))
+    moved = visualizer.inverter.reach(reconstructed, view.feature[None])
     assert (shown[:, 10:18, 0] == reconstructed.images[0, 0].numpy()).all()
     assert (shown[:, 20:28, 0] == moved.images[0, 0].numpy()).all()
     assert found["left"] == pytest.approx(float(moved.error[0] / reconstructed.start[0]))
 
 
-def test_what_was_made_is_remembered(imagining, scene):
+def test_what_was_made_is_remembered(visualizer, scene):
     view = scene.view(5, [1, 1])
-    assert imagining(view) is imagining(scene.view(5, [1, 1]))
-    assert imagining(scene.view(5, [1, 0])) is not imagining(view)
+    assert visualizer(view) is visualizer(scene.view(5, [1, 1]))
+    assert visualizer(scene.view(5, [1, 0])) is not visualizer(view)
 
 
-def test_an_image_that_nobody_waits_for_is_not_made(imagining, scene):
+def test_an_image_that_nobody_waits_for_is_not_made(visualizer, scene):
     looks = iter([False] * 2 + [True] * 100)
     with pytest.raises(RequestAbandoned):
-        imagining(scene.view(6, [1, 0]), lambda: next(looks))
+        visualizer(scene.view(6, [1, 0]), lambda: next(looks))
     assert next(looks) is True
-    assert (6, (1, 0)) not in imagining._made
-    assert imagining(scene.view(6, [1, 0])).file
+    assert (6, (1, 0)) not in visualizer._results
+    assert visualizer(scene.view(6, [1, 0])).file
 
 
 def test_bad_questions_are_answered_and_without_a_generator_there_is_no_answer(port, scene):

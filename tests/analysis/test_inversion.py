@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from isda.analysis.inversion.encoder import Encoder
+from isda.analysis.inversion import nearest_images
 from isda.analysis.inversion.generator_adapters import (
     LatentGenerator,
     biggan,
@@ -17,8 +17,7 @@ from isda.analysis.inversion.generator_adapters import (
     normalised_noise,
     unconditional,
 )
-from isda.analysis.inversion.inverter import Descent, InversionObjective, descend
-from isda.analysis.inversion.study import nearest_images
+from isda.analysis.inversion.inverter import Descent, Encoder, InversionObjective, descend
 
 NOISE, CLASSES, FEATURES = 6, 3, 4
 
@@ -39,10 +38,10 @@ def tiny(count=5, pixel_weight=0.3, codes=0):
     """An objective of a few images, everything in float64."""
     network = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(12, FEATURES)).double().eval()
     generator = LatentGenerator(TinyGenerator(codes).double(), NOISE, codes, dtype=torch.float64)
-    sight = Encoder(lambda images: (images - 0.3) / 0.7, network)
+    encoder = Encoder(lambda images: (images - 0.3) / 0.7, network)
     labels = torch.arange(count) % CLASSES
     pixels = torch.randn(count, 1, 3, 3, dtype=torch.float64)
-    return InversionObjective(generator, sight, labels, torch.randn(count, FEATURES).double(), pixels, pixel_weight)
+    return InversionObjective(generator, encoder, labels, torch.randn(count, FEATURES).double(), pixels, pixel_weight)
 
 
 def naive(objective, latent):
@@ -55,7 +54,7 @@ def naive(objective, latent):
         read = torch.cat([(noise - mean) / std, z[NOISE:]])
         image = (objective.generator.make(read[None], objective.labels[i : i + 1])[0] + 1) / 2
         seen = (image - 0.3) / 0.7
-        feature = sum((objective.sight.features(seen[None])[0] - objective.features[i]) ** 2)
+        feature = sum((objective.encoder.features(seen[None])[0] - objective.features[i]) ** 2)
         pixel = 0.0 if objective.pixels is None else ((seen - objective.pixels[i]) ** 2).sum()
         values.append(feature + objective.pixel_weight * pixel)
     return values
@@ -104,7 +103,7 @@ def test_an_image_does_not_depend_on_the_others_of_its_batch(tolerance):
     settings = Descent(iterations=120, tolerance=tolerance)
     together = descend(objective, start, settings)
     for i in (0, 3):
-        alone = descend(objective.of(torch.tensor([i])), start[i : i + 1], settings)
+        alone = descend(objective.subset(torch.tensor([i])), start[i : i + 1], settings)
         torch.testing.assert_close(together.latent[i : i + 1], alone.latent, rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(together.feature[i : i + 1], alone.feature, rtol=1e-6, atol=1e-10)
         assert together.iterations[i] == alone.iterations[0]
@@ -117,12 +116,12 @@ def linear(dimension=8, factor=2.0, pixel_weight=0.5):
     part without mean of Q' (factor a + eta x).
     """
     orthogonal = torch.linalg.qr(torch.randn(dimension, dimension, dtype=torch.float64)).Q
-    # Images in [0, 1] are (G + 1) / 2: the sight undoes it.
-    sight = Encoder(lambda images: 2 * images - 1, lambda pixels: factor * pixels.flatten(1))
+    # Images in [0, 1] are (G + 1) / 2: the encoder undoes it.
+    encoder = Encoder(lambda images: 2 * images - 1, lambda pixels: factor * pixels.flatten(1))
     generator = unconditional(lambda z: (z @ orthogonal.T)[:, :, None, None], dimension, dtype=torch.float64)
     features, pixels = (torch.randn(3, dimension).double() for _ in range(2))
     labels = torch.zeros(3, dtype=torch.int64)
-    objective = InversionObjective(generator, sight, labels, features, pixels[:, :, None, None], pixel_weight)
+    objective = InversionObjective(generator, encoder, labels, features, pixels[:, :, None, None], pixel_weight)
     pull = (factor * features + pixel_weight * pixels) @ orthogonal
     pull = pull - pull.mean(1, keepdim=True)
     return objective, math.sqrt(dimension - 1) * pull / pull.norm(dim=1, keepdim=True)
@@ -165,8 +164,8 @@ def test_images_stop_when_their_feature_error_has_fallen_far_enough():
     # Features that images of the generator do have.
     reachable = objective.generator.draw(5, torch.Generator().manual_seed(2))
     with torch.no_grad():
-        made = objective.sight.normalise(objective.generator(reachable, objective.labels))
-        objective = replace(objective, features=objective.sight.features(made))
+        made = objective.encoder.normalise(objective.generator(reachable, objective.labels))
+        objective = replace(objective, features=objective.encoder.features(made))
     over = []
     early = descend(objective, start, Descent(iterations=800, tolerance=0.1), over.append)
     late = descend(objective, start, Descent(iterations=800, tolerance=0))
@@ -209,9 +208,9 @@ def test_all_is_computed_where_the_generator_is():
     device = torch.zeros(()).device
     weight, classes, seeing = torch.randn(9, NOISE), torch.randn(CLASSES, 9), torch.randn(9, FEATURES)
     generator = conditional(lambda z, c: torch.tanh(z @ weight.T + classes[c]).view(-1, 1, 3, 3), NOISE, device)
-    sight = Encoder(lambda images: images - 0.5, lambda pixels: torch.tanh(pixels.flatten(1) @ seeing))
+    encoder = Encoder(lambda images: images - 0.5, lambda pixels: torch.tanh(pixels.flatten(1) @ seeing))
     labels = torch.tensor([0, 1, 2], device="cpu")
-    objective = InversionObjective(generator, sight, labels, torch.rand(3, FEATURES), torch.zeros(3, 1, 3, 3), 0.01)
+    objective = InversionObjective(generator, encoder, labels, torch.rand(3, FEATURES), torch.zeros(3, 1, 3, 3), 0.01)
     start = generator.draw(3, torch.Generator(device="cpu").manual_seed(0))
     found = descend(objective, start, Descent(iterations=60, tolerance=0.3))
     assert found.latent.device == device
@@ -257,8 +256,8 @@ def test_biggan_is_given_the_embedding_of_the_class_and_inverted():
     z, labels = generator.draw(2, torch.Generator().manual_seed(0)), torch.tensor([2, 0])
     expected = (network(normalised_noise(z), network.shared(labels)) + 1) / 2
     torch.testing.assert_close(generator(z, labels), expected)
-    sight = Encoder(lambda x: x, lambda x: x.flatten(1))
-    objective = InversionObjective(generator, sight, labels, expected.detach().flatten(1))
+    encoder = Encoder(lambda x: x, lambda x: x.flatten(1))
+    objective = InversionObjective(generator, encoder, labels, expected.detach().flatten(1))
     start = generator.draw(2, torch.Generator().manual_seed(1))
     found = descend(objective, start, Descent(iterations=200))
     assert (found.feature < 0.1 * found.start).all()

@@ -52,10 +52,10 @@ def test_explicit_goes_from_none_to_infinity_with_both_covariances():
     ("name", "methods", "values", "told"),
     [
         ("sensitivity", ["isda"], [0.0], "strengths must be above 0"),
-        ("ablation", ["isda", "isda-tilted"], [], "an ablation is of one method"),
-        ("explicit", ["mixup"], [1], "compared to isda or isda-tilted"),
-        ("explicit", ["isda"], [0.5], "must be whole and at least 1"),
-        ("explicit", ["isda"], [math.inf], "must be whole and at least 1"),
+        ("ablation", ["isda", "isda-tilted"], [], "an ablation takes one method"),
+        ("explicit", ["mixup"], [1], "takes one method, isda or isda-tilted"),
+        ("explicit", ["isda"], [0.5], "must be integers of at least 1"),
+        ("explicit", ["isda"], [math.inf], "must be integers of at least 1"),
     ],
 )
 def test_what_makes_no_study_is_refused(name, methods, values, told):
@@ -98,5 +98,5 @@ def test_unfinished_runs_do_not_count(sensitivity, tmp_path):
     assert strong.differences["error"].half_width is None
     for result in copy.rglob("result.json"):
         result.unlink()
-    with pytest.raises(ValueError, match="none of the runs of the study is finished"):
+    with pytest.raises(ValueError, match="no run of the study is finished"):
         rows_of(SensitivityStudy.cells(["isda"], [0.5, 5.0]), copy, [0, 1])

@@ -34,7 +34,7 @@ def test_the_classifier_says_of_features_what_the_network_says_of_images(run):
 def test_fewer_images_are_equally_many_of_each_class(run):
     assert observe(run, most=25).labels.bincount().tolist() == [2] * 10
     assert observe(run, most=25).indices.tolist() == observe(run, most=25).indices.tolist()
-    with pytest.raises(ValueError, match="at least one image of each of 10 classes"):
+    with pytest.raises(ValueError, match="most must be at least 10, one image of each class, got 9"):
         observe(run, most=9)
 
 

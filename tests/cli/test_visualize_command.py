@@ -23,7 +23,7 @@ from isda.analysis.inversion import (
     generator_of_run,
     strength_of,
 )
-from isda.analysis.inversion.encoder import encoder_of_run
+from isda.analysis.inversion.inverter import encoder_of_run
 from isda.tasks.gan.generators import load_generator
 from small_runs import digits, isda
 
@@ -108,12 +108,12 @@ def test_words_that_cannot_be_meant_are_refused_before_anything_is_computed(fini
         return code
 
     assert "classes must be one of 0, 1" in refused("--classes", "ten")
-    assert "strength must be at least 0" in refused("--strength", "nan")
+    assert "strength must be a finite number >= 0" in refused("--strength", "nan")
     assert "augmented must be from 1 to 20" in refused("--augmented", 0)
     assert "images must be from 1 to 100" in refused("--images", 0)
     assert "iterations must be at least 1" in refused("--iterations", 0)
     assert "lr must be positive" in refused("--lr", 1, "nan")
-    assert "pixel_weight must be at least 0" in refused("--pixel-weight", -1)
+    assert "pixel_weight must be a finite number >= 0" in refused("--pixel-weight", -1)
     assert "seed must be from 0" in refused("--seed", -1)
     assert "nowhere" in refused(run="nowhere")
     assert "must be of a classifier" in refused(run=generator)
@@ -131,8 +131,8 @@ def test_a_generator_of_other_data_is_refused(finished_run, tmp_path):
         words = ["--width", 0.1, "--batch-size", 20, "--epochs", 1, "--judge", tmp_path / f"judge-{name}"]
         made = isda("generate", "train", *data, *words, "--threads", 1, "--out", tmp_path / name)
         assert made[2] is None, made
-    told = "generator must have learnt the images of digits"
-    for name, why in (("other", "or another version of it"), ("larger", "1x28x28"), ("fewer", "makes 2 classes")):
+    told = "generator must be trained on digits"
+    for name, why in (("other", "or another version of it"), ("larger", "1x28x28"), ("fewer", "has 2 classes")):
         code = isda("visualize", finished_run, "--generator", tmp_path / name)[2]
         assert told in code
         assert why in code
@@ -140,11 +140,11 @@ def test_a_generator_of_other_data_is_refused(finished_run, tmp_path):
 
 def test_generated_pixels_are_normalised_as_those_of_the_data_set_are(observed):
     eight_bits = observed.images(torch.arange(5))
-    sight = encoder_of_run(observed)
+    encoder = encoder_of_run(observed)
     pixels = (eight_bits / 255).requires_grad_()
-    seen = sight.normalise(pixels)
+    seen = encoder.normalise(pixels)
     torch.testing.assert_close(seen, observed.trained.pipeline(eight_bits))
-    torch.testing.assert_close(sight.features(seen).double(), observed.features[:5], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(encoder.features(seen).double(), observed.features[:5], rtol=1e-4, atol=1e-4)
     (gradient,) = torch.autograd.grad(seen.sum(), pixels)
     torch.testing.assert_close(gradient, torch.full_like(gradient, 1 / observed.trained.config.std[0]))
 
@@ -160,14 +160,14 @@ def test_whitened_runs_are_seen_and_differentiated_too(name, normalisation, tmp_
     assert code is None, err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["normalisation"] == normalisation
     seen = observe(tmp_path / "run", tmp_path)
-    sight, eight_bits = encoder_of_run(seen), seen.images(torch.arange(3))
+    encoder, eight_bits = encoder_of_run(seen), seen.images(torch.arange(3))
     pixels = (eight_bits / 255).requires_grad_()
-    torch.testing.assert_close(sight.normalise(pixels), seen.trained.pipeline(eight_bits), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(encoder.normalise(pixels), seen.trained.pipeline(eight_bits), rtol=1e-4, atol=1e-4)
     along = torch.randn_like(pixels)
     weights = torch.randn_like(pixels)
-    (gradient,) = torch.autograd.grad((weights * sight.normalise(pixels)).sum(), pixels)
+    (gradient,) = torch.autograd.grad((weights * encoder.normalise(pixels)).sum(), pixels)
     with torch.no_grad():
-        up, down = ((weights * sight.normalise(pixels + step * along)).double().sum() for step in (1e-3, -1e-3))
+        up, down = ((weights * encoder.normalise(pixels + step * along)).double().sum() for step in (1e-3, -1e-3))
     assert float((gradient * along).sum()) == pytest.approx(float(up - down) / 2e-3, rel=0.02, abs=0.02)
 
 
@@ -213,7 +213,7 @@ def test_python_users_reconstruct_and_reach(observed, generator):
     assert found.images.dtype == torch.uint8
     assert (found.error <= found.start).any()
     torch.testing.assert_close(
-        (found.features - found.asked).square().sum(1).float(), found.error, rtol=1e-3, atol=1e-3
+        (found.features - found.target).square().sum(1).float(), found.error, rtol=1e-3, atol=1e-3
     )
     # infoGAN's codes stay what they can be.
     assert found.latent[:, 100:].abs().max() <= 1

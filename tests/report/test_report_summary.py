@@ -90,7 +90,7 @@ def test_runs_with_no_more_settings_than_every_run_has_are_compared(make_run, tm
         required = ("task", "data", "network", "method", "seed", "scale", "epochs", "steps_per_epoch", "figures")
         (folder / "config.json").write_text(json.dumps({key: config[key] for key in ("format", *required)}))
     (comparison,) = summarise(find_runs([tmp_path]))
-    assert (comparison.average_last, comparison.evaluated_on) == (1, "test")
+    assert (comparison.config.average_last, comparison.config.evaluated_on) == (1, "test")
     assert comparison.baseline.label == "cross-entropy"
 
 
@@ -245,7 +245,7 @@ def test_with_more_methods_each_interval_is_wider_so_that_all_hold_together(runs
         low, high = stats.ttest_rel(values, list(base.values())).confidence_interval(1 - 0.05 / 3)
         assert method.difference.mean - method.difference.half_width == pytest.approx(low)
         assert method.difference.mean + method.difference.half_width == pytest.approx(high)
-    assert "half of Student's interval (95% for all 3 intervals together, 98.33% each)" in caption(comparison)
+    assert "half of Student's interval (3 simultaneous 95% confidence intervals, 98.33% each)" in caption(comparison)
     assert "(98.33% interval" in findings(comparison)[0]
     assert {one["difference_level"] for one in comparison.as_json()["methods"]} == {comparison.level}
 

@@ -58,7 +58,7 @@ def test_ours_stand_beside_the_papers(made):
     assert "7.09 ± 0.12%" in out
     assert "scale smoke" in out.lower()
     page = (folder / "all" / "table-2.html").read_text()
-    assert "digits stands in for cifar10" in page.lower()
+    assert "digits replace cifar10" in page.lower()
     assert "7.39 ± 0.10%" in page
     # What the paper chooses on held-out data was.
     searched = [run for run in run_folders(folder / "all") if "search" in run.parts]

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,24 @@ from isda._utils.choices import check_choice
 from isda._utils.extras import missing_message
 from isda._utils.text import escape_control_characters
 from isda.analysis.evaluation_features import EvaluationFeatures, evaluation_features
-from isda.analysis.pages import drawn, new_figure, write_page
+from isda.analysis.pages import command_line, new_figure, svg_figure, write_page
 from isda.engine.run_records import read_run
 from isda.report.markup import boxed_table, column, name_cell, number_cell
 
-__all__ = ["METHODS", "EvaluationFeatures", "Separation", "embed", "evaluation_features", "measure_separation"]
-
 
 def embed(features: Tensor, by: str = "tsne", *, perplexity: float = 30.0, seed: int = 0) -> Tensor:
-    """(N, 2) float64 a place in the plane for each row of features (N, A); the same for the same seed.
+    """(N, 2) float64 points in the plane for features (N, A); the same for the same seed.
 
     Args:
-        features: any, in no particular order.
+        features: of any images.
         by: tsne or umap.
         perplexity: of t-SNE; for UMAP the number of neighbours. It must be below N.
-        seed: of the search.
+        seed: of the embedding.
     """
     check_choice("by", by, METHODS)
     if not 1 <= perplexity < len(features):
         raise ValueError(f"perplexity must be from 1 to below the {len(features)} images, got {perplexity:g}")
-    # A feature's unit is arbitrary, and the spread along a coordinate says how much it matters: one scale for all.
+    # One scale for all coordinates: the unit is arbitrary, but the spread of a coordinate is its importance.
     scaled = (features - features.mean(0)) / features.std().clamp_min(1e-12)
     return torch.as_tensor(METHODS[by](scaled.numpy(), perplexity, seed)).double()
 
@@ -51,27 +48,26 @@ def _umap(features: Any, perplexity: float, seed: int) -> Any:
     try:
         from umap import UMAP
     except ImportError as error:
-        raise ValueError(f"a map by umap needs {missing_message('umap')}; tsne needs nothing more") from error
+        raise ValueError(f"a map by umap needs {missing_message('umap')}; tsne needs no extra") from error
     return UMAP(n_neighbors=max(2, round(perplexity)), random_state=seed, n_jobs=1).fit_transform(features)
 
 
 METHODS: dict[str, Callable[[Any, float, int], Any]] = {"tsne": _tsne, "umap": _umap}
-"""By name; each is given features, the perplexity and a seed."""
+"""By name; each takes features, the perplexity and a seed."""
 
-
-AT_ONCE = 1000
+ROWS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
 class Separation:
-    """Three ways to say it."""
+    """Three measures of how well features separate the classes."""
 
     silhouette: float
     """Mean over samples of (b - a) / max(a, b): a is the mean distance to its own class, b to the nearest other."""
     knn_accuracy: float
-    """Share of samples whose k nearest others mostly have their class, in percent; the nearest decides a tie."""
+    """Accuracy in percent of a vote of the k nearest others; the nearest decides a tie."""
     scatter: float
-    """Trace of the scatter within classes over that between: smaller is tighter."""
+    """Trace of the scatter within classes over that between classes: smaller is tighter."""
 
 
 def measure_separation(features: Tensor, labels: Tensor, neighbours: int = 10) -> Separation:
@@ -83,7 +79,7 @@ def measure_separation(features: Tensor, labels: Tensor, neighbours: int = 10) -
         neighbours: k.
     """
     if len(labels.unique()) < 2:
-        raise ValueError("labels must be of at least two classes to be kept apart, got one")
+        raise ValueError("labels must be of at least two classes, got one")
     if not 1 <= neighbours < len(labels):
         raise ValueError(f"neighbours must be from 1 to {len(labels) - 1}, got {neighbours}")
     from sklearn.metrics import silhouette_score
@@ -97,7 +93,7 @@ def measure_separation(features: Tensor, labels: Tensor, neighbours: int = 10) -
 
 def _knn_accuracy(features: Tensor, labels: Tensor, neighbours: int) -> float:
     classes, hits = int(labels.max()) + 1, 0
-    for rows in torch.arange(len(labels)).split(AT_ONCE):
+    for rows in torch.arange(len(labels)).split(ROWS_AT_ONCE):
         distance = torch.cdist(features[rows], features)
         distance[torch.arange(len(rows)), rows] = torch.inf
         nearest = labels[distance.topk(neighbours, largest=False).indices]
@@ -120,33 +116,34 @@ def _scatter(features: Tensor, labels: Tensor) -> float:
 
 MAP_COLUMNS = ("run", "silhouette", "kNN accuracy, %", "within / between scatter", "error, %")
 NAMED = 20
-"""Classes whose names are written on the map."""
+"""Most classes whose names are written on the map."""
 
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """One run: its features, their map, and figures."""
+    """The features of one run, their map, and measures."""
 
-    judged: EvaluationFeatures
-    places: Tensor
+    evaluated: EvaluationFeatures
+    points: Tensor
     separation: Separation
     error: float | None
-    """Of the run, on all images that it was judged by."""
+    """Of the run on all of its evaluation images."""
 
     @property
     def title(self) -> str:
-        """Which run it is."""
-        config = self.judged.config
+        """Method, strength and seed of the run."""
+        config = self.evaluated.config
         options = config.method_options
         strength = f", λ0 = {options['lambda_0']:g}" if "lambda_0" in options else ""
         return f"{config.method}{strength}, seed {config.seed}"
 
 
 def map_cells(view: FeatureMap) -> list[str]:
-    """The figures as a row of text."""
-    found = view.separation
+    """The measures as a row of text."""
+    separation = view.separation
     error = "" if view.error is None else f"{view.error:.2f}"
-    return [view.title, f"{found.silhouette:.3f}", f"{found.knn_accuracy:.1f}", f"{found.scatter:.3f}", error]
+    measures = f"{separation.silhouette:.3f}", f"{separation.knn_accuracy:.1f}", f"{separation.scatter:.3f}"
+    return [view.title, *measures, error]
 
 
 def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, neighbours: int, command: str) -> None:
@@ -155,16 +152,16 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
 
     figure, panels = new_figure(len(views), size=(4.6, 4.4))
     for view, axes in zip(views, panels, strict=True):
-        classes, labels = view.judged.config.classes, view.judged.labels
+        classes, labels = view.evaluated.config.classes, view.evaluated.labels
         palette = colormaps["tab10" if len(classes) <= 10 else "hsv"].resampled(len(classes))
         for label, name in enumerate(classes):
-            x, y = view.places[labels == label].T.numpy()
+            x, y = view.points[labels == label].T.numpy()
             if not len(x):
                 continue
-            # Thousands of points as shapes would make a page of megabytes.
+            # Rasterised: thousands of points as shapes would take megabytes.
             axes.scatter(x, y, s=5, color=palette(label), linewidths=0, alpha=0.8, rasterized=True)
             if len(classes) <= NAMED:
-                x_middle, y_middle = view.places[labels == label].median(0).values.tolist()
+                x_middle, y_middle = view.points[labels == label].median(0).values.tolist()
                 box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
                 axes.annotate(
                     escape_control_characters(name),
@@ -177,24 +174,24 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
         axes.set_title(escape_control_characters(view.title), fontsize=9, parse_math=False)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color="#d8d5cc")
-    part = views[0].judged.config.evaluated_on
-    count = len(views[0].judged.labels)
-    how = "t-SNE" if by == "tsne" else "UMAP"
-    picture = drawn(figure, f"Features of the same {count:,} {part} images by {how}, a colour for each class.")
+    part = views[0].evaluated.config.evaluated_on
+    count = len(views[0].evaluated.labels)
+    name = "t-SNE" if by == "tsne" else "UMAP"
+    picture = svg_figure(figure, f"Features of the same {count:,} {part} images by {name}, a colour for each class.")
     head = [column(MAP_COLUMNS[0]), *(column(name, numeric=True) for name in MAP_COLUMNS[1:])]
     rows = [[name_cell(map_cells(view)[0]), *map(number_cell, map_cells(view)[1:])] for view in views]
-    told = (
-        f"Of the features themselves, without the map: silhouette (higher is better), accuracy of the {neighbours} "
-        "nearest neighbours among the other images, trace of the scatter within classes over that between (lower is "
-        "tighter); and the error of the network on everything it was judged by."
+    caption = (
+        f"Measured on the features, not on the map: silhouette (higher is better), accuracy of the {neighbours} "
+        "nearest neighbours among the other images, trace of the scatter within classes over that between classes "
+        "(lower is tighter); and the error of the network on all of its evaluation images."
     )
-    lede = "A map shows which features are neighbours; distances between groups and their sizes mean little in it."
-    write_page(path, "isda map", title, lede, [picture, boxed_table("Figures", told, head, rows)], command)
+    lede = "A map shows which features are neighbours; distances between groups and their sizes mean little."
+    write_page(path, "isda map", title, lede, [picture, boxed_table("Figures", caption, head, rows)], command)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """How to draw; as the options of `isda map`."""
+    """Options of `isda map`."""
 
     by: str = "tsne"
     images: int = 2000
@@ -211,38 +208,30 @@ def draw_maps(
     device: torch.device,
     watched: Callable[[Sequence[EvaluationFeatures]], Iterable[EvaluationFeatures]] = iter,
 ) -> tuple[str, list[FeatureMap]]:
-    """Look at the runs, draw a map of each and write the page; returns its title and the maps.
+    """Draw a map of the features of each run and write the page; return its title and the maps.
 
-    Args:
-        runs: folders of finished runs of classifiers on one data set.
-        out: the page.
-        options: how.
-        data_root: the folder of data sets.
-        device: where features are computed.
-        watched: goes through the runs while they are drawn, to show how far it is.
+    ``watched`` wraps the iteration over runs, to show progress.
 
     Raises:
         ValueError: no run, runs that cannot be compared, or options out of range.
     """
     if not runs:
         raise ValueError("runs must be given: the folders of one or more finished runs")
-    seen = [evaluation_features(run, data_root, device, most=options.images, seed=options.seed) for run in runs]
-    sets = {(one.config.data, one.config.evaluated_on, len(one.labels)) for one in seen}
+    evaluated = [evaluation_features(run, data_root, device, most=options.images, seed=options.seed) for run in runs]
+    sets = {(run.config.data, run.config.evaluated_on, len(run.labels)) for run in evaluated}
     if len(sets) > 1:
-        raise ValueError(f"runs must be of one data set and judged alike, got {sorted(sets)}")
+        raise ValueError(f"runs must be of one data set and evaluated on the same images, got {sorted(sets)}")
     views = [
         FeatureMap(
-            one,
-            embed(one.features, options.by, perplexity=options.perplexity, seed=options.seed),
-            measure_separation(one.features, one.labels, options.neighbours),
-            read_run(one.folder).value,
+            run,
+            embed(run.features, options.by, perplexity=options.perplexity, seed=options.seed),
+            measure_separation(run.features, run.labels, options.neighbours),
+            read_run(run.folder).value,
         )
-        for one in watched(seen)
+        for run in watched(evaluated)
     ]
-    config = seen[0].config
+    config = evaluated[0].config
     title = f"Features of {config.network} on {config.data}"
-    words = ["isda", "map", *(run.as_posix() for run in runs), "--by", options.by, "--images", str(options.images)]
-    words += ["--perplexity", f"{options.perplexity:g}", "--neighbours", str(options.neighbours)]
-    words += ["--seed", str(options.seed), "--out", out.as_posix()]
-    write_maps(out, title, views, options.by, options.neighbours, shlex.join(words))
+    command = command_line("map", *runs, **asdict(options), out=out)
+    write_maps(out, title, views, options.by, options.neighbours, command)
     return title, views

@@ -1,8 +1,9 @@
-"""Shared by the pages of all analyses: thumbnails, matplotlib figures as reproducible SVG, the page itself."""
+"""Parts of all analysis pages: thumbnails, matplotlib figures as reproducible SVG, command lines, the page itself."""
 
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST = 64
-"""Pixels of a side up to which an image is shown as it is."""
+"""Largest side in pixels of an image that is not resized."""
 SIDE = 112
-"""Of what is made of larger ones, twice the size at which pages show it."""
+"""Side of the thumbnail of a larger image, twice the size at which pages show it."""
 GAP = 2
 
 
 def thumbnail(image: Tensor) -> Tensor:
-    """An image of any size and number of channels as colours: uint8 (3, H, W).
+    """An RGB thumbnail of an image of any size and number of channels: uint8 (3, H, W).
 
     Args:
-        image: uint8 (C, H, W); of channels that are neither grey nor colour the first are shown.
+        image: uint8 (C, H, W); of other than 1 or 3 channels, the first ones are shown.
 
     Example:
         >>> thumbnail(torch.zeros(1, 8, 8, dtype=torch.uint8)).shape
@@ -50,10 +51,9 @@ def thumbnail(image: Tensor) -> Tensor:
     return small[0].round().clamp(0, 255).to(torch.uint8)
 
 
-def strip(images: Sequence[Tensor] | Tensor, columns: int) -> Tensor:
-    """Images beside each other in rows of ``columns``: uint8 (4, H, W), where nothing is there transparent."""
-    cells = [thumbnail(image) for image in images]
-    # Images of a folder may differ in size.
+def image_strip(images: Sequence[Tensor] | Tensor, columns: int) -> Tensor:
+    """Thumbnails in rows of ``columns``: uint8 (4, H, W), transparent where there is none."""
+    cells = [thumbnail(image) for image in images]  # of different sizes, if the images are
     height, width = (max(cell.shape[side] for cell in cells) for side in (1, 2))
     rows = -(-len(cells) // columns)
     sheet = torch.zeros(4, rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, dtype=torch.uint8)
@@ -64,27 +64,26 @@ def strip(images: Sequence[Tensor] | Tensor, columns: int) -> Tensor:
     return sheet
 
 
-def as_file(image: Tensor) -> bytes:
-    """A uint8 image (3, H, W) or (4, H, W) as a PNG file; of photographs, which are larger, as a WebP file.
+def encode_image(image: Tensor) -> bytes:
+    """A uint8 image (3, H, W) or (4, H, W) as a PNG file, or as a WebP file if it is larger than LARGEST.
 
     Example:
-        >>> as_file(torch.zeros(3, 8, 8, dtype=torch.uint8))[1:4]
+        >>> encode_image(torch.zeros(3, 8, 8, dtype=torch.uint8))[1:4]
         b'PNG'
     """
     from PIL import Image
 
-    written = io.BytesIO()
-    photographs = image.shape[1] > LARGEST and image.shape[2] > LARGEST
-    drawn = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-    if photographs:
-        drawn.save(written, "webp", quality=85)
+    buffer = io.BytesIO()
+    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    if min(image.shape[1:]) > LARGEST:
+        picture.save(buffer, "webp", quality=85)
     else:
-        drawn.save(written, "png", optimize=True)
-    return written.getvalue()
+        picture.save(buffer, "png", optimize=True)
+    return buffer.getvalue()
 
 
 COLOURS = ("#63686f", "#1a55d9", "#d65d0e", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#e67700", "#5c940d", "#862e9c")
-"""The first is the baseline's, as in reports; told apart by markers and dashes too."""
+"""The first is the baseline's, as in reports; markers and dashes differ as well."""
 
 
 def new_figure(panels: int = 1, columns: int = 2, size: tuple[float, float] = (4.6, 3.4)) -> tuple[Figure, list[Axes]]:
@@ -94,19 +93,19 @@ def new_figure(panels: int = 1, columns: int = 2, size: tuple[float, float] = (4
     across = min(panels, columns)
     down = -(-panels // across)
     figure = Figure(figsize=(size[0] * across, size[1] * down), layout="constrained")
-    axes = [figure.add_subplot(down, across, place + 1) for place in range(panels)]
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(labelsize=8)
+    axes = [figure.add_subplot(down, across, index + 1) for index in range(panels)]
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
     return figure, axes
 
 
-def drawn(figure: Figure, caption: str) -> Markup:
-    """The figure as an element of a page, on white: its colours are made for that."""
+def svg_figure(figure: Figure, caption: str) -> Markup:
+    """The figure as SVG on a white background, with its caption."""
     import matplotlib
 
     buffer = io.BytesIO()
-    # Without these, every drawing of the same figure has other ids and another date.
+    # Without these settings, ids and date would differ between drawings of the same figure.
     with matplotlib.rc_context({"svg.hashsalt": "isda", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue().decode()
@@ -114,12 +113,49 @@ def drawn(figure: Figure, caption: str) -> Markup:
     return tag("figure", picture, tag("figcaption", caption))
 
 
+def command_line(command: str, *paths: Path, **options: object) -> str:
+    """The command line of an analysis; options that are None or empty are left out.
+
+    Example:
+        >>> command_line("map", Path("runs/a b"), perplexity=30.0, classes=["cat", "dog"], data_root=None)
+        "isda map 'runs/a b' --perplexity 30 --classes cat dog"
+    """
+    words = ["isda", command, *(path.as_posix() for path in paths)]
+    for name, value in options.items():
+        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        words += [f"--{name.replace('_', '-')}", *map(_word, values)] if values else []
+    return shlex.join(words)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Path):
+        return value.as_posix()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
 def write_page(
-    path: Path, kicker: str, title: str, lede: str, parts: Iterable[str], command: str, style: str = ""
+    path: Path,
+    kicker: str,
+    title: str,
+    lede: str,
+    parts: Iterable[str],
+    command: str,
+    style: str = "",
+    intro: Iterable[str] = (),
 ) -> None:
-    """Write one self-contained page: a heading, what it shows, the command that made it; ``style`` is further CSS."""
-    made = join(["Made by ", tag("code", command), f" with isda {__version__}."])
-    header = tag("header", tag("p", kicker, class_="kicker"), tag("h1", title), tag("p", lede, class_="lede"))
+    """Write one self-contained HTML page.
+
+    Args:
+        path: of the file.
+        kicker: the name of the command, above the heading.
+        title: the heading.
+        lede: the first paragraph.
+        parts: the content.
+        command: the command line that made the page.
+        style: further CSS.
+        intro: further elements of the header.
+    """
+    header = tag("header", tag("p", kicker, class_="kicker"), tag("h1", title), tag("p", lede, class_="lede"), *intro)
+    footer = tag("footer", tag("p", join(["Made by ", tag("code", command), f" with isda {__version__}."])))
     style = f".drawn {{ background: #fff; max-width: 100%; height: auto; }} {style}"
-    text = document(title, header, tag("main", *parts), tag("footer", tag("p", made)), style=style)
-    write_text(path, text)
+    write_text(path, document(title, header, tag("main", *parts), footer, style=style))

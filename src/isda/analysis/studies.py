@@ -9,23 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from isda.analysis.pages import COLOURS, drawn, new_figure, write_page
+from isda.analysis.pages import COLOURS, new_figure, svg_figure, write_page
 from isda.engine.comparison import run_folder_name
 from isda.engine.config import Figure
 from isda.engine.options import canonical_method, split_method
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import RunRecord, read_run
 from isda.report.markup import Markup, boxed_table, column, number_cell, tag
-from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
-from isda.report.summary import level_of_each
-from isda.report.wording import plus_minus, scale_text
+from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
+from isda.report.summary import SUFFIX
+from isda.report.wording import intervals_text, plus_minus, scale_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["STUDIES", "AblationStudy", "ExplicitStudy", "SensitivityStudy", "Study", "StudyCell", "StudyRow", "rows_of"]
-
-SUFFIX = "+isda"
 
 
 @dataclass(frozen=True)
@@ -33,25 +29,25 @@ class StudyCell:
     """One method of a study."""
 
     label: str
-    """As tables call it."""
+    """Its name in tables."""
     method: str
     """As `isda train --method` takes it."""
     series: str | None = None
-    """The line that it belongs to; None for what all lines begin from."""
+    """The line that it belongs to; None for the baseline of all lines."""
     x: float | None = None
-    """Its place on the axis."""
+    """Its position on the axis."""
 
 
 class Study(ABC):
-    """Which methods to compare."""
+    """A set of methods to compare."""
 
     title: ClassVar[str]
     axis: ClassVar[str | None] = None
-    """What the axis shows; None for a study without one."""
+    """Label of the axis; None for a study without one."""
     methods: ClassVar[tuple[str, ...]] = ("isda",)
-    """What is studied unless the user says otherwise."""
+    """Methods studied by default."""
     values: ClassVar[tuple[float, ...]] = ()
-    """Along the axis unless the user says otherwise."""
+    """Values along the axis by default."""
 
     @classmethod
     @abstractmethod
@@ -59,7 +55,7 @@ class Study(ABC):
         """The methods to train, the baseline first.
 
         Args:
-            methods: that are studied, as in `isda train --method`.
+            methods: to study, as in `isda train --method`.
             values: along the axis.
         """
 
@@ -76,7 +72,7 @@ def plain(method: str) -> str:
 
 
 def with_options(method: str, **options: object) -> str:
-    """The method with further options behind its colon, in place of those that it has by the same names.
+    """The method with further options, which replace options of the same names.
 
     Example:
         >>> with_options("isda:lambda_0=2", covariance="diagonal"), with_options("isda:lambda_0=2", lambda_0=1)
@@ -84,11 +80,8 @@ def with_options(method: str, **options: object) -> str:
     """
     name, words = split_method(method)
     kept = [word for word in words.split(",") if word and word.partition("=")[0] not in options]
-    said = [
-        *kept,
-        *(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()),
-    ]
-    return canonical_method(f"{name}:{','.join(said)}" if said else name)
+    kept += [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()]
+    return canonical_method(f"{name}:{','.join(kept)}" if kept else name)
 
 
 class SensitivityStudy(Study):
@@ -104,12 +97,12 @@ class SensitivityStudy(Study):
         """The method without ISDA, then every strength of every method.
 
         Example:
-            >>> [cell.method for cell in Sensitivity.cells(["vat+isda"], [0.5])]
+            >>> [cell.method for cell in SensitivityStudy.cells(["vat+isda"], [0.5])]
             ['vat', 'vat+isda:lambda_0=0.5']
         """
         bases = dict.fromkeys(map(plain, methods))
         if not values or min(values) <= 0:
-            raise ValueError(f"strengths must be above 0, where the method is the one without ISDA, got {list(values)}")
+            raise ValueError(f"strengths must be above 0, got {list(values)}")
         return [StudyCell(base, base) for base in bases] + [
             StudyCell(f"{method}, λ0 = {value:g}", with_options(method, lambda_0=float(value)), method, float(value))
             for method in methods
@@ -126,7 +119,7 @@ PARTS: dict[str, dict[str, object]] = {
     "tilted bound (ours)": {"bound": "tilted"},
     "decay 0.99 (ours)": {"decay": 0.99},
 }
-"""What is changed in each row."""
+"""The options changed in each row."""
 
 
 class AblationStudy(Study):
@@ -139,11 +132,11 @@ class AblationStudy(Study):
         """The method without ISDA, as it is, and with each part changed.
 
         Example:
-            >>> [cell.method for cell in Ablation.cells(["isda:lambda_0=1"], [])][:3]
+            >>> [cell.method for cell in AblationStudy.cells(["isda:lambda_0=1"], [])][:3]
             ['cross-entropy', 'isda:lambda_0=1', 'isda:lambda_0=1,covariance=identity']
         """
         if len(methods) != 1 or values:
-            raise ValueError(f"an ablation is of one method, without values, got {list(methods)} and {list(values)}")
+            raise ValueError(f"an ablation takes one method and no values, got {list(methods)} and {list(values)}")
         method = methods[0]
         base = plain(method)
         changed = [StudyCell(label, with_options(method, **options)) for label, options in PARTS.items()]
@@ -165,28 +158,28 @@ class ExplicitStudy(Study):
         """Cross-entropy (M = 0), each M, and the limit.
 
         Example:
-            >>> [cell.method for cell in Explicit.cells(["isda"], [5])][:3]
+            >>> [cell.method for cell in ExplicitStudy.cells(["isda"], [5])][:3]
             ['cross-entropy', 'explicit:samples=5', 'isda']
         """
         names = {split_method(method)[0] for method in methods}
         if len(methods) != 1 or not names <= {"isda", "isda-tilted"}:
-            raise ValueError(f"explicit augmentation is compared to isda or isda-tilted, got {list(methods)}")
+            raise ValueError(f"an explicit study takes one method, isda or isda-tilted, got {list(methods)}")
         if not values or min(values) < 1 or not all(float(value).is_integer() for value in values):
-            raise ValueError(f"numbers of augmented features must be whole and at least 1, got {list(values)}")
+            raise ValueError(f"numbers of augmented features must be integers of at least 1, got {list(values)}")
         _, words = split_method(methods[0])
-        drawn = f"explicit:{words}" if words else "explicit"
-        found = [StudyCell("cross-entropy (M = 0)", "cross-entropy", None, 0.0)]
+        explicit = f"explicit:{words}" if words else "explicit"
+        cells = [StudyCell("cross-entropy (M = 0)", "cross-entropy", None, 0.0)]
         for series, options in COVARIANCES.items():
             for value in values:
-                method = with_options(drawn, samples=int(value), **options)
-                found.append(StudyCell(f"M = {value:g}, {series}", method, series, float(value)))
-            found.append(StudyCell(f"M = ∞, {series}", with_options(methods[0], **options), series, math.inf))
-        return found
+                method = with_options(explicit, samples=int(value), **options)
+                cells.append(StudyCell(f"M = {value:g}, {series}", method, series, float(value)))
+            cells.append(StudyCell(f"M = ∞, {series}", with_options(methods[0], **options), series, math.inf))
+        return cells
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A cell and its finished runs, by seed; `values` and `differences` by the name of a figure."""
+    """A cell and its finished runs by seed; `values` and `differences` by the name of a metric."""
 
     cell: StudyCell
     runs: Mapping[int, RunRecord]
@@ -195,38 +188,40 @@ class StudyRow:
 
 
 def figures_of(runs: Iterable[RunRecord]) -> list[Figure]:
-    """What a study shows of its runs, the headline first: what they were judged by, without the easier top-5 error."""
+    """The metrics that a study shows, the main one first; top-5 error is left out."""
     first = next(iter(runs), None)
     if first is None:
-        raise ValueError("none of the runs of the study is finished")
+        raise ValueError("no run of the study is finished")
     return [figure for figure in first.config.figures if figure.averaged and figure.name != "error_top5"]
 
 
 def rows_of(cells: Sequence[StudyCell], folder: Path, seeds: Sequence[int]) -> list[StudyRow]:
-    """The rows of a study whose runs are in a folder; unfinished runs do not count.
+    """The rows of a study whose runs are in a folder; unfinished runs are left out.
 
-    Differences are to the first cell on common seeds. Their intervals hold together with 95% (Bonferroni).
+    Differences are to the first cell on common seeds, with simultaneous 95% confidence intervals (Bonferroni).
 
     Raises:
         ValueError: no run is finished.
     """
-    found = []
+    finished = []
     for cell in cells:
-        places = {seed: folder / run_folder_name(cell.method, seed) for seed in seeds}
-        found.append({seed: read_run(place) for seed, place in places.items() if RunFolder(place).finished})
-    return compare_cells(cells, found)
+        folders = {seed: folder / run_folder_name(cell.method, seed) for seed in seeds}
+        finished.append({seed: read_run(path) for seed, path in folders.items() if RunFolder(path).finished})
+    return compare_cells(cells, finished)
 
 
-def compare_cells(cells: Sequence[StudyCell], found: Sequence[Mapping[int, RunRecord]]) -> list[StudyRow]:
-    """The rows of cells whose finished runs, by seed, are given; see `rows_of`."""
-    names = [figure.name for figure in figures_of(run for runs in found for run in runs.values())]
+def compare_cells(cells: Sequence[StudyCell], finished: Sequence[Mapping[int, RunRecord]]) -> list[StudyRow]:
+    """The rows of cells, given the finished runs of each by seed; see `rows_of`."""
+    names = [figure.name for figure in figures_of(run for runs in finished for run in runs.values())]
     level = level_of_each((len(cells) - 1) * len(names))
-    rows, base = [], found[0]
-    for cell, runs in zip(cells, found, strict=True):
-        values = {name: mean_std(_of(runs, name)) for name in names if runs}
+    rows, base = [], finished[0]
+    for cell, runs in zip(cells, finished, strict=True):
+        values = {name: mean_std(_values(runs, name)) for name in names if runs}
         common = [seed for seed in runs if seed in base] if runs is not base else []
         differences = {
-            name: paired_difference(_of(runs, name, common), _of(base, name, common), level) for name in names if common
+            name: paired_difference(_values(runs, name, common), _values(base, name, common), level)
+            for name in names
+            if common
         }
         rows.append(StudyRow(cell, runs, values, differences))
     return rows
@@ -245,7 +240,7 @@ def row_record(row: StudyRow) -> dict[str, Any]:
     }
 
 
-def _of(runs: Mapping[int, RunRecord], name: str, seeds: Sequence[int] | None = None) -> list[float]:
+def _values(runs: Mapping[int, RunRecord], name: str, seeds: Sequence[int] | None = None) -> list[float]:
     chosen = [runs[seed] for seed in (runs if seeds is None else seeds)]
     return [float(run.result[name]) for run in chosen if run.result is not None]
 
@@ -255,20 +250,20 @@ STUDIES: dict[str, type[Study]] = {
     "ablation": AblationStudy,
     "explicit": ExplicitStudy,
 }
-"""By name; a further study is a further file."""
+"""Registered studies by name."""
 
 
 LINE_STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
 
 
 def study_heads(rows: Sequence[StudyRow]) -> list[str]:
-    """The heads of the table."""
+    """The column headings of the table."""
     figures = figures_of(run for row in rows for run in row.runs.values())
     return ["", "seeds", *(text for figure in figures for text in (figure.heading, "difference"))]
 
 
 def study_rows(rows: Sequence[StudyRow]) -> Iterator[list[str]]:
-    """The cells of the table, as text."""
+    """The rows of the table as text."""
     figures = figures_of(run for row in rows for run in row.runs.values())
     for row in rows:
         line = [row.cell.label, str(len(row.runs))]
@@ -280,26 +275,18 @@ def study_rows(rows: Sequence[StudyRow]) -> Iterator[list[str]]:
 
 
 def study_caption(rows: Sequence[StudyRow]) -> str:
-    """What the table means."""
+    """The caption of the table."""
     first = next(run for row in rows for run in row.runs.values())
     intervals = (len(rows) - 1) * len(figures_of([first]))
     return (
         f"Mean ± standard deviation over seeds. Differences are to {rows[0].cell.label} on the same seeds, ± half of "
-        f"Student's interval, all {intervals} intervals together 95% (Bonferroni); negative is better. "
+        f"Student's interval ({intervals_text(intervals)}); negative is better. "
         f"Scale {scale_text(first.config.scale)}."
     )
 
 
 def write_study(path: Path, study: type[Study], rows: Sequence[StudyRow], command: str, report: str) -> None:
-    """Write the page.
-
-    Args:
-        path: of the page.
-        study: which it is.
-        rows: its cells; the first is the baseline.
-        command: that made it.
-        report: where the report with the curves over training is, from the page.
-    """
+    """Write the page; ``report`` is a link to the report with the curves over training."""
     first = next(run for row in rows for run in row.runs.values())
     figures = figures_of([first])
     parts: list[str] = []
@@ -311,7 +298,7 @@ def write_study(path: Path, study: type[Study], rows: Sequence[StudyRow], comman
     parts.append(boxed_table(study.title, study_caption(rows), head, lines))
     parts.append(tag("p", "Every run, its curves over training and its settings: ", tag("a", report, href=report), "."))
     title = f"{study.title}: {first.stored['network']} on {first.stored['data']}"
-    lede = f"{sum(len(row.runs) for row in rows)} runs that differ in method and seed alone."
+    lede = f"{sum(len(row.runs) for row in rows)} runs that differ only in method and seed."
     write_page(path, "isda study", title, lede, parts, command)
 
 
@@ -321,8 +308,7 @@ def _curves(study: type[Study], rows: Sequence[StudyRow], figures: Sequence[Figu
         _panel(axes, rows, shown)
         axes.set(xlabel=study.axis, ylabel=shown.heading)
     panels[0].legend(frameon=False, fontsize=8)
-    told = "Means over seeds, ± standard deviation; in grey the same without ISDA."
-    return drawn(figure, told)
+    return svg_figure(figure, "Means over seeds, ± standard deviation; in grey the same without ISDA.")
 
 
 def _panel(axes: Axes, rows: Sequence[StudyRow], figure: Figure) -> None:
@@ -336,9 +322,9 @@ def _panel(axes: Axes, rows: Sequence[StudyRow], figure: Figure) -> None:
             label=row.cell.label,
         )
         axes.axhspan(mean - (std or 0), mean + (std or 0), color=COLOURS[0], alpha=0.15, linewidth=0)
-    places = sorted({row.cell.x for row in rows if row.cell.series is not None and row.cell.x is not None})
-    finite = [x for x in places if math.isfinite(x)]
-    # Infinity has a place of its own, one step beyond the largest number.
+    positions = sorted({row.cell.x for row in rows if row.cell.series is not None and row.cell.x is not None})
+    finite = [x for x in positions if math.isfinite(x)]
+    # Infinity is drawn one step beyond the largest number.
     beyond = 2.5 * max(finite) if finite else 1.0
     for number, series in enumerate(dict.fromkeys(row.cell.series for row in rows if row.cell.series), start=1):
         line = [row for row in rows if row.cell.series == series and row.values and row.cell.x is not None]
@@ -357,7 +343,7 @@ def _panel(axes: Axes, rows: Sequence[StudyRow], figure: Figure) -> None:
             label=series,
         )
     axes.set_xscale("log")
-    marks = [*finite, *([beyond] if len(finite) < len(places) else [])]
-    names = [f"{x:g}" for x in finite] + (["∞"] if len(finite) < len(places) else [])
-    axes.set_xticks(marks, labels=names)
+    infinite = len(finite) < len(positions)
+    names = [f"{x:g}" for x in finite] + ["∞"] * infinite
+    axes.set_xticks([*finite, *[beyond] * infinite], labels=names)
     axes.minorticks_off()

@@ -1,23 +1,27 @@
-"""Tightness of the bounds: Monte-Carlo expectation beside both bounds, over checkpoints or strengths."""
+"""Tightness of the bounds: Monte-Carlo expectation and both bounds over checkpoints or strengths, and the page of
+`isda tightness`.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda._utils import seeds
+from isda._utils.checks import check_strength
 from isda._utils.errors import expect_type
-from isda.analysis.training_features import Observed, run_data
+from isda.analysis.inversion.targets import DEFAULT_STRENGTH
+from isda.analysis.pages import COLOURS, command_line, new_figure, svg_figure, write_page
+from isda.analysis.training_features import Observed, observe, run_data
 from isda.covariance import CovarianceModel, FullCovariance
-from isda.data import DataSet
 from isda.engine.config import read_config
 from isda.engine.processes import Processes
 from isda.engine.run_folder import RunFolder
@@ -28,12 +32,10 @@ from isda.functional.bounds import jensen_bound, margin_from_gram, tilted_bound
 from isda.functional.sampling import monte_carlo, symmetric_root
 from isda.losses import SemanticLoss
 from isda.networks import Network
+from isda.report.markup import Markup, boxed_table, column, number_cell
 from isda.tasks.classification.settings import ClassificationConfig
-from isda.tasks.classification.task import Classification
 from isda.tasks.classification.trained import classifier_of
 from isda.tasks.common.data import ImageBatch, evaluation_batches, to_network_input
-
-__all__ = ["Bounds", "CheckpointBounds", "bounds_at", "bounds_over_training", "measure_bounds"]
 
 ENTRIES = 2**23
 """Logits that are drawn at once."""
@@ -49,7 +51,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What features in all their augmented forms cost on average, and what the bounds say; (N,) each, in nats."""
+    """The expected loss over augmented features of N samples, and its bounds; (N,) each, in nats."""
 
     strength: float
     expected: Tensor
@@ -62,15 +64,15 @@ class Bounds:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean of ``expected``, by the draws alone: the samples are what they are."""
+        """Of the mean of ``expected`` due to the draws, with fixed samples."""
         return float(self.standard_errors.square().sum().sqrt()) / len(self.expected)
 
     @property
     def ratio(self) -> Ratio | None:
-        """Mean gap of the tilted bound over that of the published one; None where there is no gap.
+        """Mean gap of the tilted bound over that of the published one; None if there is no gap.
 
         r = sum_i t_i / sum_i p_i for the gaps t_i and p_i of sample i; the standard error is that of a ratio estimate
-        over samples, sqrt(sum_i (t_i - r p_i)^2 / (N (N - 1))) / mean p, which has the noise of the draws in it.
+        over samples, sqrt(sum_i (t_i - r p_i)^2 / (N (N - 1))) / mean p, which includes the noise of the draws.
         """
         tilted, published = self.tilted - self.expected, self.published - self.expected
         mean = float(published.mean())
@@ -94,7 +96,7 @@ def measure_bounds(
 ) -> Bounds:
     """The expected loss and its bounds for rows of logits.
 
-    Draws are made where they matter: W (a~ - a) is Gaussian with covariance lambda W Sigma_y W', which is C x C.
+    Logits are drawn instead of features: W (a~ - a) is Gaussian with covariance lambda W Sigma_y W', which is C x C.
 
     Args:
         logits: (N, C) of the features before augmentation, float64.
@@ -102,14 +104,13 @@ def measure_bounds(
         weight: (C, A) of the classifier, float64.
         covariance: of the features of each class, float64.
         strength: lambda.
-        draws: per sample, an even number: each comes with its opposite.
+        draws: per sample, an even number: they are antithetic pairs.
         seed: of the draws.
     """
     if draws < 4 or draws % 2:
         raise ValueError(f"draws must be an even number of at least 4, got {draws}")
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be a finite number >= 0, got {strength}")
-    chance = torch.Generator().manual_seed(seed)
+    check_strength("strength", strength)
+    rng = torch.Generator().manual_seed(seed)
     classes, count = logits.shape[1], len(logits)
     identity = torch.eye(classes, dtype=logits.dtype)
     expected, errors, published = (torch.empty(count, dtype=logits.dtype) for _ in range(3))
@@ -118,7 +119,7 @@ def measure_bounds(
         gram = weight @ covariance.covariance(label).to(weight) @ weight.T
         root, margins = symmetric_root(gram), margin_from_gram(gram)[label]
         for rows in (targets == label).nonzero().flatten().split(at_once):
-            noise = torch.randn(len(rows), draws // 2, classes, generator=chance, dtype=logits.dtype)
+            noise = torch.randn(len(rows), draws // 2, classes, generator=rng, dtype=logits.dtype)
             estimate = monte_carlo(logits[rows], targets[rows], noise @ root, identity, strength)
             expected[rows], errors[rows] = estimate
             published[rows] = jensen_bound(logits[rows], targets[rows], margins.expand(len(rows), -1), strength)
@@ -126,23 +127,19 @@ def measure_bounds(
     return Bounds(strength, expected, errors, published, tilted)
 
 
-STRENGTH = 0.5
-"""Lambda_0 for runs that have none of their own: the paper's recommendation."""
-
-
 @dataclass(frozen=True)
 class CheckpointBounds:
-    """One checkpoint."""
+    """The bounds at one checkpoint."""
 
     step: int
     epoch: float
     own: bool
-    """Whether the covariances are those that the run has estimated by then; else those of its features now."""
+    """Whether the covariances are those that the run estimated; else those of its features at the checkpoint."""
     bounds: Bounds
 
 
 def bounds_at(observed: Observed, strengths: Sequence[float], draws: int = 1000, seed: int = 0) -> list[Bounds]:
-    """The bounds of a finished network at some strengths, with the covariances of its final features."""
+    """The bounds of a finished network at given strengths, with the covariances of its final features."""
     logits = observed.logits(observed.features)
     return [
         measure_bounds(logits, observed.labels, observed.weight, observed.covariance, strength, draws, seed)
@@ -162,55 +159,50 @@ def bounds_over_training(
 ) -> Iterator[CheckpointBounds]:
     """The bounds at each checkpoint of a run, finished or not, the oldest first.
 
-    The network sees training images as they are, with the figures of batch norm by then. An ISDA run has the
-    covariances and the strength that it trained with; others have those of their features and lambda_0 t / T.
+    Training images are not augmented, and batch norm is in eval mode. For an ISDA run, covariances and strength are
+    those of its training; for other runs, covariances are those of the features and the strength is lambda_0 t / T.
 
     Args:
-        folder: of a run of a classifier, best one with many checkpoints (`isda train --checkpoint-steps --keep`).
-        data_root: where data sets are.
-        device: where the network computes.
-        most: images that are looked at.
-        lambda_0: strength at the end of training, instead of the run's own or of 0.5.
+        folder: of a run of a classifier, preferably with many checkpoints (`isda train --checkpoint-steps --keep`).
+        data_root: folder of data sets.
+        device: to compute on.
+        most: images to use, at most.
+        lambda_0: strength at the end of training; by default the run's own, or 0.5.
         draws: per image and checkpoint.
-        seed: of the draws, and of which images.
+        seed: of the draws and the choice of images.
 
     Raises:
-        ValueError: no run of a classifier, no checkpoint, or its data set has changed.
+        ValueError: not a run of a classifier, no checkpoint, or its data set has changed.
     """
     run = RunFolder(folder)
-    task, config, data = _opened(run, data_root)
-    place = torch.device(device)
+    if not run.started:
+        raise ValueError(f"no run in {run.path}: a run folder holds {run.config_file.name}")
+    task, config = classifier_of(run, read_config(run.config_file))
+    data = run_data(config, data_root)
+    device = torch.device(device)
     with config_errors(run):
-        started = task.start(config, data, RunContext(Processes(0, 1, place), folder, data_root))
+        started = task.start(config, data, RunContext(Processes(0, 1, device), folder, data_root))
     job = expect_type(started, Trainer)  # type: ignore[type-abstract]
     indices = task.training(config, data)
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most]]
     pipeline = task.evaluation_pipeline(config, folder)
-    found = False
+    checkpoint = None
     for checkpoint in run.checkpoints.intact(config.identity):
-        found = True
         job.restore(checkpoint.state)
-        batches = evaluation_batches(data.x_train, data.y_train, chosen, pipeline, place)
-        seen = _seen(job.network, batches, config)
-        model, strength, own = _of_run(job.method, seen, data.num_classes)
+        batches = evaluation_batches(data.x_train, data.y_train, chosen, pipeline, device)
+        outputs = _outputs(job.network, batches, config)
+        covariance, strength, own = _of_run(job.method, outputs, data.num_classes)
         share = checkpoint.step / config.total_steps
         if lambda_0 is not None or strength is None:
-            strength = (STRENGTH if lambda_0 is None else lambda_0) * share
-        bounds = measure_bounds(seen.logits, seen.labels, seen.weight, model, strength, draws, seed)
+            strength = (DEFAULT_STRENGTH if lambda_0 is None else lambda_0) * share
+        bounds = measure_bounds(outputs.logits, outputs.labels, outputs.weight, covariance, strength, draws, seed)
         yield CheckpointBounds(checkpoint.step, share * config.epochs, own, bounds)
-    if not found:
-        raise ValueError(f"the run in {folder} has no checkpoint that can be read")
+    if checkpoint is None:
+        raise ValueError(f"the run in {folder} has no readable checkpoint")
 
 
-def _opened(run: RunFolder, data_root: Path | None) -> tuple[Classification, ClassificationConfig, DataSet]:
-    if not run.started:
-        raise ValueError(f"no run in {run.path}: a run folder holds {run.config_file.name}")
-    task, config = classifier_of(run, read_config(run.config_file))
-    return task, config, run_data(config, data_root)
-
-
-class _Seen(NamedTuple):
-    """What a network makes of some images, float64."""
+class _Outputs(NamedTuple):
+    """Outputs of a network for some images, float64."""
 
     features: Tensor
     labels: Tensor
@@ -219,7 +211,7 @@ class _Seen(NamedTuple):
 
 
 @torch.no_grad()
-def _seen(network: nn.Module, batches: Iterable[ImageBatch], config: ClassificationConfig) -> _Seen:
+def _outputs(network: nn.Module, batches: Iterable[ImageBatch], config: ClassificationConfig) -> _Outputs:
     network = expect_type(network, Network).eval()
     parts = [
         (
@@ -232,14 +224,157 @@ def _seen(network: nn.Module, batches: Iterable[ImageBatch], config: Classificat
     head = network.classifier
     weight = head.weight.double().cpu()
     bias = None if head.bias is None else head.bias.double().cpu()
-    return _Seen(features, labels, F.linear(features, weight, bias), weight)
+    return _Outputs(features, labels, F.linear(features, weight, bias), weight)
 
 
-def _of_run(method: nn.Module, seen: _Seen, classes: int) -> tuple[CovarianceModel, float | None, bool]:
-    """Covariances and strength of a run, and whether the covariances are its own; no strength if it has none."""
+def _of_run(method: nn.Module, outputs: _Outputs, classes: int) -> tuple[CovarianceModel, float | None, bool]:
+    """Covariances, strength (None if it has none), and whether the covariances were estimated by the run."""
     criterion = next((part for part in method.modules() if isinstance(part, SemanticLoss)), None)
     if criterion is not None:
         return copy.deepcopy(criterion.covariance).cpu().double(), criterion.strength, True
-    model = FullCovariance(classes, seen.features.shape[1], dtype=torch.float64)
-    model.update(seen.features, seen.labels)
+    model = FullCovariance(classes, outputs.features.shape[1], dtype=torch.float64)
+    model.update(outputs.features, outputs.labels)
     return model, None, False
+
+
+WIDE = 10
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
+BOUNDS_COLUMNS = (
+    "strength",
+    "expectation",
+    "published bound",
+    "tilted bound",
+    "gap, published",
+    "gap, tilted",
+    "ratio of gaps",
+)
+
+
+def bounds_record(bounds: Bounds) -> dict[str, Any]:
+    """The figures as plain values."""
+    expected, published, tilted = (
+        float(values.mean()) for values in (bounds.expected, bounds.published, bounds.tilted)
+    )
+    ratio = bounds.ratio
+    return {
+        "strength": bounds.strength,
+        "expected": expected,
+        "expected_standard_error": bounds.standard_error,
+        "published": published,
+        "tilted": tilted,
+        "gap_published": published - expected,
+        "gap_tilted": tilted - expected,
+        "ratio": ratio.value if ratio else None,
+        "ratio_standard_error": ratio.standard_error if ratio else None,
+        "samples": len(bounds.expected),
+    }
+
+
+def bounds_cells(bounds: Bounds) -> list[str]:
+    """The figures as a row of text."""
+    record = bounds_record(bounds)
+    ratio = "" if record["ratio"] is None else f"{record['ratio']:.3f} ± {record['ratio_standard_error']:.3f}"
+    return [
+        f"{bounds.strength:.3g}",
+        f"{record['expected']:.4f} ± {record['expected_standard_error']:.4f}",
+        *(f"{record[key]:.4f}" for key in ("published", "tilted", "gap_published", "gap_tilted")),
+        ratio,
+    ]
+
+
+def write_tightness(
+    path: Path,
+    title: str,
+    checkpoints: Sequence[CheckpointBounds],
+    finished: Sequence[Bounds],
+    draws: int,
+    command: str,
+) -> None:
+    """Write the page of the bounds over training, and of those of the finished network at given strengths."""
+    parts: list[str] = []
+    over_training = [checkpoint.bounds for checkpoint in checkpoints]
+    if checkpoints:
+        epochs = [checkpoint.epoch for checkpoint in checkpoints]
+        parts += _section(over_training, epochs, "epoch", "over training", epochs)
+    if finished:
+        strengths = [bounds.strength for bounds in finished]
+        parts += _section(finished, strengths, "strength λ", "of the finished network", None)
+    count = len((finished or over_training)[0].expected)
+    own = any(checkpoint.own for checkpoint in checkpoints)
+    lede = (
+        f"The expected cross-entropy over augmented features by {draws:,} draws for each of {count:,} training images, "
+        "and two upper bounds of it, means over images in nats. "
+        + ("Over training, covariances and strength are those of the run at each checkpoint." if own else "")
+    )
+    write_page(path, "isda tightness", title, lede, parts, command)
+
+
+def _section(
+    bounds: Sequence[Bounds], across: Sequence[float], unit: str, when: str, epochs: Sequence[float] | None
+) -> list[Markup]:
+    records = [bounds_record(point) for point in bounds]
+    figure, (values, gaps) = new_figure(2)
+    lines = (("expected", "expectation", "-", "o"), ("published", "published bound", "--", "s"))
+    for number, (key, label, style, mark) in enumerate((*lines, ("tilted", "tilted bound", ":", "^"))):
+        drawing: dict[str, Any] = {"color": COLOURS[number], "linestyle": style, "marker": mark, "markersize": 4}
+        values.plot(across, [record[key] for record in records], label=label, **drawing)
+        if number:
+            gaps.plot(across, [record[f"gap_{key}"] for record in records], label=label, **drawing)
+    for axes, name in ((values, "loss, nats"), (gaps, "bound − expectation, nats")):
+        axes.set(xlabel=unit, ylabel=name)
+        axes.legend(frameon=False, fontsize=8)
+    for axes, keys in ((values, ("expected",)), (gaps, ("gap_tilted", "gap_published"))):
+        shown = [record[key] for record in records for key in keys]
+        if 0 < WIDE * min(shown) < max(shown):
+            axes.set_yscale("log")
+    picture = svg_figure(figure, f"The expectation and its bounds {when}; right: the gaps between them.")
+    first = [] if epochs is None else [column("epoch", numeric=True)]
+    head = [*first, *(column(name, numeric=True) for name in BOUNDS_COLUMNS)]
+    rows = [
+        [*([] if epochs is None else [number_cell(f"{epochs[row]:.1f}")]), *map(number_cell, bounds_cells(point))]
+        for row, point in enumerate(bounds)
+    ]
+    caption = "Ratio of gaps: mean gap of the tilted bound over that of the published one, ± its standard error."
+    return [picture, boxed_table(f"Bounds {when}", caption, head, rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TightnessOptions:
+    """Options of `isda tightness`."""
+
+    strengths: tuple[float, ...] = ()
+    lambda_0: float | None = None
+    images: int = 500
+    draws: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.images < 2:
+            raise ValueError(f"images must be at least 2, got {self.images}")
+
+
+def draw_tightness(
+    run: Path,
+    out: Path,
+    options: TightnessOptions,
+    data_root: Path | None,
+    device: torch.device,
+    watched: Callable[[Iterable[CheckpointBounds]], Iterable[CheckpointBounds]] = iter,
+) -> tuple[str, list[CheckpointBounds], list[Bounds]]:
+    """Measure at every checkpoint and write the page; return its title and the bounds over training and at the end.
+
+    ``watched`` wraps the iteration over checkpoints, to show progress.
+    """
+    points = bounds_over_training(
+        run, data_root, device, most=options.images, lambda_0=options.lambda_0, draws=options.draws, seed=options.seed
+    )
+    checkpoints = list(watched(points))
+    finished: list[Bounds] = []
+    if options.strengths:
+        observed = observe(run, data_root, device, most=options.images)
+        finished = bounds_at(observed, options.strengths, options.draws, options.seed)
+    stored = read_config(RunFolder(run).config_file)
+    title = f"How tight the bounds are: {stored['network']} on {stored['data']}, {stored['method']}"
+    command = command_line("tightness", run, **asdict(options), out=out)
+    write_tightness(out, title, checkpoints, finished, options.draws, command)
+    return title, checkpoints, finished

@@ -23,15 +23,15 @@ from isda.tasks.common.data import evaluation_batches, images_at
 
 
 def run_data(config: ClassificationConfig, data_root: Path | None = None) -> DataSet:
-    """Load what the configuration of a run names.
+    """Load the data set of a run.
 
     Raises:
-        ValueError: it has changed, or the run is of a version that drew its images in another way.
+        ValueError: the data set has changed, or another version of isda chose the images of the run differently.
     """
     if config.format != CONFIG_FORMAT:
         raise ValueError(
-            f"the run is of isda {config.version} (format {config.format}), and which images it has learnt from or was "
-            "judged by is not known to this version"
+            f"the run must be in format {CONFIG_FORMAT} to know its training and evaluation images, got format "
+            f"{config.format} of isda {config.version}; train it again"
         )
     data = load(config.asked.get("data") or config.data, data_root)
     if data.digest != config.data_digest:
@@ -39,15 +39,9 @@ def run_data(config: ClassificationConfig, data_root: Path | None = None) -> Dat
     return data
 
 
-# What a trained network makes of its training images: the features, and how they vary within each class.
-#
-# The covariances are those of the final features, so that every run has them, one of cross-entropy too. What an ISDA
-# run estimated while it trained is in its checkpoints; `isda tightness` looks at that.
-
-
 @dataclass(frozen=True)
 class Observed:
-    """A trained network and the images that it has learnt from, or some of them."""
+    """A trained network and the features of its training images, or of some of them."""
 
     folder: Path
     trained: TrainedClassifier
@@ -57,7 +51,7 @@ class Observed:
     labels: Tensor
     """(N,)"""
     features: Tensor
-    """(N, A) float64, what the classifier reads."""
+    """(N, A) float64, input of the classifier."""
     weight: Tensor
     """(C, A) float64, of the classifier."""
     bias: Tensor
@@ -65,7 +59,7 @@ class Observed:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the classes."""
         return self.trained.config.classes
 
     @cached_property
@@ -76,35 +70,31 @@ class Observed:
         return model
 
     def images(self, rows: Tensor) -> Tensor | Sequence[Tensor]:
-        """uint8 images (K, C, H, W) of rows (K,) of ``features``, as the data set has them."""
+        """uint8 images (K, C, H, W) of rows (K,) of ``features``, without transforms."""
         return images_at(self.data.x_train, self.indices[rows.cpu()])
 
     def rows_of(self, label: int) -> Tensor:
-        """(K,) the rows of one class."""
+        """(K,) rows of one class."""
         return (self.labels == label).nonzero().flatten()
 
     def logits(self, features: Tensor) -> Tensor:
-        """(N, C) float64 what the classifier says of features (N, A)."""
+        """(N, C) float64 logits of features (N, A)."""
         return features @ self.weight.T + self.bias
 
 
 def observe(
-    folder: Path,
-    data_root: Path | None = None,
-    device: torch.device | str = "cpu",
-    *,
-    most: int | None = None,
+    folder: Path, data_root: Path | None = None, device: torch.device | str = "cpu", *, most: int | None = None
 ) -> Observed:
-    """Open a finished run of a classifier and let its network see the images that it has learnt from.
+    """Open a finished run of a classifier and compute the features of its training images.
 
     Args:
         folder: of the run.
-        data_root: where data sets are.
-        device: where the network computes.
-        most: look at this many images at most, equally many of each class, drawn with the seed of the run.
+        data_root: folder of data sets.
+        device: to compute on.
+        most: use at most this many images, equally many of each class, drawn with the seed of the run.
 
     Raises:
-        ValueError: no finished run of a classifier, or its data set has changed.
+        ValueError: not a finished run of a classifier, or its data set has changed.
     """
     trained = load_classifier(folder)
     config = trained.config
@@ -128,11 +118,10 @@ def observe(
 
 
 def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor:
-    """Positions of equally many labels of each class, all of a class that has fewer."""
+    """Positions of equally many labels of each class; all of a class that has fewer."""
     if most < classes:
-        raise ValueError(f"at least one image of each of {classes} classes must be looked at, got {most} images")
-    chance = seeds.generator(seed)
-    order = torch.randperm(len(labels), generator=chance)
+        raise ValueError(f"most must be at least {classes}, one image of each class, got {most}")
+    order = torch.randperm(len(labels), generator=seeds.generator(seed))
     chosen = [order[labels[order] == label][: most // classes] for label in range(classes)]
     return torch.cat(chosen).sort().values
 
@@ -141,16 +130,8 @@ def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor
 def features_of(
     trained: TrainedClassifier, data: DataSet, indices: Tensor, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """(N, A) float64 features of training images of a data set, as any network that takes them sees them.
-
-    Args:
-        trained: the network.
-        data: the images.
-        indices: (N,) positions among its training images.
-        device: where the network computes.
-    """
-    place = torch.device(device)
-    network = trained.network.to(place)
-    batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, place)
-    seen = [network.features(batch.images.to(trained.config.dtype)).double().cpu() for batch in batches]
-    return torch.cat(seen)
+    """(N, A) float64 features of training images of a data set."""
+    device = torch.device(device)
+    network = trained.network.to(device)
+    batches = evaluation_batches(data.x_train, data.y_train, indices, trained.pipeline, device)
+    return torch.cat([network.features(batch.images.to(trained.config.dtype)).double().cpu() for batch in batches])

@@ -269,7 +269,12 @@ def map_features(  # the command has this name
         console.print(Text(escape_control_characters(f"The page is {out}")), soft_wrap=True)
 
     record = [
-        {"run": str(view.judged.folder), "title": view.title, "images": len(view.judged.labels), "error": view.error}
+        {
+            "run": str(view.evaluated.folder),
+            "title": view.title,
+            "images": len(view.evaluated.labels),
+            "error": view.error,
+        }
         | asdict(view.separation)
         for view in views
     ]
@@ -311,7 +316,7 @@ def tightness(
     from rich.text import Text
 
     from isda._utils.text import escape_control_characters
-    from isda.analysis.tightness_page import (
+    from isda.analysis.tightness import (
         BOUNDS_COLUMNS,
         TightnessOptions,
         bounds_cells,

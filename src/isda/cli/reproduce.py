@@ -18,6 +18,7 @@ from isda.engine.comparison import check_seeds
 from isda.engine.executors import ExecutorOptions
 from isda.engine.processes import join_processes
 from isda.engine.run_folder import folder_lock
+from isda.report.wording import intervals_text
 from isda.reproduce.experiment import (
     Experiment,
     FigureContext,
@@ -180,7 +181,7 @@ def _shown(
         "name": one.name,
         "title": one.title,
         "scale": asked.scale.name,
-        "told": asked.scale.told,
+        "told": asked.scale.description,
         "seeds": asked.seeds,
         "cells": [answer.record() for answer in found],
         "differences": [gain.record() for gain in differences],
@@ -207,11 +208,10 @@ def _print(
         ]
         console.print(plain_table(one.title, ["", *columns], rows, table_caption(asked.scale, asked.seeds)))
     if differences:
-        together = f", all {len(differences)} together" if len(differences) > 1 else ""
-        told = f"On the same seeds, ± half of Student's interval{together} 95%."
+        told = f"On the same seeds, ± half of Student's interval ({intervals_text(len(differences))})."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
     names = " and ".join(map(str, pages))
-    print(escape_control_characters(f"{one.name}, scale {asked.scale.name} ({asked.scale.told}): {names}"))
+    print(escape_control_characters(f"{one.name}, scale {asked.scale.name} ({asked.scale.description}): {names}"))
 
 
 def _list(
@@ -235,8 +235,8 @@ def _list(
     ]
     heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
     told = (
-        f"Scale {scale.name}: {scale.told}; {seeds} seeds. Times are of the runs that are missing, each table by "
-        f"itself: 6 operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s and the bytes of activations "
+        f"Scale {scale.name}: {scale.description}; {seeds} seeds. Times are of the missing runs, each table by itself: "
+        f"6 operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s and the bytes of activations "
         f"at {here.bytes / 1e9:.1f} GB/s, as measured here on narrow networks, one after the other; on a GPU whichever "
         "takes longer. Evaluation comes on top."
     )

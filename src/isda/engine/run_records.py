@@ -18,7 +18,6 @@ from torch import nn
 from isda.engine.config import Figure, RunConfig, read_config
 from isda.engine.digests import read_verified
 from isda.engine.run_folder import CONFIG_FILE, RunFolder
-from isda.networks.weight_files import check_weight_values
 
 TUNE_FILE, SEARCH_FOLDER = "tune.json", "search"
 """Of a tune folder: what a search has found, and where its runs are."""
@@ -200,6 +199,8 @@ def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
     Raises:
         ValueError: they are damaged, or of another network than the one called ``name``.
     """
+    from isda.networks.weight_files import check_weight_values  # a report reads records without networks
+
     result = run.read_result()
     try:
         run.check_weights(result)

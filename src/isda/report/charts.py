@@ -15,7 +15,7 @@ from isda.report.wording import difference_text, in_units, number
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps the values low..high to the positions start..end, evenly or by their logarithms."""
+    """Maps values low..high to positions start..end, linearly or logarithmically."""
 
     low: float
     high: float
@@ -29,12 +29,12 @@ class Axis:
         return self.start + (self.end - self.start) * (value - low) / (high - low)
 
     def ticks(self, count: int) -> list[float]:
-        """About `count` round values between low and high."""
+        """About `count` round values from low to high."""
         return _decades(self.low, self.high, count) if self.logarithmic else round_ticks(self.low, self.high, count)
 
 
 def round_ticks(low: float, high: float, count: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten between low and high, about `count` of them.
+    """About `count` multiples of 1, 2 or 5 times a power of ten from low to high.
 
     Example:
         >>> round_ticks(0.3, 4.1, 4)
@@ -46,7 +46,7 @@ def round_ticks(low: float, high: float, count: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    # A division by the inverse keeps 3 * 0.1 at 0.3.
+    # Division by the inverse: 3 * 0.1 is not 0.3.
     return [index / round(1 / step) if step < 1 else index * step for index in range(first, last + 1)]
 
 
@@ -61,7 +61,7 @@ def _decades(low: float, high: float, count: int) -> list[float]:
 
 
 COLOURS = 6
-"""How many colours style.css has; the first, a grey, is the baseline's."""
+"""Number of colours in style.css; the first, a grey, is the baseline's."""
 
 DASHES = (None, "8 3", "2.5 2.5", "10 3 2 3", "14 4", "5 2 1.5 2")
 MARKERS = (
@@ -75,24 +75,22 @@ MARKERS = (
 
 
 def classes(style: int) -> str:
-    """The CSS classes of a method: its colour, and a name by which the key shows and hides it."""
+    """The CSS classes of a method: its colour, and the name by which the key hides it."""
     return f"c{style % COLOURS} m{style}"
 
 
 def dash(style: int) -> str | None:
-    """The stroke-dasharray of a method's mean; shifted on each round through the colours."""
-    return DASHES[_second(style)]
+    """The stroke-dasharray of a method's mean."""
+    return DASHES[_shape(style)]
 
 
 def marker(style: int, x: float, y: float, size: float = 4.0) -> Markup:
     """The method's marker with its centre at (x, y)."""
-    return tag(
-        "path", class_="marker", d=MARKERS[_second(style)], transform=f"translate({x:.1f} {y:.1f}) scale({size})"
-    )
+    return tag("path", class_="marker", d=MARKERS[_shape(style)], transform=f"translate({x:.1f} {y:.1f}) scale({size})")
 
 
 def swatch(style: int) -> Markup:
-    """A short piece of the method's line, for keys and tables beside its name."""
+    """A short piece of the method's line, beside its name in keys and tables."""
     line = tag("path", class_="mean", d="M1,6H31", stroke_dasharray=dash(style))
     return tag(
         "svg",
@@ -105,7 +103,8 @@ def swatch(style: int) -> Markup:
     )
 
 
-def _second(style: int) -> int:
+def _shape(style: int) -> int:
+    """Shifted on each round through the colours, so that colour and shape together are unique."""
     return (style + style // COLOURS) % len(DASHES)
 
 
@@ -132,33 +131,34 @@ class Curves:
 
 def curves(comparison: Comparison, key: str) -> list[Curves]:
     """The curves of the methods that recorded the metric."""
-    found = []
+    result = []
     for method in comparison.methods:
         recorded = [run for run in method.runs if run.curve(key)]
         if recorded:
             lines = tuple(Line(run.seed, run.curve(key), run.result is not None) for run in recorded)
-            found.append(Curves(method.label, lines, _mean(recorded, key)))
-    return found
+            result.append(Curves(method.label, lines, _mean(recorded, key)))
+    return result
 
 
 def _mean(runs: list[RunRecord], key: str) -> Points:
-    """The mean over finished runs, or over all if none is, at epochs that each of them has.
+    """The mean over finished runs, or over all if none is, at their common epochs.
 
-    An unfinished run would make the mean jump where it ends.
+    With unfinished runs, the mean would jump where they end.
     """
-    counted = [dict(run.curve(key)) for run in runs if run.result is not None] or [dict(run.curve(key)) for run in runs]
+    finished = [run for run in runs if run.result is not None]
+    counted = [dict(run.curve(key)) for run in finished or runs]
     common = sorted(set.intersection(*(set(curve) for curve in counted)))
     return [(epoch, sum(curve[epoch] for curve in counted) / len(counted)) for epoch in common]
 
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 26, 34
 EARLY = 0.15
-"""The share of epochs at the beginning that may leave the chart: there the curves fall, or rise, steeply."""
+"""The share of first epochs, with steep curves, that may leave the chart."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw; `title` and `description` are for readers who do not see it."""
+    """A chart of curves over epochs; `title` and `description` are for screen readers."""
 
     title: str
     description: str
@@ -194,9 +194,9 @@ class Chart:
         ]
         settled = later or values
         low, high = (min(settled), max(values)) if self.rising else (min(values), max(settled))
-        # Values that are all the same still need an axis of some length.
+        # Equal values need an axis of some length, too.
         margin = 0.05 * (high - low) or 0.1 * abs(high) or 0.1
-        # An axis that nearly reaches zero had better show it.
+        # An axis that nearly reaches zero shows it.
         return 0.0 if 0 <= low < 0.2 * high else low - margin, high + margin
 
     def draw(self, name: str, width: int, height: int) -> Markup:
@@ -228,7 +228,7 @@ class Chart:
         if not drawn.mean:
             return Markup("")
         style = self.styles[drawn.label]
-        # Each method starts its markers elsewhere, so that they do not hide one another.
+        # Each method starts its markers at another epoch, so that they do not overlap.
         every = max(1, len(drawn.mean) // 6)
         marked = drawn.mean[(2 * style + 1) % every :: every]
         line = tag(
@@ -262,7 +262,7 @@ def frame(
 
 
 def tick_text(value: float) -> str:
-    """A tick's value in as many digits as it needs.
+    """A tick's value without trailing zeros.
 
     Example:
         >>> tick_text(20.0), tick_text(-0.25)
@@ -271,14 +271,29 @@ def tick_text(value: float) -> str:
     return number(value, 0) if value == int(value) else format(value, ".4g").replace("-", "−")
 
 
-def _grid(across: Axis, up: Axis, unit: str, width: int, height: int) -> Markup:
+def horizontal_grid(up: Axis, unit: str, left: int, right: int) -> list[str]:
+    """The unit of a vertical axis, a grid line for each tick from `left` to `right`, and the axis below."""
     parts: list[str] = [tag("text", unit, class_="unit", x=4, y=13)]
     for value in up.ticks(5):
         y = f"{up(value):.1f}"
-        parts.append(tag("line", class_="grid", x1=LEFT, x2=width - RIGHT, y1=y, y2=y))
-        parts.append(tag("text", tick_text(value), class_="tick up", x=LEFT - 8, y=y))
+        parts.append(tag("line", class_="grid", x1=left, x2=right, y1=y, y2=y))
+        parts.append(tag("text", tick_text(value), class_="tick up", x=left - 8, y=y))
+    return [*parts, tag("line", class_="axis", x1=left, x2=right, y1=up.start, y2=up.start)]
+
+
+def vertical_grid(across: Axis, top: int, base: int, width: int) -> list[str]:
+    """A grid line for each tick of a horizontal axis, from `top` to `base`."""
+    parts: list[str] = []
+    for value in across.ticks(8 if width > 500 else 4):
+        x = f"{across(value):.1f}"
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=base))
+        parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
+    return parts
+
+
+def _grid(across: Axis, up: Axis, unit: str, width: int, height: int) -> Markup:
+    parts = horizontal_grid(up, unit, LEFT, width - RIGHT)
     base = height - BOTTOM
-    parts.append(tag("line", class_="axis", x1=LEFT, x2=width - RIGHT, y1=base, y2=base))
     for value in across.ticks(8 if width > 500 else 4):
         if value == int(value):
             parts.append(tag("text", tick_text(value), class_="tick across", x=f"{across(value):.1f}", y=base + 17))
@@ -292,20 +307,17 @@ def _path(points: Points, across: Axis, up: Axis) -> str:
 
 FOREST_SIDE, FOREST_TOP, FOREST_ROW, FOREST_BOTTOM = 14, 8, 58, 56
 FOREST_CHARACTER = 7.2
-"""Width of a character of a row's label, on average and on the safe side."""
+"""Upper estimate of the mean width of a character of a label."""
 
 
 def draw_forest(comparison: Comparison, styles: Mapping[str, int], name: str, width: int) -> Markup:
-    """The differences of all methods that have one to the baseline; `name` begins every id in it."""
+    """The differences of methods to the baseline; `name` begins every id in it."""
     rows = [method for method in comparison.methods if method.difference is not None]
     across = _axis(rows, width)
     base = FOREST_TOP + FOREST_ROW * len(rows)
     zero = f"{across(0):.1f}"
     parts: list[str] = [tag("line", class_="axis", x1=FOREST_SIDE, x2=width - FOREST_SIDE, y1=base, y2=base)]
-    for value in across.ticks(8 if width > 500 else 4):
-        x = f"{across(value):.1f}"
-        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=FOREST_TOP, y2=base))
-        parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
+    parts += vertical_grid(across, FOREST_TOP, base, width)
     parts.append(tag("line", class_="zero", x1=zero, x2=zero, y1=FOREST_TOP, y2=base))
     title, digits = comparison.figure.title, comparison.figure.digits
     for index, method in enumerate(rows):
@@ -338,16 +350,16 @@ def _axis(rows: list[MethodSummary], width: int) -> Axis:
 
 def _row(method: MethodSummary, style: int, across: Axis, top: float, digits: int) -> Markup:
     text = difference_text(method.difference, digits)
-    room = int((across.end - across.start) / FOREST_CHARACTER) - len(text) - 2
-    label = method.label if len(method.label) <= room else f"{method.label[: room - 1]}…"
+    characters = int((across.end - across.start) / FOREST_CHARACTER) - len(text) - 2
+    label = method.label if len(method.label) <= characters else f"{method.label[: characters - 1]}…"
     middle, dots = top + 33, top + 47
     parts: list[str] = [
         tag("text", label, class_="name", x=across.start, y=top + 18),
         tag("text", text, class_="value end", x=across.end, y=top + 18),
     ]
     for seed, value in method.differences.items():
-        told = tag("title", f"seed {seed}: {number(value, digits, sign=True)}")
-        parts.append(tag("circle", told, class_="dot", cx=f"{across(value):.1f}", cy=dots, r=3.5))
+        title = tag("title", f"seed {seed}: {number(value, digits, sign=True)}")
+        parts.append(tag("circle", title, class_="dot", cx=f"{across(value):.1f}", cy=dots, r=3.5))
     if method.difference is not None:
         mean, half_width = method.difference
         if half_width is not None:

@@ -18,7 +18,7 @@ from isda.report.summary import Comparison, MethodSummary
 from isda.report.wording import capitalised, caption, count_text, difference_text, number, plus_minus
 
 MANY = 8
-"""Longer lists, such as the class names, are shortened."""
+"""Longer lists, such as class names, are shortened."""
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings that all have and that are the same in all."""
+    """The settings that are the same in all."""
     return {
         key: value
         for key, value in settings[0].items()
@@ -53,7 +53,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def value_text(value: Any) -> str:
-    """A setting's value for people: short numbers, no quotes, long lists abridged."""
+    """A readable value of a setting: short numbers, no quotes, long lists shortened."""
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):
@@ -67,16 +67,16 @@ def value_text(value: Any) -> str:
 
 
 def values_text(values: Sequence[Any]) -> str:
-    """The distinct values among several runs; a dash where none has the setting."""
+    """The distinct values of several runs; a dash if none has the setting."""
     return value_text(list(dict.fromkeys(value_text(value) for value in values))) if values else "–"
 
 
 UNSHOWN = ("asked", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
-"""What of config.json is no setting."""
+"""Entries of config.json that are not settings."""
 
 
 def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
-    """Each method's figure over seeds and its paired difference to the baseline."""
+    """Each method's metric over seeds and its paired difference to the baseline."""
     paired = any(method.difference for method in comparison.methods)
     figure = comparison.figure
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
@@ -86,7 +86,7 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     if comparison.tells_isda_apart:
         head.append(column(f"From ISDA{unit}", numeric=True))
     head.append(column("Seeds", numeric=True))
-    rows, told = [], caption(comparison)
+    rows, text = [], caption(comparison)
     for method in comparison.methods:
         cells = [
             _method(method.label, styles),
@@ -97,10 +97,10 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
         if comparison.tells_isda_apart:
             cells.append(_difference(method.from_isda, figure.digits))
         rows.append([*cells, number_cell(count_text(method))])
-    shown = [one for method in comparison.methods for one in (method.difference, method.from_isda)]
-    if any(difference is not None and difference.excludes_zero for difference in shown):
-        told += " In bold: the interval excludes zero."
-    return boxed_table(f"Results on {comparison.title}", told, head, rows)
+    shown = [interval for method in comparison.methods for interval in (method.difference, method.from_isda)]
+    if any(interval is not None and interval.excludes_zero for interval in shown):
+        text += " In bold: the interval excludes zero."
+    return boxed_table(f"Results on {comparison.title}", text, head, rows)
 
 
 def _difference(difference: Interval | None, digits: int) -> Markup:
@@ -109,7 +109,7 @@ def _difference(difference: Interval | None, digits: int) -> Markup:
 
 
 def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup | None:
-    """What else finished runs measured, if anything."""
+    """The other metrics of finished runs, if any."""
     measured = [run.result for run in comparison.runs if run.result is not None]
     keys = {
         key: shape
@@ -127,12 +127,12 @@ def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup
         for method in comparison.methods
         if method.values
     ]
-    told = f"Further figures of finished runs: mean ± standard deviation over seeds. Scale {comparison.scale}."
-    return boxed_table(f"Further metrics on {comparison.title}", told, head, rows)
+    text = f"Further metrics of finished runs: mean ± standard deviation over seeds. Scale {comparison.config.scale}."
+    return boxed_table(f"Further metrics on {comparison.title}", text, head, rows)
 
 
 def _further(comparison: Comparison) -> dict[str, tuple[str, int]]:
-    """Headings and digits of what runs measured beside the figure that they are compared by."""
+    """Headings and digits of all metrics but the one that runs are compared by."""
     first, *others = comparison.runs[0].config.figures
     last = {f"{first.name}_last": (f"last epoch's {first.heading}", first.digits)}
     return last | {figure.name: (figure.heading, figure.digits) for figure in others} | {"seconds": ("time, s", 0)}
@@ -146,35 +146,35 @@ def _metric(method: MethodSummary, key: str, digits: int) -> str:
 
 
 def per_class(figure: ClassFigure, comparison: Comparison) -> Markup:
-    """One figure of every class, a column per method, folded."""
+    """One metric of every class, a column per method, folded."""
     head = [column("Class"), *(column(label, numeric=True) for label in figure.values)]
     rows = []
     for name in figure.classes:
-        found = [values.get(name) for values in figure.values.values()]
-        cells = [number_cell("–" if one is None else plus_minus(*one, figure.digits)) for one in found]
+        intervals = [values.get(name) for values in figure.values.values()]
+        cells = [number_cell(plus_minus(*interval, figure.digits) if interval else "–") for interval in intervals]
         rows.append([tag("th", name, scope="row"), *cells])
-    told = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.scale}."
-    table = boxed_table(f"{figure.title} per class on {comparison.title}", told, head, rows)
+    text = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.config.scale}."
+    table = boxed_table(f"{figure.title} per class on {comparison.title}", text, head, rows)
     return tag("details", tag("summary", f"{figure.title} per class as a table"), table)
 
 
 def differing_settings(comparison: Comparison) -> Markup:
     """The settings in which the runs differ, a column per method."""
     settings = {method.label: [_settings(run) for run in method.runs] for method in comparison.methods}
-    names = differing([one for many in settings.values() for one in many])
+    names = differing([of_run for of_method in settings.values() for of_run in of_method])
     keys = [key for key in names if key not in ("method", "seed")]
     if not keys:
-        return tag("p", "Nothing but method and seed differs between the runs.")
+        return tag("p", "The runs differ only in method and seed.")
     head = [column("Setting"), *(column(label) for label in settings)]
     rows = [
-        [
-            name_cell(key),
-            *(tag("td", values_text([one[key] for one in many if key in one])) for many in settings.values()),
-        ]
-        for key in keys
+        [name_cell(key), *(tag("td", _values_of(key, of_method)) for of_method in settings.values())] for key in keys
     ]
-    told = "Settings in which the runs differ, beside method and seed."
-    return boxed_table(f"Differing settings on {comparison.title}", told, head, rows)
+    text = "Settings in which the runs differ, except method and seed."
+    return boxed_table(f"Differing settings on {comparison.title}", text, head, rows)
+
+
+def _values_of(key: str, settings: Sequence[Mapping[str, Any]]) -> str:
+    return values_text([of_run[key] for of_run in settings if key in of_run])
 
 
 def shared_settings(comparison: Comparison) -> Markup:
@@ -186,26 +186,26 @@ def shared_settings(comparison: Comparison) -> Markup:
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
-    """The resolved settings; what the user asked for word by word would only repeat some of them."""
+    """The resolved settings, with dotted names."""
     return flatten({key: value for key, value in run.stored.items() if key not in UNSHOWN})
 
 
 def environment(comparison: Comparison) -> Markup:
     """Versions and machines of the runs, folded."""
-    found = [flatten(run.environment) for run in comparison.runs]
-    rows = {key: values_text([one[key] for one in found if key in one]) for key in [*shared(found), *differing(found)]}
+    recorded = [flatten(run.environment) for run in comparison.runs]
+    rows = {key: _values_of(key, recorded) for key in [*shared(recorded), *differing(recorded)]}
     return _folded("Where they ran", f"Environment on {comparison.title}", "Environment of the runs.", rows)
 
 
-def _folded(summary: str, name: str, told: str, rows: Mapping[str, str]) -> Markup:
+def _folded(summary: str, name: str, caption: str, rows: Mapping[str, str]) -> Markup:
     if not rows:
         return tag("p", f"{summary}: not recorded.", class_="note")
     cells = [[name_cell(key), tag("td", text)] for key, text in rows.items()]
-    return tag("details", tag("summary", summary), boxed_table(name, told, [column("Name"), column("Value")], cells))
+    return tag("details", tag("summary", summary), boxed_table(name, caption, [column("Name"), column("Value")], cells))
 
 
 def run_list(comparison: Comparison, folder: Path) -> Markup:
-    """Every run with its folder as seen from `folder`, and how far it came."""
+    """Every run with its folder relative to `folder`, and its state."""
     head = [
         column("Folder"),
         column("Method"),
@@ -226,8 +226,8 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
                     number_cell("–" if run.value is None else number(run.value, comparison.figure.digits)),
                 ]
             )
-    told = f"Every run, its folder relative to this page's. Scale {comparison.scale}."
-    return boxed_table(f"Runs on {comparison.title}", told, head, rows)
+    text = f"Every run, its folder relative to this page's. Scale {comparison.config.scale}."
+    return boxed_table(f"Runs on {comparison.title}", text, head, rows)
 
 
 def _method(label: str, styles: Mapping[str, int]) -> Markup:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
 VOID = ("img", "input", "meta")
-"""Elements that HTML closes by itself."""
+"""Elements without an end tag."""
 
 
 class Markup(str):
-    """Text that is markup already and must not be escaped again."""
+    """Text that is already escaped."""
 
     __slots__ = ()
 
@@ -32,7 +33,7 @@ def tag(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """The parts one after another, escaped where they are plain text."""
+    """The concatenated parts; plain text is escaped."""
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
@@ -41,13 +42,24 @@ def asset(name: str) -> str:
     return files("isda.report").joinpath(name).read_text(encoding="utf-8")
 
 
+def data_uri(image: bytes) -> str:
+    """A PNG or WebP file as a data URI.
+
+    Example:
+        >>> data_uri(b"RIFF")
+        'data:image/webp;base64,UklGRg=='
+    """
+    kind = "png" if image[1:4] == b"PNG" else "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
+
+
 def document(title: str, *body: str, style: str = "") -> str:
     """A whole page.
 
     Args:
         title: of the window.
-        body: what it holds, markup or text.
-        style: rules that it needs beside those of every page.
+        body: markup or text.
+        style: further CSS.
 
     Example:
         >>> document("A < B", "text").startswith("<!doctype html>")
@@ -64,27 +76,27 @@ def document(title: str, *body: str, style: str = "") -> str:
     return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 
 
-def boxed_table(name: str, told: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """A table in a box that scrolls by itself, which `name` announces; the cells are td or th elements."""
-    drawn = tag(
+def boxed_table(name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table in a scrolling box with the accessible name `name`; the cells are td or th elements."""
+    table = tag(
         "table",
-        tag("caption", tag("span", told)),
+        tag("caption", tag("span", caption)),
         tag("thead", tag("tr", *head)),
         tag("tbody", *(tag("tr", *cells) for cells in rows)),
     )
-    return tag("div", drawn, class_="scroll", tabindex=0, role="region", aria_label=name)
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=name)
 
 
 def column(text: str, *, numeric: bool = False) -> Markup:
-    """The head of a column."""
+    """A column heading."""
     return tag("th", text, scope="col", class_="n" if numeric else None)
 
 
 def name_cell(text: str) -> Markup:
-    """The name that a row begins with."""
+    """The heading of a row, as code."""
     return tag("th", tag("code", text), scope="row")
 
 
 def number_cell(text: str, *, clear: bool = False) -> Markup:
-    """A number; one that is clear is in bold."""
+    """A number, in bold if `clear`."""
     return tag("td", text, class_="n clear" if clear else "n")

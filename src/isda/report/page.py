@@ -25,24 +25,26 @@ def write_report(
     command: str | None = None,
     searches: Sequence[SearchRecord] = (),
 ) -> None:
-    """Write the page of these runs; a reader never sees half of it.
+    """Write the page of runs and searches, atomically.
 
     Args:
         runs: as `find_runs` returns them.
-        path: the HTML file; its folder is made if it is missing.
-        title: the heading; by default it names methods, data sets and networks.
-        command: the command line that made the page; by default the `isda report` that makes it from its folder.
-        searches: what else to show, as `find_searches` returns them.
+        path: the HTML file; its folder is created if necessary.
+        title: the heading; by default from methods and data sets.
+        command: the command line that made the page; by default `isda report` in the folder of the page.
+        searches: as `find_searches` returns them.
     """
     path = Path(path)
-    text = render_report(runs, path.parent, title, command or _command(runs, path), searches)
-    write_text(path, text)
+    if command is None:
+        folders = [Path(os.path.relpath(run.folder, path.parent)).as_posix() for run in runs]
+        command = shlex.join(["isda", "report", *folders, "--out", path.name])
+    write_text(path, render_report(runs, path.parent, title, command, searches))
 
 
 def render_report(
     runs: Sequence[RunRecord], folder: Path, title: str | None, command: str, searches: Sequence[SearchRecord] = ()
 ) -> str:
-    """The page as text; `folder` is where it will be, from which it names the run folders."""
+    """The page as text; run folders are named relative to `folder`."""
     comparisons = summarise(runs) if runs or not searches else []
     styles = _styles(comparisons)
     heading = title or (_title(comparisons, len(styles)) if comparisons else f"Settings chosen on {searches[0].title}")
@@ -56,8 +58,8 @@ def render_report(
         _header(heading, comparisons, searches, len(runs)),
         tag(
             "main",
-            *(section(one, index, styles, folder) for index, one in enumerate(comparisons, start=1)),
-            *(search_section(one, index, folder) for index, one in enumerate(searches, start=1)),
+            *(section(comparison, index, styles, folder) for index, comparison in enumerate(comparisons, start=1)),
+            *(search_section(search, index, folder) for index, search in enumerate(searches, start=1)),
         ),
         _footer(command, len(runs)),
         tag("script", Markup(asset("readout.js"))),
@@ -66,46 +68,45 @@ def render_report(
 
 
 def _styles(comparisons: Sequence[Comparison]) -> dict[str, int]:
-    """Each label's look, the same for the whole page; the first is for what is the baseline wherever it appears.
+    """The style of each label on the whole page; the first is for labels that are the baseline wherever they appear.
 
-    Several labels may have that one: none of them meets another.
+    Several labels may share it: no comparison has two of them.
     """
-    labels = dict.fromkeys(method.label for one in comparisons for method in one.methods)
-    first = {one.baseline.label for one in comparisons if one.baseline.runs[0].is_baseline}
-    first -= {method.label for one in comparisons for method in one.methods[1:]}
+    labels = dict.fromkeys(method.label for comparison in comparisons for method in comparison.methods)
+    first = {comparison.baseline.label for comparison in comparisons if comparison.baseline.runs[0].is_baseline}
+    first -= {method.label for comparison in comparisons for method in comparison.methods[1:]}
     others = [label for label in labels if label not in first]
     return dict.fromkeys(first, 0) | {label: index for index, label in enumerate(others, start=1 if first else 0)}
 
 
-def _command(runs: Sequence[RunRecord], path: Path) -> str:
-    folders = [Path(os.path.relpath(run.folder, path.parent)).as_posix() for run in runs]
-    return shlex.join(["isda", "report", *folders, "--out", path.name])
-
-
 def _title(comparisons: Sequence[Comparison], methods: int) -> str:
     sets = list(dict.fromkeys(comparison.runs[0].config.data for comparison in comparisons))
-    counted = f"{methods} methods compared" if methods > 1 else comparisons[0].baseline.label
-    return f"{counted} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
+    subject = f"{methods} methods compared" if methods > 1 else comparisons[0].baseline.label
+    return f"{subject} on {' and '.join([', '.join(sets[:-1]), sets[-1]] if len(sets) > 1 else sets)}"
 
 
 def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[SearchRecord], count: int) -> Markup:
-    found = [*(one.scale for one in comparisons), *(one.scale for one in searches)]
-    scales = dict.fromkeys(map(scale_text, found))
+    scales = [*(comparison.config.scale for comparison in comparisons), *(search.scale for search in searches)]
+    described = "; ".join(dict.fromkeys(map(scale_text, scales)))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
     state = "all finished" if finished == count else f"{finished} of them finished"
     parts: list[str] = [
         tag("p", "isda report", class_="kicker"),
         tag("h1", heading),
-        tag("p", f"{counted(count, 'run')}, {state}. Scale {'; '.join(scales)}.", class_="lede"),
+        tag(
+            "p",
+            f"{counted(count, 'run')}, {state}. Scale {described}.",
+            class_="lede",
+        ),
     ]
     if len(comparisons) + len(searches) > 1:
-        titles = [(one.title, f"#c{index}") for index, one in enumerate(comparisons, start=1)]
-        titles += [(f"Search: {one.title}", f"#s{index}") for index, one in enumerate(searches, start=1)]
+        titles = [(comparison.title, f"#c{index}") for index, comparison in enumerate(comparisons, start=1)]
+        titles += [(f"Search: {search.title}", f"#s{index}") for index, search in enumerate(searches, start=1)]
         links = (tag("li", tag("a", title, href=href)) for title, href in titles)
         parts.append(tag("nav", tag("ul", *links), aria_label="Comparisons"))
     return tag("header", *parts)
 
 
 def _footer(command: str, count: int) -> Markup:
-    told = f" with isda {__version__} from {counted(count, 'run folder')}; each section lists its own."
-    return tag("footer", tag("p", join(["Made by ", tag("code", command), told])))
+    source = f" with isda {__version__} from {counted(count, 'run folder')}; each section lists its own."
+    return tag("footer", tag("p", join(["Made by ", tag("code", command), source])))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from isda.engine.run_records import RunRecord, is_number
-from isda.report.charts import Axis, classes, frame, marker, tick_text
+from isda.report.charts import Axis, classes, frame, marker, vertical_grid
 from isda.report.markup import Markup, tag
 from isda.report.statistics import Interval, t_interval
 from isda.report.summary import Comparison
@@ -18,41 +18,42 @@ from isda.report.wording import plus_minus
 
 KEY = "per_class"
 MOST_FIGURES, MOST_CLASSES = 4, 200
-"""More are not shown: a file that somebody sends must not make a page that no browser opens."""
+"""More are not shown: an untrusted file must not make a page that no browser opens."""
 
 
 @dataclass(frozen=True)
 class ClassFigure:
-    """One figure of every class, such as its intersection over union."""
+    """One metric of every class, such as its intersection over union."""
 
     title: str
     classes: tuple[str, ...]
     left_out: int
-    """Classes beyond those that are shown."""
+    """Number of classes that are not shown."""
     values: dict[str, dict[str, Interval]]
-    """By the label of the method and the class: the mean over seeds and its interval, at 95% each."""
+    """By method and class: the mean over seeds and its 95% interval."""
 
     @property
     def largest(self) -> float:
-        """The largest number that a chart has to show."""
-        return max(abs(one.mean) + (one.half_width or 0) for found in self.values.values() for one in found.values())
+        """The largest absolute value of the chart."""
+        intervals = [interval for by_class in self.values.values() for interval in by_class.values()]
+        return max(abs(interval.mean) + (interval.half_width or 0) for interval in intervals)
 
     @property
     def digits(self) -> int:
-        """How many a table shows: shares have more than percentages."""
+        """Digits in a table: more for shares than for percentages."""
         return 3 if self.largest < 2 else 1
 
 
 def class_figures(comparison: Comparison) -> list[ClassFigure]:
-    """The figures per class of the finished runs of a comparison, in the order in which they first appear."""
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    """The metrics per class of the finished runs of a comparison, in order of appearance."""
+    recorded: dict[str, dict[str, dict[str, list[float]]]] = {}
     for method in comparison.methods:
         for run in method.runs:
             for title, name, value in _values(run):
-                by_method = found.setdefault(title, {}).setdefault(name, {})
+                by_method = recorded.setdefault(title, {}).setdefault(name, {})
                 by_method.setdefault(method.label, []).append(value)
     figures = []
-    for title, by_class in list(found.items())[:MOST_FIGURES]:
+    for title, by_class in list(recorded.items())[:MOST_FIGURES]:
         shown = tuple(by_class)[:MOST_CLASSES]
         values = {
             method.label: {
@@ -60,19 +61,19 @@ def class_figures(comparison: Comparison) -> list[ClassFigure]:
             }
             for method in comparison.methods
         }
-        values = {label: found for label, found in values.items() if found}
+        values = {label: intervals for label, intervals in values.items() if intervals}
         figures.append(ClassFigure(_title(title, comparison), shown, len(by_class) - len(shown), values))
     return figures
 
 
 def _title(key: str, comparison: Comparison) -> str:
-    """The key as the task writes it in the title of a figure over all classes: "IoU" for "iou" beside "mean IoU"."""
+    """The key as spelt in the title of a metric over all classes: "IoU" for "iou" beside "mean IoU"."""
     titles = [figure.title for figure in comparison.runs[0].config.figures]
     return next((title[-len(key) :] for title in titles if key and title.lower().endswith(key.lower())), key)
 
 
 def _values(run: RunRecord) -> Iterator[tuple[str, str, float]]:
-    """(figure, class, value) of one run, without whatever is none."""
+    """(metric, class, value) of one run; invalid values are left out."""
     stored = (run.result or {}).get(KEY)
     for title, by_class in stored.items() if isinstance(stored, dict) else ():
         for name, value in by_class.items() if isinstance(by_class, dict) else ():
@@ -82,30 +83,28 @@ def _values(run: RunRecord) -> Iterator[tuple[str, str, float]]:
 
 TOP, BAR, GAP, BOTTOM, RIGHT = 6, 11, 9, 26, 16
 CHARACTER = 6.8
-"""Width of a character of a class's name, on average and on the safe side."""
+"""Upper estimate of the mean width of a character of a class's name."""
 
 
 def draw_bars(figure: ClassFigure, styles: Mapping[str, int], name: str, width: int) -> Markup:
     """Bars from zero to each method's mean; `name` begins every id in it."""
-    room = min(int(0.36 * width / CHARACTER), max(len(one) for one in figure.classes) + 1)
-    left = 8 + room * CHARACTER
+    characters = min(int(0.36 * width / CHARACTER), max(map(len, figure.classes)) + 1)
+    left = 8 + characters * CHARACTER
     row = BAR * len(figure.values) + GAP
     base = TOP + row * len(figure.classes)
     across = Axis(*_range(figure), left, width - RIGHT)
-    parts: list[str] = []
-    for value in across.ticks(8 if width > 500 else 4):
-        x = f"{across(value):.1f}"
-        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=base))
-        parts.append(tag("text", tick_text(value), class_="tick across", x=x, y=base + 17))
-    for index, one in enumerate(figure.classes):
-        label = one if len(one) <= room else f"{one[: room - 1]}…"
-        told = [] if label == one else [tag("title", one)]
-        parts.append(tag("text", *told, label, class_="up", x=f"{left - 8:.1f}", y=TOP + row * index + (row - GAP) / 2))
+    parts = vertical_grid(across, TOP, base, width)
+    for index, full in enumerate(figure.classes):
+        label = full if len(full) <= characters else f"{full[: characters - 1]}…"
+        title = [] if label == full else [tag("title", full)]
+        middle = TOP + row * index + (row - GAP) / 2
+        parts.append(tag("text", *title, label, class_="up", x=f"{left - 8:.1f}", y=middle))
     for position, (method, values) in enumerate(figure.values.items()):
+        offset = TOP + BAR * position
         bars = [
-            _bar(values[one], f"{method}, {one}", styles[method], across, TOP + row * index + BAR * position, figure)
-            for index, one in enumerate(figure.classes)
-            if one in values
+            _bar(values[label], f"{method}, {label}", styles[method], across, offset + row * index, figure)
+            for index, label in enumerate(figure.classes)
+            if label in values
         ]
         parts.append(tag("g", *bars, class_=classes(styles[method])))
     zero = f"{across(0):.1f}"
@@ -124,12 +123,12 @@ def _range(figure: ClassFigure) -> tuple[float, float]:
     return min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1.0
 
 
-def _bar(value: Interval, told: str, style: int, across: Axis, top: float, figure: ClassFigure) -> Markup:
+def _bar(value: Interval, label: str, style: int, across: Axis, top: float, figure: ClassFigure) -> Markup:
     mean, half_width = value
     start, end = sorted((across(0), across(mean)))
     middle = top + BAR / 2
     parts: list[str] = [
-        tag("title", f"{told}: {plus_minus(mean, half_width, figure.digits)}"),
+        tag("title", f"{label}: {plus_minus(mean, half_width, figure.digits)}"),
         tag("rect", class_="bar", x=f"{start:.1f}", y=top + 1, width=f"{end - start:.1f}", height=BAR - 2),
     ]
     if half_width is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from isda.engine.run_records import RunRecord
-from isda.report.markup import Markup, join, tag
+from isda.report.markup import Markup, data_uri, join, tag
 from isda.report.summary import Comparison
 from isda.report.wording import counted
 
@@ -25,7 +24,7 @@ SIGNATURE, HEADER, END = b"\x89PNG\r\n\x1a\n", b"\x00\x00\x00\x0dIHDR", b"\x00\x
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file as it is."""
+    """A PNG file."""
 
     name: str
     data: bytes
@@ -34,7 +33,7 @@ class Picture:
 
 
 def png_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG file; None if it is none, is cut short, or has more pixels than a page should decode.
+    """Width and height of a PNG file; None if it is not a PNG file, truncated, or has too many pixels.
 
     Example:
         >>> png_size(b"<svg/>") is None
@@ -47,25 +46,25 @@ def png_size(data: bytes) -> tuple[int, int] | None:
 
 
 def run_pictures(run: RunRecord) -> tuple[list[Picture], int]:
-    """The first pictures of a run by name, and how many files beside them are not shown.
+    """The first pictures of a run by name, and the number of other files.
 
-    Links are not followed, and nothing is read beyond the bound: the folder may come from anywhere.
+    Links are not followed and nothing is read beyond the size limit: the folder is not trusted.
     """
     folder = run.folder / FOLDER
     if folder.is_symlink() or not folder.is_dir():
         return [], 0
-    found: list[Picture] = []
+    pictures: list[Picture] = []
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
     for path in files:
-        data = b"" if len(found) == MOST_PER_RUN else _bounded(path)
+        data = b"" if len(pictures) == MOST_PER_RUN else _read_limited(path)
         size = png_size(data)
         if size is not None:
-            found.append(Picture(path.stem, data, *size))
-    return found, len(files) - len(found)
+            pictures.append(Picture(path.stem, data, *size))
+    return pictures, len(files) - len(pictures)
 
 
 def picture_figures(comparison: Comparison) -> Markup | None:
-    """The pictures of one run of each method, those of the same name below one another; None if there are none."""
+    """The pictures of one run of each method, grouped by name; None if there are none."""
     shown: dict[str, list[tuple[str, int, Picture]]] = {}
     unshown, size = 0, 0
     for method in comparison.methods:
@@ -83,22 +82,23 @@ def picture_figures(comparison: Comparison) -> Markup | None:
             break
     if not shown:
         return None
-    parts: list[str] = [_figure(*one) for same in shown.values() for one in same]
+    parts: list[str] = [_figure(*entry) for same in shown.values() for entry in same]
     if unshown:
-        told = f"{counted(unshown, 'further file')} in the folders of these runs: too many, too large, or no PNG."
-        parts.append(tag("p", told, class_="note"))
+        note = f"{counted(unshown, 'further file')} in the folders of these runs: too many, too large, or not PNG."
+        parts.append(tag("p", note, class_="note"))
     return join(parts)
 
 
 def _figure(label: str, seed: int, picture: Picture) -> Markup:
-    told = f"{picture.name}: {label}, seed {seed}."
-    source = f"data:image/png;base64,{base64.b64encode(picture.data).decode('ascii')}"
-    image = tag("img", src=source, alt=told, width=picture.width, height=picture.height, class_="picture")
-    return tag("figure", image, tag("figcaption", told))
+    caption = f"{picture.name}: {label}, seed {seed}."
+    image = tag(
+        "img", src=data_uri(picture.data), alt=caption, width=picture.width, height=picture.height, class_="picture"
+    )
+    return tag("figure", image, tag("figcaption", caption))
 
 
-def _bounded(path: Path) -> bytes:
-    """The content of an ordinary file; nothing for one that is too large, no file, or cannot be read."""
+def _read_limited(path: Path) -> bytes:
+    """The content of a regular file; empty if it is too large or cannot be read."""
     try:
         if path.is_symlink() or not path.is_file():
             return b""

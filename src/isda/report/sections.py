@@ -14,30 +14,30 @@ from isda.report.markup import Markup, join, tag
 from isda.report.per_class import ClassFigure, class_figures, draw_bars
 from isda.report.pictures import picture_figures
 from isda.report.summary import Comparison
-from isda.report.wording import capitalised, findings, in_units, interval_text, number, scale_text, seeds_text
+from isda.report.wording import capitalised, findings, in_units, intervals_text, number, scale_text, seeds_text
 
 WIDE, NARROW = 800, 360
-"""Widths in which a chart is drawn; at these its text is about as large as the text of tables."""
+"""Widths of charts; their text is then about as large as that of tables."""
 DECADES = 30.0
-"""A loss that spans more than this factor gets a logarithmic axis; an even one would hide its end."""
+"""A loss that spans more than this factor gets a logarithmic axis; a linear one would hide its end."""
 
 
 def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
-    """The paired differences to the baseline, or a sentence where there are none."""
+    """The paired differences to the baseline, or a sentence if there are none."""
     if not any(method.difference for method in comparison.methods):
-        told = "No two methods have finished the same seed, so there is no paired difference to show."
-        return tag("p", told, class_="note")
+        note = "No two methods have finished the same seed, so there is no paired difference to show."
+        return tag("p", note, class_="note")
     figure = comparison.figure
-    told = (
+    caption = (
         f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
-        f"Small dots are seeds; the marker is their mean, the bar its interval ({interval_text(comparison)}). "
-        f"Scale {comparison.scale}."
+        "Small dots are seeds; the marker is their mean, the bar its interval "
+        f"({intervals_text(comparison.intervals)}). Scale {comparison.config.scale}."
     )
-    return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), told)
+    return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), caption)
 
 
 def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
-    """Each method's line and name, with a box to hide it from the charts of the section."""
+    """Each method's line and name, with a checkbox that hides it in the charts of the section."""
     labels = []
     for method in comparison.methods:
         style = styles[method.label]
@@ -47,20 +47,22 @@ def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
 
 
 def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
-    """The headline figure over the whole column, below it side by side the task's other curves; above them the key."""
+    """The key, the main metric over the whole column, and side by side the task's other curves."""
     parts: list[str] = [_key(comparison, styles)]
     figure = comparison.figure
     headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
     main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
     if main is not None:
-        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _told(main, comparison)))
+        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _chart_caption(main, comparison)))
     small = {
         f"curve{index}": _chart(comparison, styles, curve)
         for index, curve in enumerate(comparison.runs[0].config.curves, start=1)
     }
     figures = [
         tag(
-            "figure", tag("div", chart.draw(f"{name}-{what}", NARROW, 260)), tag("figcaption", _told(chart, comparison))
+            "figure",
+            tag("div", chart.draw(f"{name}-{what}", NARROW, 260)),
+            tag("figcaption", _chart_caption(chart, comparison)),
         )
         for what, chart in small.items()
         if chart is not None
@@ -71,27 +73,27 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
 
 
 def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
-    """One figure of every class, each method's bars in one row per class; `name` begins every id in it."""
-    told = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
+    """One metric of every class, each method's bars in one row per class; `name` begins every id in it."""
+    caption = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
     if len(figure.values) > 1:
-        told += f"; in each row from above {', '.join(figure.values)}"
-    told += f". Scale {comparison.scale}."
+        caption += f"; in each row from above {', '.join(figure.values)}"
+    caption += f". Scale {comparison.config.scale}."
     if figure.left_out:
-        told += f" {figure.left_out} further classes are not shown."
-    return wide_figure(name, partial(draw_bars, figure, styles), told)
+        caption += f" {figure.left_out} further classes are not shown."
+    return wide_figure(name, partial(draw_bars, figure, styles), caption)
 
 
 def _draw(chart: Chart, name: str, width: int) -> Markup:
     return chart.draw(name, width, 380 if width == WIDE else 280)
 
 
-def wide_figure(name: str, draw: Callable[[str, int], Markup], told: str) -> Markup:
-    """A figure over the whole column, drawn twice: scaled down to a phone, the wide one's text would be too small."""
+def wide_figure(name: str, draw: Callable[[str, int], Markup], caption: str) -> Markup:
+    """A figure over the whole column, drawn for wide and for narrow screens, where scaled text would be too small."""
     return tag(
         "figure",
         tag("div", draw(name, WIDE), class_="desk"),
         tag("div", draw(f"{name}-phone", NARROW), class_="phone"),
-        tag("figcaption", told),
+        tag("figcaption", caption),
     )
 
 
@@ -99,8 +101,8 @@ def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, r
     drawn = curves(comparison, curve.metric)
     if not drawn:
         return None
-    last = "; ".join(f"{one.label} ends at {number(one.mean[-1][1], 3)}" for one in drawn if one.mean)
-    values = [value for one in drawn for line in one.lines for _, value in line.points]
+    last = "; ".join(f"{method.label} ends at {number(method.mean[-1][1], 3)}" for method in drawn if method.mean)
+    values = [value for method in drawn for line in method.lines for _, value in line.points]
     logarithmic = curve.logarithmic and min(values) > 0 and max(values) / min(values) > DECADES
     return Chart(
         title=f"{curve.title} over the epochs",
@@ -108,13 +110,13 @@ def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, r
         unit=curve.unit,
         curves=drawn,
         styles=styles,
-        epochs=comparison.epochs,
+        epochs=comparison.config.epochs,
         logarithmic=logarithmic,
         rising=rising,
     )
 
 
-def _told(chart: Chart, comparison: Comparison) -> str:
+def _chart_caption(chart: Chart, comparison: Comparison) -> str:
     words = [f"{chart.title}: thin lines are seeds, bold lines with markers their means."]
     if chart.logarithmic:
         words.append("Logarithmic axis.")
@@ -122,18 +124,11 @@ def _told(chart: Chart, comparison: Comparison) -> str:
         words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
     if any(not line.finished for drawn in chart.curves for line in drawn.lines):
         words.append("Open circles end unfinished runs.")
-    return " ".join([*words, f"Scale {comparison.scale}."])
+    return " ".join([*words, f"Scale {comparison.config.scale}."])
 
 
 def section(comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path) -> Markup:
-    """Everything about one comparison.
-
-    Args:
-        comparison: what to show.
-        index: its number on the page, for ids.
-        styles: each label's look, the same for the whole page.
-        folder: the folder of the page; run folders are named relative to it.
-    """
+    """The section of one comparison; `index` is its number on the page, run folders are named relative to `folder`."""
     name = f"c{index}"
     further = html_tables.further_metrics(comparison, styles)
     pictures = picture_figures(comparison)
@@ -165,12 +160,12 @@ def _subline(comparison: Comparison) -> Markup:
     stored = comparison.runs[0].stored
     train, test = (stored.get(f"{part}_images") for part in ("train", "test"))
     words = [
-        f"{comparison.epochs} epochs",
+        f"{comparison.config.epochs} epochs",
         *([f"{train:,} training images"] if is_number(train) else []),
-        *([f"measured on {test:,} {comparison.evaluated_on} images"] if is_number(test) else []),
+        *([f"measured on {test:,} {comparison.config.evaluated_on} images"] if is_number(test) else []),
         seeds_text(sorted({run.seed for run in comparison.runs})),
     ]
-    scale = tag("strong", scale_text(comparison.scale))
+    scale = tag("strong", scale_text(comparison.config.scale))
     return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
 
 
@@ -190,5 +185,5 @@ def _unfinished(comparison: Comparison) -> Markup:
     ]
     if not runs:
         return Markup("")
-    told = f", and in no mean or difference: {', '.join(runs)}."
-    return tag("p", tag("span", "Unfinished", class_="unfinished"), told, class_="note")
+    note = f", and in no mean or difference: {', '.join(runs)}."
+    return tag("p", tag("span", "Unfinished", class_="unfinished"), note, class_="note")

@@ -12,24 +12,39 @@ from typing import NamedTuple
 
 from scipy.special import stdtrit
 
+LEVEL = 0.95
+"""Confidence level of all intervals of a comparison simultaneously."""
+
 
 class MeanStd(NamedTuple):
-    """Mean and sample standard deviation; one value has no standard deviation."""
+    """Mean and sample standard deviation (None for a single value)."""
 
     mean: float
     std: float | None
 
 
 class Interval(NamedTuple):
-    """The confidence interval mean ± half_width; one value has no half width: it needs at least 2 seeds."""
+    """The confidence interval mean ± half_width (None for a single value)."""
 
     mean: float
     half_width: float | None
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether zero lies outside; without a half width nothing can be excluded."""
+        """Whether zero lies outside; False without a half width."""
         return self.half_width is not None and abs(self.mean) > self.half_width
+
+
+def level_of_each(intervals: int) -> float:
+    """The level of each of several intervals such that LEVEL holds for all of them simultaneously.
+
+    1 - (1 - LEVEL) / m for m intervals (Bonferroni).
+
+    Example:
+        >>> level_of_each(1), round(level_of_each(5), 3)
+        (0.95, 0.99)
+    """
+    return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
 
 
 def mean_std(values: Sequence[float]) -> MeanStd:
@@ -46,7 +61,7 @@ def mean_std(values: Sequence[float]) -> MeanStd:
     return MeanStd(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
 
 
-def t_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Student's interval of the mean, mean ± t_{n-1, (1 + level) / 2} std / sqrt(n).
 
     Example:
@@ -62,10 +77,10 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, float(stdtrit(len(values) - 1, (1 + level) / 2)) * std / math.sqrt(len(values)))
 
 
-def paired_difference(ours: Sequence[float], base: Sequence[float], level: float = 0.95) -> Interval:
+def paired_difference(ours: Sequence[float], base: Sequence[float], level: float = LEVEL) -> Interval:
     """Student's interval of the mean of ours_i - base_i, where i is the same seed on both sides.
 
-    Pairing removes what a seed does to both (the data subset, the initial weights, the order of batches).
+    Pairing removes the effects that a seed has on both (data subset, initial weights, order of batches).
 
     Example:
         >>> paired_difference([4.0, 5.0, 7.0], [5.0, 6.0, 8.0])
@@ -81,13 +96,13 @@ def paired_difference(ours: Sequence[float], base: Sequence[float], level: float
 def _check(name: str, values: Sequence[float]) -> None:
     if len(values) == 0:
         raise ValueError(f"{name} must hold at least one number, got none")
-    broken = [value for value in values if not math.isfinite(value)]
-    if broken:
-        raise ValueError(f"{name} must be finite, got {broken[0]} among {len(values)}")
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value} among {len(values)}")
 
 
 class Signs(NamedTuple):
-    """On how many problems the first of two methods has the smaller figure, the larger one, and the same."""
+    """Numbers of problems on which the first of two methods has the smaller, the larger and an equal value."""
 
     smaller: int
     larger: int
@@ -95,7 +110,7 @@ class Signs(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Two-sided probability of so uneven a count, or a more uneven one, if either sign were as likely.
+        """Two-sided p-value of the sign test.
 
         min(1, 2 sum_{k <= min} binom(n, k) / 2^n) over the n problems that are not ties.
 
@@ -109,10 +124,10 @@ class Signs(NamedTuple):
 
 
 def mean_ranks(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The rank of each method, 1 for the smallest figure, averaged over problems; ties share their ranks.
+    """The rank of each method, 1 for the smallest value, averaged over problems; ties share their ranks.
 
     Args:
-        figures: of each method, one for each problem, in one order.
+        figures: values by method, for the same problems in the same order.
 
     Example:
         >>> mean_ranks({"a": [1.0, 5.0], "b": [2.0, 5.0], "c": [3.0, 4.0]})
@@ -121,18 +136,20 @@ def mean_ranks(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
     counts = {name: len(values) for name, values in figures.items()}
     if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
         raise ValueError(f"figures must be of the same problems for every method, got {counts}")
-    columns = list(zip(*figures.values(), strict=True))
-    ranks = [[_rank(value, column) for column in columns for value in [column[place]]] for place in range(len(figures))]
-    return {name: math.fsum(own) / len(own) for name, own in zip(figures, ranks, strict=True)}
+    problems = list(zip(*figures.values(), strict=True))
+    return {
+        name: math.fsum(_rank(value, problem) for value, problem in zip(values, problems, strict=True)) / len(problems)
+        for name, values in figures.items()
+    }
 
 
-def _rank(value: float, column: Sequence[float]) -> float:
-    """1 + how many are smaller + half of how many others are equal."""
-    return 1 + sum(other < value for other in column) + (sum(other == value for other in column) - 1) / 2
+def _rank(value: float, values: Sequence[float]) -> float:
+    """1 + the number of smaller values + half the number of other equal values."""
+    return 1 + sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
 
 
 def signs(ours: Sequence[float], others: Sequence[float]) -> Signs:
-    """Count the problems on which one method has the smaller figure, the larger one, and the same.
+    """Count the problems on which one method has the smaller, the larger and an equal value.
 
     Example:
         >>> signs([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])

@@ -10,47 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isda.engine.config import Figure
+from isda.engine.config import Figure, RunConfig
 from isda.engine.run_records import RunRecord
-from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
-
-LEVEL = 0.95
-"""Of all intervals of a comparison together."""
+from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
 
 SUFFIX = "+isda"
 
 
-def level_of_each(intervals: int) -> float:
-    """The level of one of several intervals such that all of them hold together with probability LEVEL or more.
-
-    1 - (1 - LEVEL) / m for m intervals (Bonferroni).
-
-    Example:
-        >>> level_of_each(1), round(level_of_each(5), 3)
-        (0.95, 0.99)
-    """
-    return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
-
-
-def of_method(run: RunRecord) -> list[str]:
-    """The settings, beside the options, that the run's task says are the method's."""
-    return named_in(run, "of_method")
-
-
-def named_in(run: RunRecord, field: str) -> list[str]:
-    """The settings of a run that one of its fields lists."""
-    named = run.stored.get(field)
-    return [key for key in run.stored if isinstance(named, list) and key in named]
+def listed_settings(run: RunRecord, field: str) -> list[str]:
+    """The settings of a run that its field ``of_method`` or ``of_run`` lists."""
+    names = run.stored.get(field)
+    return [key for key in run.stored if isinstance(names, list) and key in names]
 
 
 def own_settings(run: RunRecord) -> dict[str, Any]:
-    """What a method is beside its name: its options, and the settings that are the method's."""
-    return run.method_options | {key: run.stored[key] for key in of_method(run)}
+    """The options of a run's method, and the settings that its task counts as the method's."""
+    return run.method_options | {key: run.stored[key] for key in listed_settings(run, "of_method")}
 
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method in a comparison; `values` of the headline figure and `differences` to the baseline by seed."""
+    """One method in a comparison; `values` of the main metric and `differences` to the baseline by seed."""
 
     label: str
     runs: tuple[RunRecord, ...]
@@ -63,15 +43,15 @@ class MethodSummary:
 
     @property
     def unfinished(self) -> tuple[RunRecord, ...]:
-        """The runs without a result."""
+        """Runs without a result."""
         return tuple(run for run in self.runs if run.result is None)
 
     def common_seeds(self, other: MethodSummary) -> list[int]:
-        """The seeds that both have finished."""
+        """Seeds that both have finished."""
         return [seed for seed in self.values if seed in other.values]
 
     def difference_to(self, other: MethodSummary, level: float) -> Interval | None:
-        """This method's figure - the other's on common seeds; None without any."""
+        """This method's metric - the other's on common seeds; None without any."""
         seeds = self.common_seeds(other)
         if not seeds:
             return None
@@ -79,22 +59,24 @@ class MethodSummary:
 
 
 def isda_part(method: MethodSummary, methods: Sequence[MethodSummary], level: float) -> Interval | None:
-    """The figure with "+isda" - the figure without it, over the seeds that both have finished.
+    """The metric with "+isda" - the metric without it, over the seeds that both have finished.
 
-    None where ``methods`` do not hold exactly one like ``method`` without ISDA, with the same settings of its own.
+    None unless ``methods`` hold exactly one counterpart of ``method`` without ISDA and with the same own settings.
     """
     alone = _without_isda(method, methods)
     return method.difference_to(alone, level) if alone else None
 
 
 def interval_count(methods: Sequence[MethodSummary]) -> int:
-    """How many intervals a comparison has, finished or not; the first method is the baseline.
+    """The number of intervals of a comparison, finished or not; the first method is the baseline.
 
-    One per further method, and one per part of ISDA that is not such a difference already.
+    One for each further method, and one for each contribution of ISDA that is not such a difference.
     """
     pairs = [(method, _without_isda(method, methods)) for method in methods]
-    parts = [pair for pair in pairs if pair[1] is not None and not any(one is methods[0] for one in pair)]
-    return len(methods) - 1 + len(parts)
+    contributions = [
+        method for method, other in pairs if other is not None and methods[0] is not method and methods[0] is not other
+    ]
+    return len(methods) - 1 + len(contributions)
 
 
 def _without_isda(method: MethodSummary, methods: Sequence[MethodSummary]) -> MethodSummary | None:
@@ -111,19 +93,19 @@ def _without_isda(method: MethodSummary, methods: Sequence[MethodSummary]) -> Me
 
 
 APART = ("method", "method_options", "seed", "asked", "chosen", "version", "format", "of_method", "of_run", "baselines")
-"""Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
+"""Settings in which the runs of one comparison may differ, in addition to those of the method."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods that were trained alike; the baseline is the first of them."""
+    """Methods whose runs differ only in method and seed; the first is the baseline."""
 
     title: str
     methods: tuple[MethodSummary, ...]
 
     @property
     def baseline(self) -> MethodSummary:
-        """The method to which the others are compared."""
+        """The method that the others are compared to."""
         return self.methods[0]
 
     @property
@@ -132,43 +114,28 @@ class Comparison:
         return tuple(run for method in self.methods for run in method.runs)
 
     @property
-    def scale(self) -> str:
-        """How much of the paper's recipe was run."""
-        return self.runs[0].config.scale
-
-    @property
-    def epochs(self) -> int:
-        """Epochs of each run."""
-        return self.runs[0].config.epochs
-
-    @property
-    def average_last(self) -> int:
-        """How many last epochs a run's figures are averaged over."""
-        return self.runs[0].config.average_last
+    def config(self) -> RunConfig:
+        """Of the first run; the others differ only in method and seed."""
+        return self.runs[0].config
 
     @property
     def figure(self) -> Figure:
-        """What the methods are compared by."""
+        """The metric that methods are compared by."""
         return self.runs[0].headline
 
     @property
-    def evaluated_on(self) -> str:
-        """What the figures were measured on: test or held-out."""
-        return self.runs[0].config.evaluated_on
-
-    @property
     def intervals(self) -> int:
-        """How many intervals there are, or will be when all runs are finished."""
+        """Number of intervals when all runs are finished."""
         return interval_count(self.methods)
 
     @property
     def level(self) -> float:
-        """Of each interval: all of them together hold with probability LEVEL."""
+        """Of each interval, for simultaneous coverage of LEVEL."""
         return level_of_each(self.intervals)
 
     @property
     def tells_isda_apart(self) -> bool:
-        """Whether ISDA's part in a method is another figure than the method's difference to the baseline."""
+        """Whether ISDA's contribution to some method differs from its difference to the baseline."""
         return any(method.from_isda not in (None, method.difference) for method in self.methods)
 
     @property
@@ -177,9 +144,9 @@ class Comparison:
         return sorted({seed for method in self.methods for seed in method.values})
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as plain values; differences are method - baseline."""
+        """Plain values; differences are method - baseline."""
         first = self.runs[0].stored
-        # What the report says comes last: a task's setting of the same name must not take its place.
+        # Last, so that a task's setting of the same name does not replace it.
         return {key: first[key] for key in _recipe(self.runs[0])} | {
             "title": self.title,
             "baseline": self.baseline.label,
@@ -196,12 +163,12 @@ def _method_json(method: MethodSummary, figure: str, level: float) -> dict[str, 
         "seeds": len(method.values),
         f"{figure}_mean": value.mean if value else None,
         f"{figure}_std": value.std if value else None,
-        f"{figure}s": {str(seed): one for seed, one in method.values.items()},
+        f"{figure}s": {str(seed): number for seed, number in method.values.items()},
         "paired_seeds": len(method.differences),
         "difference_mean": difference.mean if difference else None,
         "difference_half_width": difference.half_width if difference else None,
         "difference_level": level,
-        "differences": {str(seed): one for seed, one in method.differences.items()},
+        "differences": {str(seed): number for seed, number in method.differences.items()},
         "from_isda_mean": from_isda.mean if from_isda else None,
         "from_isda_half_width": from_isda.half_width if from_isda else None,
         "folders": [run.folder.as_posix() for run in method.runs],
@@ -212,10 +179,10 @@ def _method_json(method: MethodSummary, figure: str, level: float) -> dict[str, 
 
 
 def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
-    """Sort runs into comparisons, in the order in which each first appears.
+    """Group runs into comparisons, in order of appearance.
 
-    In each, the task's baseline comes first if it is there, then the methods in order of appearance; the
-    difference of a method is taken over the seeds that it and the first have finished.
+    In each, the task's baseline comes first if it has runs, then the methods in order of appearance; differences are
+    over the seeds that a method and the first one have finished.
 
     Raises:
         ValueError: no runs, or two finished runs of the same method, settings and seed.
@@ -232,12 +199,12 @@ def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
 
 def _recipe(run: RunRecord) -> list[str]:
     """The settings that must agree for runs to be compared: all but the method's own, and the seed."""
-    own = [*of_method(run), *named_in(run, "of_run")]
+    own = [*listed_settings(run, "of_method"), *listed_settings(run, "of_run")]
     return [key for key in run.stored if key not in APART and key not in own]
 
 
 def _titles(firsts: Sequence[RunRecord]) -> list[str]:
-    """Data set and network, and in which settings they differ where several comparisons of a task share both."""
+    """Data set and network, with distinguishing settings if several comparisons of a task share both."""
     titles = []
     for run in firsts:
         names = (run.config.data, run.config.network)
@@ -257,7 +224,7 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
         by_label.setdefault(label, []).append(run)
     # The sort is stable: it only moves the baseline to the front.
     ordered = sorted(by_label, key=lambda label: not by_label[label][0].is_baseline)
-    base, *others = summaries = [_alone(label, by_label[label]) for label in ordered]
+    base, *others = summaries = [_method_summary(label, by_label[label]) for label in ordered]
     level = level_of_each(interval_count(summaries))
     compared = [
         replace(
@@ -270,18 +237,8 @@ def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
     return tuple(replace(method, from_isda=isda_part(method, summaries, level)) for method in (base, *compared))
 
 
-def _alone(label: str, runs: Sequence[RunRecord]) -> MethodSummary:
-    """A method by itself, before it is compared."""
-    values = _values(label, runs)
-    return MethodSummary(
-        label=label,
-        runs=tuple(sorted(runs, key=lambda run: run.seed)),
-        values=values,
-        value=mean_std(list(values.values())) if values else None,
-    )
-
-
-def _values(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
+def _method_summary(label: str, runs: Sequence[RunRecord]) -> MethodSummary:
+    """A method without its differences to others."""
     finished: dict[int, RunRecord] = {}
     for run in runs:
         if run.result is None:
@@ -292,11 +249,17 @@ def _values(label: str, runs: Sequence[RunRecord]) -> dict[int, float]:
                 f"{finished[run.seed].folder} and {run.folder}"
             )
         finished[run.seed] = run
-    return {seed: run.value for seed, run in sorted(finished.items()) if run.value is not None}
+    values = {seed: run.value for seed, run in sorted(finished.items()) if run.value is not None}
+    return MethodSummary(
+        label=label,
+        runs=tuple(sorted(runs, key=lambda run: run.seed)),
+        values=values,
+        value=mean_std(list(values.values())) if values else None,
+    )
 
 
 def labels(runs: Sequence[RunRecord]) -> list[str]:
-    """A short name per run: the method, and those of its own settings in which runs of the same method differ.
+    """A short label per run: the method, and its own settings in which runs of the same method differ.
 
     For example "isda", or "isda decay=0.99" beside runs of isda without decay.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -13,30 +15,41 @@ from isda.report.summary import Comparison
 from isda.report.wording import caption, count_text, difference_text, plus_minus
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """Per method the figure over seeds and the paired difference; the caption says what they are."""
-    figure = comparison.figure
-    unit = f", {figure.difference_unit}" if figure.difference_unit else ""
-    headings = ["method", "seeds", figure.heading]
-    paired = any(method.difference for method in comparison.methods)
-    if paired:
-        headings.append(f"difference{unit}")
-    if comparison.tells_isda_apart:
-        headings.append(f"from ISDA{unit}")
-    unfinished = any(method.unfinished for method in comparison.methods)
-    if unfinished:
-        headings.append("unfinished")
-    drawn = Table(
-        title=Text(escape_control_characters(comparison.title), style="bold"),
-        caption=Text(escape_control_characters(caption(comparison))),
+def text_table(title: str, heads: Iterable[str], caption: str = "", left: Sequence[int] = (0,)) -> Table:
+    """A table without rows; the columns `left` are left-justified, the others right-justified."""
+    table = Table(
+        title=_text(title, "bold"),
+        caption=_text(caption) if caption else None,
         box=SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",
     )
-    for heading in headings:
-        drawn.add_column(
-            Text(escape_control_characters(heading)), justify="left" if heading in ("method", "unfinished") else "right"
-        )
+    for index, head in enumerate(heads):
+        table.add_column(_text(head), justify="left" if index in left else "right")
+    return table
+
+
+def add_text_row(table: Table, cells: Iterable[str], style: str = "") -> None:
+    """Add a row of text."""
+    table.add_row(*(_text(cell, style) for cell in cells))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(escape_control_characters(text), style=style)
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Each method's metric over seeds and paired difference; the caption explains them."""
+    figure = comparison.figure
+    unit = f", {figure.difference_unit}" if figure.difference_unit else ""
+    paired = any(method.difference for method in comparison.methods)
+    unfinished = any(method.unfinished for method in comparison.methods)
+    heads = ["method", "seeds", figure.heading]
+    heads += [f"difference{unit}"] if paired else []
+    heads += [f"from ISDA{unit}"] if comparison.tells_isda_apart else []
+    heads += ["unfinished"] if unfinished else []
+    left = (0, len(heads) - 1) if unfinished else (0,)
+    table = text_table(comparison.title, heads, caption(comparison), left)
     for method in comparison.methods:
         value = plus_minus(*method.value, figure.digits) if method.value else ""
         cells = [method.label, count_text(method), value]
@@ -46,33 +59,19 @@ def comparison_table(comparison: Comparison) -> Table:
             cells.append(difference_text(method.from_isda, figure.digits))
         if unfinished:
             cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
-        drawn.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
-    return drawn
+        add_text_row(table, cells)
+    return table
 
 
 def search_table(search: SearchRecord) -> Table:
-    """Per trial its point and its figure; the caption says what was chosen."""
-    told = " ".join([*map(outcome, search.methods), search_caption(search)])
-    drawn = Table(
-        title=Text(escape_control_characters(f"Search on {search.title}"), style="bold"),
-        caption=Text(escape_control_characters(told)),
-        box=SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in ("method", "tried", search.figure.heading, ""):
-        drawn.add_column(
-            Text(escape_control_characters(heading)), justify="right" if heading == search.figure.heading else "left"
-        )
+    """Every trial with its point and metric; the caption says what was chosen."""
+    heads = ("method", "tried", search.figure.heading, "")
+    outcomes = " ".join([*map(outcome, search.methods), search_caption(search)])
+    table = text_table(f"Search on {search.title}", heads, outcomes, left=(0, 1, 3))
     for method in search.methods:
         for trial in method.trials:
-            cells = [
-                method.method,
-                point_text(trial.point),
-                figure_text(trial, search.figure),
-                trial_note(trial, method),
-            ]
-            style = "bold" if "chosen" in cells[-1] else ""
-            drawn.add_row(*(Text(escape_control_characters(cell), style=style) for cell in cells))
-        drawn.add_section()
-    return drawn
+            note = trial_note(trial, method)
+            cells = [method.method, point_text(trial.point), figure_text(trial, search.figure), note]
+            add_text_row(table, cells, "bold" if "chosen" in note else "")
+        table.add_section()
+    return table

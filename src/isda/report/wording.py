@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isda.engine.config import Figure
-from isda.report.statistics import Interval
-from isda.report.summary import LEVEL, Comparison, MethodSummary
+from isda.report.statistics import LEVEL, Interval, level_of_each
+from isda.report.summary import Comparison, MethodSummary
 
 SCALES = {
     "paper": "the paper's recipe in full",
     "small": "a shortened recipe, a tenth of the paper's epochs",
-    "smoke": "only a trial of the machinery, far too short to judge a method",
+    "smoke": "only tests that everything runs, far too short to judge a method",
     "custom": "not the paper's number of epochs",
 }
 
 
 def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
-    """A number with a true minus sign, which is as wide as the plus sign.
+    """A number with a minus sign (U+2212) instead of a hyphen.
 
     Example:
         >>> number(-0.5), number(0.5, sign=True)
@@ -38,7 +38,7 @@ def plus_minus(mean: float, spread: float | None, digits: int = 2, *, sign: bool
 
 
 def capitalised(text: str) -> str:
-    """A title where it begins a sentence or a cell; a name such as mIoU stays as it is.
+    """A title at the beginning of a sentence or a cell; a name such as mIoU is unchanged.
 
     Example:
         >>> capitalised("test error"), capitalised("mIoU")
@@ -48,7 +48,7 @@ def capitalised(text: str) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """So many of a thing.
+    """A count and a noun.
 
     Example:
         >>> counted(1, "run"), counted(3, "run")
@@ -58,29 +58,29 @@ def counted(count: int, thing: str) -> str:
 
 
 def count_text(method: MethodSummary) -> str:
-    """How many seeds a method has finished, and how many of them are paired where that is fewer."""
+    """The number of finished seeds, and of paired ones if that is smaller."""
     seeds, paired = len(method.values), len(method.differences)
     return f"{seeds} ({paired} paired)" if 0 < paired < seeds else str(seeds)
 
 
 def difference_text(difference: Interval | None, digits: int = 2) -> str:
-    """A paired difference; empty where there is nothing to pair."""
+    """A paired difference; empty if there is none."""
     return plus_minus(*difference, digits, sign=True) if difference else ""
 
 
 def in_units(figure: Figure) -> str:
-    """What differences are counted in, to follow a word: ", in percentage points"; empty for a bare number."""
+    """The unit of differences, such as ", in percentage points"; empty for a bare number."""
     unit = "percentage points" if figure.unit == "%" else figure.difference_unit
     return f", in {unit}" if unit else ""
 
 
 def scale_text(scale: str) -> str:
-    """The scale and what it means, for example "small: a shortened recipe, a tenth of the paper's epochs"."""
+    """The scale and its description, for example "small: a shortened recipe, a tenth of the paper's epochs"."""
     return f"{scale}: {SCALES[scale]}" if scale in SCALES else scale
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds as a person would write them.
+    """A readable list of seeds.
 
     Example:
         >>> seeds_text([0, 1, 2, 3]), seeds_text([7]), seeds_text([1, 4, 5])
@@ -94,10 +94,10 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def caption(comparison: Comparison) -> str:
-    """What a reader must know to read the table: data, epochs, seeds, scale and what each ± means."""
-    figure = comparison.figure
-    last = comparison.average_last if figure.averaged else 1
-    epochs = f"at epoch {comparison.epochs}" if last == 1 else f"mean of the last {last} of {comparison.epochs} epochs"
+    """The caption of a results table: metric, epochs, seeds, scale and the meaning of ±."""
+    figure, config = comparison.figure, comparison.config
+    last = config.average_last if figure.averaged else 1
+    epochs = f"at epoch {config.epochs}" if last == 1 else f"mean of the last {last} of {config.epochs} epochs"
     over = f"mean ± standard deviation over {seeds_text(comparison.seeds)}"
     unit = "percent" if figure.unit == "%" else figure.unit
     what = f"{figure.title} in {unit}" if unit else figure.title
@@ -105,30 +105,34 @@ def caption(comparison: Comparison) -> str:
     if any(method.difference for method in comparison.methods):
         words.append(
             f"Difference: method − {comparison.baseline.label} on the same seeds{in_units(figure)}, "
-            f"mean ± half of Student's interval ({interval_text(comparison)}); "
+            f"mean ± half of Student's interval ({intervals_text(comparison.intervals)}); "
             f"{'negative' if figure.lower_is_better else 'positive'} is better."
         )
     if comparison.tells_isda_apart:
         words.append("From ISDA: likewise, the method − the same one without +isda.")
-    words.append(f"Scale {scale_text(comparison.scale)}.")
+    words.append(f"Scale {scale_text(config.scale)}.")
     return " ".join(words)
 
 
-def interval_text(comparison: Comparison) -> str:
-    """What the intervals promise, corrected for how many there are."""
-    count = comparison.intervals
-    together = f" for all {count} intervals together, {_percent(comparison.level)} each" if count > 1 else ""
-    return f"{_percent(LEVEL)}{together}"
+def intervals_text(count: int) -> str:
+    """The confidence level of simultaneous intervals (Bonferroni).
+
+    Example:
+        >>> intervals_text(1), intervals_text(2)
+        ('95%', '2 simultaneous 95% confidence intervals, 97.5% each')
+    """
+    each = _percent(level_of_each(count))
+    return f"{count} simultaneous {_percent(LEVEL)} confidence intervals, {each} each" if count > 1 else each
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """One sentence for each method that can be compared; with more than three of them, for the best only."""
+    """One sentence for each compared method; with more than three of them, for the best only."""
     paired = [(method, method.difference) for method in comparison.methods if method.difference is not None]
     if len(paired) > 3:
         lower = comparison.figure.lower_is_better
         best = (min if lower else max)(paired, key=lambda pair: pair[1].mean)
-        place = "lowest" if lower else "highest"
-        return [f"Of {len(paired)} methods, {best[0].label} comes out {place}. {_finding(*best, comparison)}"]
+        rank = "lowest" if lower else "highest"
+        return [f"Of {len(paired)} methods, {best[0].label} comes out {rank}. {_finding(*best, comparison)}"]
     return [_finding(method, difference, comparison) for method, difference in paired]
 
 

@@ -5,6 +5,7 @@ At scale smoke, scikit-learn's digits replace image data sets that are not avail
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from isda.data.archives import data_root
 from isda.data.catalogue import CATALOGUE, named_path
 from isda.engine.options import split_method
 from isda.networks.generative.layers import DiscriminatorBody
-from isda.reproduce.dense_trainings import detector, segmentation
 from isda.reproduce.training import Scale, ScaledSettings, Training
 from isda.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
 from isda.tasks.classification.settings import ClassificationSettings, recipe_for
@@ -25,15 +25,13 @@ from isda.tasks.gan.settings import BATCH_SIZE, GANSettings
 from isda.tasks.gan.settings import STEPS as PUBLISHED_STEPS
 from isda.tasks.semi_supervised.settings import SemiSettings
 
-__all__ = ["classifier", "detector", "generator", "segmentation", "semi_supervised"]
-
 STAND_IN = "digits"
 SMALL_PHOTOGRAPHS = ("cifar10", "cifar100", "svhn")
-"""Data sets that the digits can stand in for."""
-TOO_LARGE = {"cnn-13": "fast-cnn"}
-"""Networks that do not take images of 8x8 pixels, and what stands in for them."""
+"""Data sets that the digits can replace."""
+SMALL_IMAGE_NETWORKS = {"cnn-13": "fast-cnn"}
+"""Replacements of networks that do not take images of 8x8 pixels."""
 OWN_DROPOUT, NARROW_DROPOUT = ("wide-resnet-28-10",), 0.1
-"""Networks that have dropout unless told otherwise, and its rate where few of their channels are left."""
+"""Networks with dropout by default, and its rate if they are narrowed."""
 IMAGENET, IMAGENET_SIDE = "imagenet", 224
 
 
@@ -44,45 +42,56 @@ class ClassifierTraining(Training):
     task: ClassVar[str] = "classification"
     settings: ClassificationSettings
 
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """Fewer images and epochs, a narrower network, and the digits where the smallest scale finds no data."""
-        return shrunk_classifier(self.settings, scale, root)
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """Fewer images and epochs, a narrower network, and digits if the smallest scale finds no data."""
+        return scaled_classifier(self.settings, scale, root)
 
     def work(self, scale: Scale, root: Path | None) -> Work:
-        """That of the network; what ISDA adds is about one percent."""
+        """That of the network; ISDA adds about one percent."""
         return classifier_work(self.at(scale, root).settings)
 
 
-def classifier(data: str, network: str, method: str, *, tuned: bool | None = None, **said: Any) -> ClassifierTraining:
-    """A classifier of the paper; strengths of ISDA are chosen on held-out images unless told otherwise."""
-    chosen = "isda" in method and ":" not in method if tuned is None else tuned
-    needs = said.pop("needs", {})
-    checkpoints = said.pop("checkpoints", 0)
-    settings = ClassificationSettings(data=data, network=network, method=method, **said)
-    return ClassifierTraining(settings=settings, tuned=chosen, needs=needs, checkpoints=checkpoints)
+def classifier(
+    data: str,
+    network: str,
+    method: str,
+    *,
+    tuned: bool | None = None,
+    dependencies: Mapping[str, Training] | None = None,
+    checkpoints: int = 0,
+    **further: Any,
+) -> ClassifierTraining:
+    """A classifier of the paper; strengths of ISDA are chosen on held-out images by default."""
+    return ClassifierTraining(
+        settings=ClassificationSettings(data=data, network=network, method=method, **further),
+        tuned="isda" in method and ":" not in method if tuned is None else tuned,
+        dependencies=dependencies or {},
+        checkpoints=checkpoints,
+    )
 
 
-def shrunk_classifier(settings: ClassificationSettings, scale: Scale, root: Path | None) -> ScaledSettings:
-    """What a classifier is at a scale that leaves something out."""
-    told = []
+def scaled_classifier(settings: ClassificationSettings, scale: Scale, root: Path | None) -> ScaledSettings:
+    """The settings of a classifier at a scale below the paper's."""
+    differences = []
     data, network = str(settings.data), str(settings.network)
-    if scale.stand_ins and data in SMALL_PHOTOGRAPHS and not _there(data, root):
-        told.append(f"{STAND_IN} stands in for {data}, which is not there")
+    if scale.stand_ins and data in SMALL_PHOTOGRAPHS and not _available(data, root):
+        differences.append(f"{STAND_IN} replace {data}, which is not available")
         data = STAND_IN
-        if network in TOO_LARGE:
-            told.append(f"{TOO_LARGE[network]} stands in for {network}, for which the images are too small")
-            network = TOO_LARGE[network]
+        if network in SMALL_IMAGE_NETWORKS:
+            smaller = SMALL_IMAGE_NETWORKS[network]
+            differences.append(f"{smaller} replaces {network}, for which the images are too small")
+            network = smaller
     side = IMAGENET_SIDE if data == IMAGENET else 8 if data == STAND_IN else 32
     width = fitting_width(network, scale.multiply_adds, side)
     if width < 1:
-        told.append(f"network {network} has {width:g} of its channels")
+        differences.append(f"network {network} has {width:g} of its channels")
     dropout = settings.dropout
     if width < 1 and network in OWN_DROPOUT and dropout is None:
         dropout = NARROW_DROPOUT
-        told.append(f"dropout of {dropout:g} for the narrow network")
+        differences.append(f"dropout of {dropout:g} for the narrow network")
     if data == IMAGENET:
-        told.append("all images of imagenet are used, each once per epoch")
-    smaller = replace(
+        differences.append("all images of imagenet are used, each once per epoch")
+    scaled = replace(
         settings,
         data=data,
         network=network,
@@ -94,62 +103,61 @@ def shrunk_classifier(settings: ClassificationSettings, scale: Scale, root: Path
         dropout=dropout,
         augment=None if data == STAND_IN else settings.augment,
     )
-    return ScaledSettings(smaller, tuple(told))
+    return ScaledSettings(scaled, tuple(differences))
 
 
 def classifier_work(settings: Any, passes: float = 1.0) -> Work:
-    """Of one run of settings that name data and network; passes are forward and backward ones per image and epoch."""
-    known = CATALOGUE[settings.data]
-    images = settings.labels or known.train
+    """Of one run with a data set and a network; ``passes`` are forward and backward passes per image and epoch."""
+    entry = CATALOGUE[settings.data]
+    images = settings.labels or entry.train
     epochs = settings.epochs or recipe_for(settings.network).epochs
-    size = network_size(settings.network, known.size or IMAGENET_SIDE, settings.width or 1.0)
+    size = network_size(settings.network, entry.size or IMAGENET_SIDE, settings.width or 1.0)
     return training_work(*size, images * epochs * passes)
 
 
-def _there(data: str, root: Path | None) -> bool:
-    place = data_root(root)
-    return named_path(data, place) is not None or CATALOGUE[data].locate(place) is not None
+def _available(data: str, root: Path | None) -> bool:
+    folder = data_root(root)
+    return named_path(data, folder) is not None or CATALOGUE[data].locate(folder) is not None
 
 
 SEMI_SUPERVISED_NETWORK = "cnn-13"
 PASSES = {"pi-model": 2.0, "temporal-ensembling": 1.0, "mean-teacher": 4 / 3, "vat": 3.0}
 """Forward and backward passes per image: two views; one; a student and a forward pass of its teacher; a clean view, the
-search for the adversarial direction and the view along it."""
+adversarial direction and the view along it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SemiSupervisedTraining(Training):
-    """A classifier that learns from images of which few have labels."""
+    """A semi-supervised classifier."""
 
     task: ClassVar[str] = "semi-supervised"
     settings: SemiSettings
 
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """As classifiers; the labels shrink to a fifth of the images, the others lose theirs."""
-        small, told = shrunk_classifier(self.settings, scale, root)
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """As classifiers, with at most a fifth of the images labelled."""
+        settings, differences = scaled_classifier(self.settings, scale, root)
         labelled = min(self.settings.labels or scale.images, scale.images // 5)
-        return ScaledSettings(
-            replace(expect_type(small, SemiSettings), labels=labelled, unlabelled=scale.images - labelled), told
-        )
+        own = replace(expect_type(settings, SemiSettings), labels=labelled, unlabelled=scale.images - labelled)
+        return ScaledSettings(own, differences)
 
     def work(self, scale: Scale, root: Path | None) -> Work:
-        """An epoch is a pass over all images, with labels or without."""
+        """An epoch is a pass over labelled and unlabelled images."""
         settings: Any = self.at(scale, root).settings
         method, _ = split_method(self.method)
         images = None if settings.unlabelled is None else settings.labels + settings.unlabelled
         return classifier_work(replace(settings, labels=images), PASSES[method.removesuffix("+isda")])
 
 
-def semi_supervised(data: str, method: str, labels: int, **said: Any) -> SemiSupervisedTraining:
-    """A training of the paper's Table 6; what ISDA's published grid has is chosen on held-out labels."""
-    settings = SemiSettings(data=data, network=SEMI_SUPERVISED_NETWORK, method=method, labels=labels, **said)
+def semi_supervised(data: str, method: str, labels: int) -> SemiSupervisedTraining:
+    """A training of the paper's Table 6; ISDA's published grid is searched on held-out labels."""
+    settings = SemiSettings(data=data, network=SEMI_SUPERVISED_NETWORK, method=method, labels=labels)
     return SemiSupervisedTraining(settings=settings, tuned=method.endswith("+isda"))
 
 
 GENERATOR_WIDTHS = {"small": 0.25, "smoke": 0.0625}
 GENERATOR_EPOCHS = {"small": 100, "smoke": 2}
 PLAYERS = 4
-"""Passes of about a discriminator's cost in a step: it sees real and generated images, and both are made."""
+"""Passes of about a discriminator's cost in a step, of both players."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,20 +167,19 @@ class GeneratorTraining(Training):
     task: ClassVar[str] = "generation"
     settings: GANSettings
 
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """The data of the classifier that it makes images for; narrower, for fewer epochs."""
-        judge = self.needs["judge"]
-        small: Any = shrunk_classifier(judge.settings, scale, root).settings
-        smaller = replace(
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """The data of its judge, a narrower network, fewer epochs."""
+        judge: Any = scaled_classifier(self.dependencies["judge"].settings, scale, root).settings
+        settings = replace(
             self.settings,
-            data=small.data,
-            labels=small.labels,
+            data=judge.data,
+            labels=judge.labels,
             epochs=GENERATOR_EPOCHS[scale.name],
             evaluate_every=GENERATOR_EPOCHS[scale.name],
             batch_size=scale.batch_size,
             width=GENERATOR_WIDTHS[scale.name],
         )
-        return ScaledSettings(smaller, (f"generators have {GENERATOR_WIDTHS[scale.name]:g} of their channels",))
+        return ScaledSettings(settings, (f"generators have {GENERATOR_WIDTHS[scale.name]:g} of their channels",))
 
     def work(self, scale: Scale, root: Path | None) -> Work:
         """Of both players."""
@@ -184,11 +191,11 @@ class GeneratorTraining(Training):
 def generator(data: str, method: str) -> GeneratorTraining:
     """A generator of the paper's Table 5, judged by the plain ResNet-110 of the same data."""
     judge = classifier(data, "resnet-110", "cross-entropy")
-    return GeneratorTraining(settings=GANSettings(data=data, method=method), needs={"judge": judge})
+    return GeneratorTraining(settings=GANSettings(data=data, method=method), dependencies={"judge": judge})
 
 
 @cache
 def _size(width: float) -> NetworkSize:
     with torch.device("meta"):
-        made = DiscriminatorBody(3, 32, width)
-    return count_size(made, 32)
+        network = DiscriminatorBody(3, 32, width)
+    return count_size(network, 32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 
 import torch
@@ -24,105 +24,66 @@ from isda.losses import ISDALoss
 from isda.networks import Network, create
 from isda.networks.cost import additional_multiply_adds, count_multiply_adds, count_parameters
 from isda.networks.registry import CIFAR, names
-from isda.reproduce.printed_tables import UNITS, paper_table
+from isda.reproduce.printed_tables import PaperCell, paper_table
 from isda.tasks.classification.settings import recipe_for
 
-# The cost columns of the paper's tables by our names of the networks, and what a printed number says.
-#
-# Tables 1 and 2 (parameters), 1 and 3 (multiply-adds, which the paper calls FLOPs, and additional cost); the batch size
-# is that of the recipe (Table 9 and the text below it).
-
 CIFAR_NETWORKS = {
-    "resnet-32": "ResNet-32",
-    "resnet-110": "ResNet-110",
-    "se-resnet-110": "SE-ResNet-110",
-    "wide-resnet-16-8": "Wide-ResNet-16-8",
-    "wide-resnet-28-10": "Wide-ResNet-28-10",
-    "resnext-29-8x64d": "ResNeXt-29, 8x64d",
-    "densenet-bc-100-12": "DenseNet-BC-100-12",
-    "shake-shake-26-2x32d": "Shake-Shake (26, 2x32d)",
-    "shake-shake-26-2x112d": "Shake-Shake (26, 2x112d)",
+    "ResNet-32": "resnet-32",
+    "ResNet-110": "resnet-110",
+    "SE-ResNet-110": "se-resnet-110",
+    "Wide-ResNet-16-8": "wide-resnet-16-8",
+    "Wide-ResNet-28-10": "wide-resnet-28-10",
+    "ResNeXt-29, 8x64d": "resnext-29-8x64d",
+    "DenseNet-BC-100-12": "densenet-bc-100-12",
+    "Shake-Shake (26, 2x32d)": "shake-shake-26-2x32d",
+    "Shake-Shake (26, 2x112d)": "shake-shake-26-2x112d",
 }
-"""Our names and those of the rows of Tables 2 and 3."""
+"""Rows of Tables 2 and 3, and the names of their networks."""
 IMAGENET_NETWORKS = {
-    "resnet-50": "ResNet-50",
-    "resnet-101": "ResNet-101",
-    "resnet-152": "ResNet-152",
-    "densenet-121": "DenseNet-BC-121",
-    "densenet-265": "DenseNet-BC-265",
-    "resnext-50-32x4d": "ResNeXt-50, 32x4d",
-    "resnext-101-32x8d": "ResNeXt-101, 32x8d",
+    "ResNet-50": "resnet-50",
+    "ResNet-101": "resnet-101",
+    "ResNet-152": "resnet-152",
+    "DenseNet-BC-121": "densenet-121",
+    "DenseNet-BC-265": "densenet-265",
+    "ResNeXt-50, 32x4d": "resnext-50-32x4d",
+    "ResNeXt-101, 32x8d": "resnext-101-32x8d",
 }
-"""Our names and those of the rows of Table 1."""
+"""Rows of Table 1, and the names of their networks."""
 
-CIFAR_COLUMNS = {
-    "parameters": ("table-2", "parameters"),
-    "multiply_adds": ("table-3", "standard FLOPs"),
-    "additional_cifar10_absolute": ("table-3", "CIFAR-10 additional cost (absolute)"),
-    "additional_cifar10_relative": ("table-3", "CIFAR-10 additional cost (relative)"),
-    "additional_cifar10_wall_time": ("table-3", "CIFAR-10 additional cost (wall time)"),
-    "additional_cifar100_absolute": ("table-3", "CIFAR-100 additional cost (absolute)"),
-    "additional_cifar100_relative": ("table-3", "CIFAR-100 additional cost (relative)"),
-    "additional_cifar100_wall_time": ("table-3", "CIFAR-100 additional cost (wall time)"),
+COST_COLUMNS = {
+    "table-1": {
+        "parameters": "parameters",
+        "additional cost (theoretical)": "additional_imagenet_relative",
+        "additional cost (wall time)": "additional_imagenet_wall_time",
+    },
+    "table-2": {"parameters": "parameters"},
+    "table-3": {
+        "standard FLOPs": "multiply_adds",
+        "CIFAR-10 additional cost (absolute)": "additional_cifar10_absolute",
+        "CIFAR-10 additional cost (relative)": "additional_cifar10_relative",
+        "CIFAR-10 additional cost (wall time)": "additional_cifar10_wall_time",
+        "CIFAR-100 additional cost (absolute)": "additional_cifar100_absolute",
+        "CIFAR-100 additional cost (relative)": "additional_cifar100_relative",
+        "CIFAR-100 additional cost (wall time)": "additional_cifar100_wall_time",
+    },
 }
-IMAGENET_COLUMNS = {
-    "parameters": ("table-1", "parameters"),
-    "additional_imagenet_relative": ("table-1", "additional cost (theoretical)"),
-    "additional_imagenet_wall_time": ("table-1", "additional cost (wall time)"),
-}
-
-
-@dataclass(frozen=True)
-class PrintedNumber:
-    """A number as a table prints it, e.g. "69.43M" or "0.07%" (percentages keep their unit).
-
-    Example:
-        >>> Printed("0.5M").value, Printed("0.5M").half_unit
-        (500000.0, 50000.0)
-        >>> Printed("0.5M").deviation(475000)
-        -5.0
-    """
-
-    text: str
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        return float(self.text[:-1]) * UNITS[self.text[-1]]
-
-    @property
-    def half_unit(self) -> float:
-        """Half a unit of the last printed digit: how far the number may be from what was rounded to it."""
-        decimals = len(self.text[:-1].partition(".")[2])
-        return 0.5 * 10.0**-decimals * UNITS[self.text[-1]]
-
-    def deviation(self, ours: float) -> float:
-        """How far our number is from the printed one, in percent of the printed one."""
-        return 100 * (ours - self.value) / self.value
-
-
-@dataclass(frozen=True)
-class PaperCosts:
-    """The paper's row of one network: its batch size, and its printed numbers by column."""
-
-    batch_size: int
-    printed: dict[str, PrintedNumber]
+"""The cost columns of each table, and the keys of their cells here."""
 
 
 @cache
-def paper_costs() -> dict[str, PaperCosts]:
-    """The paper's cost columns by network, in the order of its tables.
+def paper_costs() -> dict[str, dict[str, PaperCell]]:
+    """The paper's cost columns by network and key, in the order of its tables.
 
     Example:
-        >>> paper_costs()["resnet-110"].printed["multiply_adds"].text
+        >>> paper_costs()["resnet-110"]["multiply_adds"].printed
         '254.20M'
     """
     costs = {}
-    for networks, columns in ((CIFAR_NETWORKS, CIFAR_COLUMNS), (IMAGENET_NETWORKS, IMAGENET_COLUMNS)):
-        for name, row in networks.items():
-            cells = {key: paper_table(table).cell(row, column) for key, (table, column) in columns.items()}
-            printed = {key: PrintedNumber(cell.printed) for key, cell in cells.items() if cell is not None}
-            costs[name] = PaperCosts(recipe_for(name).batch_size, printed)
+    for networks, tables in ((CIFAR_NETWORKS, ("table-2", "table-3")), (IMAGENET_NETWORKS, ("table-1",))):
+        columns = [(paper_table(table), column, key) for table in tables for column, key in COST_COLUMNS[table].items()]
+        for row, name in networks.items():
+            cells = {key: table.cell(row, column) for table, column, key in columns}
+            costs[name] = {key: cell for key, cell in cells.items() if cell is not None}
     return costs
 
 
@@ -145,20 +106,21 @@ HEADINGS = {
 
 
 PERCENT = ("_relative", "_wall_time")
-"""How the keys of percentages end."""
+"""Suffixes of the keys of percentages."""
 
 
 @dataclass(frozen=True)
 class CostCell:
-    """Our number (relative costs in percent) and what the paper prints for it, if it does."""
+    """Our number (relative costs in percent) and the printed one, if any."""
 
     ours: float
-    paper: PrintedNumber | None
+    paper: PaperCell | None
 
     @property
     def deviation(self) -> float | None:
-        """How far ours is from the paper's, in percent of the paper's."""
-        return None if self.paper is None else self.paper.deviation(self.ours)
+        """Deviation of ours in percent of the printed number."""
+        printed = None if self.paper is None else self.paper.value
+        return None if printed is None else 100 * (self.ours - printed) / printed
 
 
 @dataclass(frozen=True)
@@ -187,9 +149,8 @@ def cost_rows() -> tuple[CostRow, ...]:
 def _cost_row(name: str) -> CostRow:
     small = name in CIFAR
     input_shape, num_classes = ((3, 32, 32), 100) if small else ((3, 224, 224), 1000)
-    paper = paper_costs().get(name)
-    printed = paper.printed if paper else {}
-    batch_size = paper.batch_size if paper else DEFAULT_BATCH_SIZE
+    printed = paper_costs().get(name, {})
+    batch_size = recipe_for(name).batch_size if printed else DEFAULT_BATCH_SIZE
     with torch.device("meta"):
         network = create(name, num_classes=num_classes)
     multiply_adds = count_multiply_adds(network, input_shape)
@@ -211,14 +172,8 @@ def _cost_row(name: str) -> CostRow:
 
 def cost_record(row: CostRow) -> dict[str, object]:
     """One row as a flat record; each cell becomes ``key``, ``key_paper`` and ``key_deviation_percent``, or None."""
-    flat: dict[str, object] = {
-        "name": row.name,
-        "dataset": row.dataset,
-        "input_shape": list(row.input_shape),
-        "num_classes": row.num_classes,
-        "batch_size": row.batch_size,
-        "feature_dim": row.feature_dim,
-    }
+    flat: dict[str, object] = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "cells"}
+    flat["input_shape"] = list(row.input_shape)
     for key, cell in row.cells.items():
         flat[key] = cell.ours
         flat[f"{key}_paper"] = None if cell.paper is None else cell.paper.value
@@ -248,9 +203,9 @@ def _table(title: str, rows: Sequence[CostRow]) -> Table:
 def _cell_text(key: str, cell: CostCell) -> Text:
     text = Text(f"{cell.ours:.3f}%" if key.endswith(PERCENT) else _readable(cell.ours))
     if cell.paper is not None:
-        # Seconds of another machine are not to be met.
+        # Times of another machine are not comparable.
         deviation = "" if key.endswith("_wall_time") else f" {cell.deviation:+.1f}%"
-        text.append(f"\n{cell.paper.text}{deviation}", style="dim")
+        text.append(f"\n{cell.paper.printed}{deviation}", style="dim")
     return text
 
 
@@ -258,26 +213,14 @@ def _readable(count: float) -> str:
     return f"{count / 1e9:.2f}G" if count >= 1e9 else f"{count / 1e6:.2f}M"
 
 
-# How much longer a training step takes with ISDA, measured: the wall-time columns of the paper's Tables 1 and 3.
-#
-# Steps with cross-entropy and with ISDA take turns on the same network and batch, so that whatever else the machine
-# does strikes both alike; the figure is the median of their ratios.
-
 TIMED_DATA = {"cifar": (("cifar10", 10), ("cifar100", 100)), "imagenet": (("imagenet", 1000),)}
 WARM_UP = 1
-"""Turns that are not counted: the first ones allocate memory and choose algorithms."""
+"""Rounds that are not counted: they allocate memory and choose algorithms."""
 
 
 def with_times(row: CostRow, device: torch.device, steps: int = 5, batch_size: int | None = None) -> CostRow:
-    """The row with a further cell for each data set: the time that ISDA adds to a training step, in percent.
-
-    Args:
-        row: of a network.
-        device: where to measure.
-        steps: turns that are counted.
-        batch_size: instead of the paper's.
-    """
-    paper = paper_costs().get(row.name)
+    """The row with a cell for each data set: the time that ISDA adds to a training step, see `additional_time`."""
+    printed = paper_costs().get(row.name, {})
     cells = dict(row.cells)
     for data, classes in TIMED_DATA[row.dataset]:
         key = f"additional_{data}_wall_time"
@@ -285,7 +228,7 @@ def with_times(row: CostRow, device: torch.device, steps: int = 5, batch_size: i
         size = batch_size or row.batch_size
         covariance = "full" if row.dataset == "cifar" else "diagonal"
         added = additional_time(network, row.input_shape, size, device, steps, covariance)
-        cells[key] = CostCell(added, paper.printed.get(key) if paper else None)
+        cells[key] = CostCell(added, printed.get(key))
     return replace(row, batch_size=batch_size or row.batch_size, cells=cells)
 
 
@@ -303,8 +246,8 @@ def additional_time(
         network: on the device; its weights are changed.
         input_shape: (C, H, W).
         batch_size: N.
-        device: where to measure.
-        steps: turns that are counted.
+        device: to measure on.
+        steps: rounds that are counted.
         covariance: the model of ISDA.
     """
     classes, dim = network.classifier.weight.shape
@@ -332,8 +275,8 @@ def additional_time(
         return time.perf_counter() - started
 
     network.train()
-    turns = [(seconds(plain), seconds(semantic)) for _ in range(WARM_UP + steps)]
-    ratios = [ours / base for base, ours in turns]
+    rounds = [(seconds(plain), seconds(semantic)) for _ in range(WARM_UP + steps)]
+    ratios = [ours / base for base, ours in rounds]
     return 100 * (statistics.median(ratios[WARM_UP:]) - 1)
 
 

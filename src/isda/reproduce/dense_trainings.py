@@ -23,14 +23,14 @@ CROPS = {"small": 193, "smoke": 25}
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationTraining(Training):
-    """A network that gives every pixel a class."""
+    """A segmentation network."""
 
     task: ClassVar[str] = "segmentation"
     settings: SegmentationSettings
 
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
         """Smaller crops, a narrower network with random weights, fewer epochs over all images."""
-        smaller = replace(
+        settings = replace(
             self.settings,
             epochs=scale.epochs,
             evaluate_every=scale.epochs,
@@ -40,12 +40,12 @@ class SegmentationTraining(Training):
             pretrained=None,
             stem=None,
         )
-        told = (
+        differences = (
             f"network {self.settings.network} has {SEGMENTATION_WIDTHS[scale.name]:g} of its channels and random "
             "initial weights",
             f"crops have {CROPS[scale.name]} pixels a side; all images are used",
         )
-        return ScaledSettings(smaller, told)
+        return ScaledSettings(settings, differences)
 
     def work(self, scale: Scale, root: Path | None) -> Work:
         """That of the network on crops."""
@@ -56,7 +56,7 @@ class SegmentationTraining(Training):
 
 
 def segmentation(network: str, method: str) -> SegmentationTraining:
-    """A training of the paper's Table 7, from torchvision's ImageNet weights; strengths are chosen as published."""
+    """A training of the paper's Table 7, from torchvision's ImageNet weights, with published strengths."""
     settings = SegmentationSettings(
         data="cityscapes",
         network=network,
@@ -71,14 +71,14 @@ def segmentation(network: str, method: str) -> SegmentationTraining:
 @cache
 def _size(network: str, width: float, side: int) -> NetworkSize:
     with torch.device("meta"):
-        made = networks.create(network, CITYSCAPES_CLASSES, width=width)
-    return count_size(made, side)
+        created = networks.create(network, CITYSCAPES_CLASSES, width=width)
+    return count_size(created, side)
 
 
 COCO_IMAGES = 117_266
-"""Of COCO's training set that have objects."""
+"""Of COCO's training set, with objects."""
 MULTIPLY_ADDS = {"faster-rcnn": 209e9, "mask-rcnn": 268e9, "cascade-rcnn": 223e9}
-"""Of a training step on one image of 800x1333 pixels with ResNet-50, counted; masks of 128 regions are 59e9 of it."""
+"""Counted for a training step on one image of 800x1333 pixels with ResNet-50; masks of 128 regions take 59e9."""
 PIXELS = 800 * 1333
 SMALLER_DETECTORS: dict[str, dict[str, Any]] = {
     "small": {"min_size": 200, "max_size": 333, "fpn_channels": 64, "head_dim": 256, "proposals": 200, "batch_size": 8},
@@ -104,19 +104,20 @@ class DetectorTraining(Training):
     task: ClassVar[str] = "detection"
     settings: DetectionSettings
 
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
         """Smaller images and heads, fewer epochs over all images."""
-        said = SMALLER_DETECTORS[scale.name]
-        smaller = replace(
-            self.settings, epochs=scale.epochs, evaluate_every=scale.epochs, backbone_weights=None, **said
+        smaller = SMALLER_DETECTORS[scale.name]
+        settings = replace(
+            self.settings, epochs=scale.epochs, evaluate_every=scale.epochs, backbone_weights=None, **smaller
         )
-        told = [f"images have {said['min_size']} pixels on their short side, heads are narrower; all images are used"]
+        size = f"images have {smaller['min_size']} pixels on their short side"
+        differences = [f"{size}, heads are narrower; all images are used"]
         if self.settings.backbone_weights:
-            told.append("the backbone starts from random weights")
-        return ScaledSettings(smaller, tuple(told))
+            differences.append("the backbone starts from random weights")
+        return ScaledSettings(settings, tuple(differences))
 
     def work(self, scale: Scale, root: Path | None) -> Work:
-        """That of the published size, in proportion to the pixels, with as many bytes per operation as the backbone."""
+        """Proportional to the pixels, with the backbone's bytes per operation."""
         settings: Any = self.at(scale, root).settings
         share = 1.0 if settings.min_size is None else settings.min_size * settings.max_size / PIXELS
         epochs = settings.epochs or RECIPE.epochs
@@ -130,12 +131,9 @@ def detector(network: str, backbone: Training | None) -> DetectorTraining:
 
     Args:
         network: the detector.
-        backbone: the classifier that it is built on; None for torchvision's ResNet-50, the paper's "original" rows.
+        backbone: training of the backbone; None for torchvision's ResNet-50, the paper's "original" rows.
     """
-    if backbone is None:
-        own = DetectionSettings(
-            data="coco", network=network, method="multi-task", backbone="resnet-50", backbone_weights="torchvision"
-        )
-        return DetectorTraining(settings=own)
     settings = DetectionSettings(data="coco", network=network, method="multi-task")
-    return DetectorTraining(settings=settings, needs={"backbone": backbone})
+    if backbone is None:
+        return DetectorTraining(settings=replace(settings, backbone="resnet-50", backbone_weights="torchvision"))
+    return DetectorTraining(settings=settings, dependencies={"backbone": backbone})

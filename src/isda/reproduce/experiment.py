@@ -12,27 +12,27 @@ from typing import ClassVar
 import torch
 
 from isda.reproduce.printed_tables import PaperTable, paper_table
-from isda.reproduce.training import Scale, Training, TrainingOutcome
+from isda.reproduce.training import Outcomes, Scale, Training
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """A number of a table that trainings give."""
+    """A number of a table that a training gives."""
 
     row: str
     column: str
     training: Training
     figure: str = "error"
-    """Which of the run's results."""
+    """Name of the metric."""
     base: Training | None = None
-    """The training that this one is compared to, seed by seed."""
+    """The training that this one is compared to on the same seeds."""
     improvement: bool = False
-    """Whether the number is by how much the figure is better than the base's."""
+    """Whether the number is the improvement over the base."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureContext:
-    """Where an analysis finds its data, computes, and writes."""
+    """Where a figure reads data, computes and writes."""
 
     folder: Path
     scale: Scale
@@ -45,16 +45,16 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     note: ClassVar[str] = ""
-    """What a reader of the result must know beside its scale."""
+    """What a reader must know in addition to the scale."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it shows, in one sentence."""
+        """One sentence on what it shows."""
 
     @abstractmethod
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
-        """Those it takes, each once, without what these need themselves; ``only`` as in `selected`."""
+        """The required trainings, each once, without their dependencies; ``only`` as in `selected`."""
 
 
 class TableExperiment(Experiment):
@@ -67,88 +67,96 @@ class TableExperiment(Experiment):
 
     @property
     def title(self) -> str:
-        """As the data file says it."""
+        """As in `printed_tables`."""
         return self.printed.title
 
     @abstractmethod
     def cells(self) -> list[TableCell]:
-        """Those that trainings fill."""
+        """The cells that trainings fill."""
 
     def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
-        """Those that take no training, by row and column, where they have the words ``only``."""
+        """Cells without training by row and column; ``only`` as in `selected`."""
         return {}
 
-    def selected(self, only: Sequence[str]) -> list[TableCell]:
-        """The cells whose row and column have every one of the words ``only``, as whole words.
+    def printed_only(self, cells: Sequence[TableCell]) -> list[TableCell]:
+        """The cells for which the paper prints a number."""
+        printed = {(cell.row, cell.column) for cell in self.printed.cells if cell.value is not None}
+        return [cell for cell in cells if (cell.row, cell.column) in printed]
 
-        Case does not matter; CIFAR-10 is not part of CIFAR-100, nor ResNet-110 of SE-ResNet-110.
+    def selected(self, only: Sequence[str]) -> list[TableCell]:
+        """The cells whose row and column contain all words ``only``, as whole words.
+
+        Case is ignored; CIFAR-10 is not part of CIFAR-100, nor ResNet-110 of SE-ResNet-110.
         """
         return [cell for cell in self.cells() if matches_words(only, cell.row, cell.column)]
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
-        """Those of the selected cells and their bases."""
+        """The trainings of the selected cells and their bases."""
         cells = self.selected(only)
-        found = [one for cell in cells for one in (cell.base, cell.training) if one is not None]
-        return list({one.name: one for one in found}.values())
+        trainings = [training for cell in cells for training in (cell.base, cell.training) if training is not None]
+        return list({training.name: training for training in trainings}.values())
 
 
 class FigureExperiment(Experiment):
     """A figure of the paper: trainings, and an analysis that draws them."""
 
-    drawn: ClassVar[str]
+    title_text: ClassVar[str]
 
     @property
     def title(self) -> str:
-        """As the class says it."""
-        return self.drawn
+        """As declared by the class."""
+        return self.title_text
 
     @abstractmethod
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """Write the pages of the figure.
 
         Args:
-            made: what became of the trainings, by name.
-            looking: where and at what.
+            outcomes: of the trainings, by name.
+            context: see `FigureContext`.
 
         Raises:
-            ValueError: what it needs is not there; the sentence says what.
+            ValueError: a required run is missing.
         """
 
     @abstractmethod
     def all_trainings(self) -> list[Training]:
-        """Those it takes."""
+        """The required trainings."""
 
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
-        """Those whose name has every one of the words ``only``."""
-        return [one for one in self.all_trainings() if _has_words(only, one.name, r"\w")]
+        """The trainings whose name contains all words ``only``."""
+        return [training for training in self.all_trainings() if _has_words(only, training.name, r"\w")]
+
+    def command(self, context: FigureContext) -> str:
+        """The command line that makes the figure."""
+        return f"isda reproduce {self.name} --scale {context.scale.name}"
 
 
 def with_dependencies(trainings: Iterable[Training]) -> list[Training]:
-    """The trainings and all that they need, each once, what is needed first."""
-    found: dict[str, Training] = {}
-
-    def add(one: Training) -> None:
-        for need in one.needs.values():
-            add(need)
-        found.setdefault(one.name, one)
-
+    """The trainings and their dependencies, each once, dependencies first."""
+    ordered: dict[str, Training] = {}
     for training in trainings:
-        add(training)
-    return list(found.values())
+        for dependency in with_dependencies(training.dependencies.values()):
+            ordered.setdefault(dependency.name, dependency)
+        ordered.setdefault(training.name, training)
+    return list(ordered.values())
 
 
 def matches_words(only: Sequence[str], row: str, column: str) -> bool:
-    """Whether a row and its column have every one of the words, as whole words; of words with commas between, any.
+    """Whether a row and its column contain all words, as whole words; of alternatives separated by commas, any.
 
     Example:
-        >>> in_place(["resnet-110", "cifar-10"], "ResNet-110", "CIFAR-10 basic"), in_place(["CIFAR-1"], "", "CIFAR-10")
-        (True, False)
-        >>> [in_place(["CIFAR-10", "ResNet-32,ResNet-110"], row, "CIFAR-10") for row in ("ResNet-110", "SE-ResNet-110")]
+        >>> matches_words(["resnet-110", "cifar-10"], "ResNet-110", "CIFAR-10 basic")
+        True
+        >>> matches_words(["CIFAR-1"], "", "CIFAR-10")
+        False
+        >>> rows = ("ResNet-110", "SE-ResNet-110")
+        >>> [matches_words(["CIFAR-10", "ResNet-32,ResNet-110"], row, "CIFAR-10") for row in rows]
         [True, False]
     """
     return _has_words(only, f"{row} | {column}", r"[\w-]")
 
 
 def _has_words(only: Sequence[str], text: str, letter: str) -> bool:
-    patterns = ("|".join(re.escape(one) for one in word.split(",") if one) for word in only)
-    return all(re.search(rf"(?<!{letter})(?:{one})(?!{letter})", text, re.IGNORECASE) for one in patterns)
+    patterns = ("|".join(re.escape(part) for part in word.split(",") if part) for word in only)
+    return all(re.search(rf"(?<!{letter})(?:{pattern})(?!{letter})", text, re.IGNORECASE) for pattern in patterns)

@@ -1,61 +1,69 @@
-"""The paper's Figures 5 to 11, 13 and 14 as experiments."""
+"""The paper's Figures 5 to 11, 13 and 14 as experiments.
+
+The analyses are imported when a figure is drawn: listing experiments and training need none of them.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from isda.analysis.inversion.page import PAGE, InversionOptions, draw_inversion
-from isda.analysis.maps import MapOptions, draw_maps
-from isda.analysis.pages import COLOURS, drawn, new_figure, write_page
-from isda.analysis.studies import STUDIES, StudyCell, compare_cells, write_study
-from isda.analysis.tightness_page import TightnessOptions, draw_tightness
 from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.reproduce.experiment import FigureContext, FigureExperiment
-from isda.reproduce.training import Training, TrainingOutcome
+from isda.reproduce.training import Outcomes, Training
+
+if TYPE_CHECKING:
+    from isda.analysis.studies import StudyCell
 
 FIGURE_5_AUGMENTATIONS = {"": None, " + AutoAugment": "autoaugment"}
 FIGURE_5_METHODS = {"basic": "cross-entropy", "ISDA": "isda"}
+
+
+def _first_run(outcomes: Outcomes, training: Training) -> Path | None:
+    """The finished run of a training with the smallest seed."""
+    folders = outcomes[training.name].folders if training.name in outcomes else {}
+    return folders[min(folders)] if folders else None
 
 
 class Figure5(FigureExperiment):
     """Wide-ResNet-28-10 on CIFAR-100."""
 
     name = "figure-5"
-    drawn = "Test error of Wide-ResNet-28-10 on CIFAR-100 over the epochs, with and without AutoAugment and ISDA."
+    title_text = "Test error of Wide-ResNet-28-10 on CIFAR-100 over the epochs, with and without AutoAugment and ISDA."
 
     def all_trainings(self) -> list[Training]:
-        """Four, measured after every epoch."""
+        """Four, evaluated after every epoch."""
         return list(self._by_label().values())
 
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
-        """One page with one picture."""
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
+        """One page with one chart."""
+        from isda.analysis.pages import COLOURS, new_figure, svg_figure, write_page
+
         figure, (axes,) = new_figure(1, size=(7, 4))
         for number, (label, training) in enumerate(self._by_label().items()):
-            outcome = made.get(training.name)
+            outcome = outcomes.get(training.name)
             curves = [run.curve("test/error") for run in outcome.runs.values()] if outcome else []
             if not curves:
                 continue
             epochs = [epoch for epoch, _ in curves[0]]
-            means = [sum(curve[place][1] for curve in curves) / len(curves) for place in range(len(epochs))]
+            means = [sum(curve[index][1] for curve in curves) / len(curves) for index in range(len(epochs))]
             axes.plot(epochs, means, color=COLOURS[number], linestyle="-" if "ISDA" in label else "--", label=label)
         if not axes.lines:
             raise ValueError("none of its trainings has a finished run")
         axes.set(xlabel="epoch", ylabel="test error, %")
         axes.legend(frameon=False, fontsize=8)
-        path = looking.folder / f"{self.name}-curves.html"
-        told = f"Means over seeds. Scale {looking.scale.name}: {looking.scale.told}."
-        command = f"isda reproduce {self.name} --scale {looking.scale.name}"
-        write_page(path, "isda reproduce", "Figure 5", self.drawn, [drawn(figure, told)], command)
+        path = context.folder / f"{self.name}-curves.html"
+        chart = svg_figure(figure, f"Means over seeds. {context.scale.sentence}")
+        write_page(path, "isda reproduce", "Figure 5", self.title, [chart], self.command(context))
         return [path]
 
     def _by_label(self) -> dict[str, Training]:
         return {
-            method + more: classifier("cifar100", "wide-resnet-28-10", words, augment=augment, evaluate_every=1)
-            for more, augment in FIGURE_5_AUGMENTATIONS.items()
-            for method, words in FIGURE_5_METHODS.items()
+            label + suffix: classifier("cifar100", "wide-resnet-28-10", method, augment=augment, evaluate_every=1)
+            for suffix, augment in FIGURE_5_AUGMENTATIONS.items()
+            for label, method in FIGURE_5_METHODS.items()
         }
 
 
@@ -67,20 +75,25 @@ class InversionFigure(FigureExperiment):
 
     images: ClassVar[int] = 10
     augmented: ClassVar[int] = 4
-    data: ClassVar[str] = "cifar10"
 
     def all_trainings(self) -> list[Training]:
         """A classifier and a generator of the same images."""
-        return [classifier(self.data, "resnet-110", "isda"), generator(self.data, "wgan")]
+        return [classifier("cifar10", "resnet-110", "isda"), generator("cifar10", "wgan")]
 
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """Both pictures and their page in a folder."""
-        network, makes = (_first(made, one) for one in self.all_trainings())
-        options = InversionOptions(
-            images=self.images, augmented=self.augmented, iterations=INVERSION_ITERATIONS[looking.scale.name]
-        )
-        folder = looking.folder / self.name
-        draw_inversion(network, makes, folder, options, looking.data_root, looking.device)
+        from isda.analysis.inversion.page import PAGE, InversionOptions, draw_inversion
+
+        runs = []
+        for training in self.all_trainings():
+            run = _first_run(outcomes, training)
+            if run is None:
+                raise ValueError(f"{training.name} has no finished run")
+            runs.append(run)
+        iterations = INVERSION_ITERATIONS[context.scale.name]
+        options = InversionOptions(images=self.images, augmented=self.augmented, iterations=iterations)
+        folder = context.folder / self.name
+        draw_inversion(runs[0], runs[1], folder, options, context.data_root, context.device)
         return [folder / PAGE]
 
 
@@ -88,14 +101,14 @@ class Figure6(InversionFigure):
     """In the text."""
 
     name = "figure-6"
-    drawn = "Images of CIFAR-10 whose features ISDA has moved, beside the originals."
+    title_text = "Images of CIFAR-10 whose features ISDA has moved, beside the originals."
 
 
 class Figure13(InversionFigure):
-    """In the appendix: more of them."""
+    """In the appendix, with more images."""
 
     name = "figure-13"
-    drawn = "More images of CIFAR-10 whose features ISDA has moved."
+    title_text = "More images of CIFAR-10 whose features ISDA has moved."
     images = 20
 
 
@@ -103,136 +116,149 @@ class Figure7(InversionFigure):
     """On ImageNet in the paper."""
 
     name = "figure-7"
-    drawn = "Images whose features ISDA has moved: ImageNet in the paper, CIFAR-10 here."
+    title_text = "Images whose features ISDA has moved: ImageNet in the paper, CIFAR-10 here."
     note = (
-        "The paper has ImageNet and BigGAN, whose weights are not ours to pass on: with them, "
-        "isda.analysis.inversion.biggan inverts the features of any run (docs/visualize.md). CIFAR-10 stands here."
+        "The paper shows ImageNet with BigGAN, whose weights cannot be distributed here; with them, "
+        "isda.analysis.inversion.biggan inverts the features of any run (docs/visualize.md). This page shows CIFAR-10."
     )
 
 
 class Figure14(Figure7):
-    """In the appendix: what is nearest among the training images."""
+    """In the appendix, with the nearest training images."""
 
     name = "figure-14"
-    drawn = "The training images nearest to augmented ones: ImageNet in the paper, CIFAR-10 here."
+    title_text = "The training images nearest to augmented ones: ImageNet in the paper, CIFAR-10 here."
     augmented = 1
 
 
-def _first(made: Mapping[str, TrainingOutcome], training: Training) -> Path:
-    outcome = made.get(training.name)
-    if outcome is None or not outcome.folders:
-        raise ValueError(f"{training.name} has no finished run")
-    return outcome.folders[min(outcome.folders)]
+class PagesFigure(FigureExperiment):
+    """A figure with one page per part, drawn for the parts that have the runs they need."""
+
+    missing: ClassVar[str] = "none of its trainings has a finished run"
+    """Error if no part has."""
+
+    @abstractmethod
+    def parts(self) -> Mapping[str, object]:
+        """The parts by name."""
+
+    @abstractmethod
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
+        """Write the page of a part; False if it lacks runs."""
+
+    def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
+        """A page for each part."""
+        pages = {name: context.folder / f"{self.name}-{name}.html" for name in self.parts()}
+        written = [page for name, page in pages.items() if self.draw_part(name, page, outcomes, context)]
+        if not written:
+            raise ValueError(self.missing)
+        return written
 
 
-class Figure8(FigureExperiment):
+class Figure8(PagesFigure):
     """ResNet-110, and VAT with 4,000 labels, on CIFAR-10."""
 
     name = "figure-8"
-    drawn = "t-SNE maps of the features of CIFAR-10's test images, with and without ISDA."
+    title_text = "t-SNE maps of the features of CIFAR-10's test images, with and without ISDA."
 
     def all_trainings(self) -> list[Training]:
         """Two pairs."""
-        return [one for pair in self._pairs().values() for one in pair]
+        return [training for pair in self.parts().values() for training in pair]
 
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
-        """A page for each pair."""
-        pages = []
-        for name, pair in self._pairs().items():
-            runs = [made[one.name].folders for one in pair if one.name in made]
-            folders = [folders[min(folders)] for folders in runs if folders]
-            if folders:
-                options = MapOptions(images=2000 if looking.scale.full else 500)
-                page = looking.folder / f"{self.name}-{name}.html"
-                draw_maps(folders, page, options, looking.data_root, looking.device)
-                pages.append(page)
-        if not pages:
-            raise ValueError("none of its trainings has a finished run")
-        return pages
-
-    def _pairs(self) -> dict[str, list[Training]]:
+    def parts(self) -> dict[str, list[Training]]:
+        """Each pair."""
         return {
             "supervised": [classifier("cifar10", "resnet-110", method) for method in ("cross-entropy", "isda")],
             "semi-supervised": [semi_supervised("cifar10", method, 4000) for method in ("vat", "vat+isda")],
         }
 
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
+        """The maps of a pair."""
+        from isda.analysis.maps import MapOptions, draw_maps
+
+        runs = [run for training in self.parts()[name] if (run := _first_run(outcomes, training))]
+        if runs:
+            options = MapOptions(images=2000 if context.scale.full else 500)
+            draw_maps(runs, page, options, context.data_root, context.device)
+        return bool(runs)
+
 
 CHECKPOINTS = 20
 
 
-class Figure9(FigureExperiment):
-    """ResNet-110 on both CIFAR sets, with the tilted bound as a third line of ours."""
+class Figure9(PagesFigure):
+    """ResNet-110 on both CIFAR sets, with the tilted bound as a third line."""
 
     name = "figure-9"
-    drawn = "The published and the tilted bound beside the expected loss itself, over the training of ResNet-110."
+    title_text = "The published and the tilted bound beside the expected loss, over the training of ResNet-110."
 
     def all_trainings(self) -> list[Training]:
-        """One for each set; checkpoints are kept over all of it."""
-        return [classifier(data, "resnet-110", "isda", checkpoints=CHECKPOINTS) for data in ("cifar10", "cifar100")]
+        """One for each data set, with checkpoints over all of it."""
+        return list(self.parts().values())
 
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
-        """A page for each set."""
-        pages = []
-        options = TightnessOptions() if looking.scale.full else TightnessOptions(images=50, draws=100)
-        for one in self.all_trainings():
-            folders = made[one.name].folders if one.name in made else {}
-            if folders:
-                page = looking.folder / f"{self.name}-{one.settings.data}.html"
-                draw_tightness(folders[min(folders)], page, options, looking.data_root, looking.device)
-                pages.append(page)
-        if not pages:
-            raise ValueError("none of its trainings has a finished run")
-        return pages
+    def parts(self) -> dict[str, Training]:
+        """The data sets."""
+        return {
+            data: classifier(data, "resnet-110", "isda", checkpoints=CHECKPOINTS) for data in ("cifar10", "cifar100")
+        }
+
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
+        """The bounds over the training on a data set."""
+        from isda.analysis.tightness import TightnessOptions, draw_tightness
+
+        run = _first_run(outcomes, self.parts()[name])
+        if run is not None:
+            options = TightnessOptions() if context.scale.full else TightnessOptions(images=50, draws=100)
+            draw_tightness(run, page, options, context.data_root, context.device)
+        return run is not None
 
 
 STRENGTHS = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Those that the paper chooses from."""
+"""The paper's grid."""
 
 
-class StudyFigure(FigureExperiment):
+class StudyFigure(PagesFigure):
     """Panels, each a study: `isda study` at the paper's settings."""
 
     study: ClassVar[str]
+    missing = "a panel needs a finished run of its baseline and one more"
 
     @abstractmethod
-    def panels(self) -> dict[str, list[tuple[StudyCell, Training]]]:
+    def parts(self) -> dict[str, list[tuple[StudyCell, Training]]]:
         """The cells of each panel, the baseline first."""
 
     def all_trainings(self) -> list[Training]:
         """Those of all panels."""
-        return [one for cells in self.panels().values() for _, one in cells]
+        return [training for cells in self.parts().values() for _, training in cells]
 
-    def draw(self, made: Mapping[str, TrainingOutcome], looking: FigureContext) -> list[Path]:
-        """A page for each panel."""
-        pages = []
-        for name, cells in self.panels().items():
-            found = [made[one.name].runs if one.name in made else {} for _, one in cells]
-            if found[0] and any(found[1:]):
-                rows = compare_cells([cell for cell, _ in cells], found)
-                page = looking.folder / f"{self.name}-{name}.html"
-                command = f"isda reproduce {self.name} --scale {looking.scale.name}"
-                write_study(page, STUDIES[self.study], rows, command, f"{self.name}.html")
-                pages.append(page)
-        if not pages:
-            raise ValueError("a panel needs a finished run of its baseline and one more")
-        return pages
+    def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
+        """A panel."""
+        from isda.analysis.studies import STUDIES, compare_cells, write_study
+
+        cells = self.parts()[name]
+        runs = [outcomes[training.name].runs if training.name in outcomes else {} for _, training in cells]
+        if not (runs[0] and any(runs[1:])):
+            return False
+        rows = compare_cells([cell for cell, _ in cells], runs)
+        write_study(page, STUDIES[self.study], rows, self.command(context), f"{self.name}.html")
+        return True
 
 
 class Figure10(StudyFigure):
     """Wide-ResNet-28-10 on CIFAR-100, with Cutout and with AutoAugment."""
 
     name = "figure-10"
-    drawn = "Test error against the number of explicitly drawn features, and ISDA as their limit."
+    title_text = "Test error against the number of explicitly drawn features, and ISDA as their limit."
     note = "All at λ0 = 0.5."
     study = "explicit"
 
-    def panels(self) -> dict[str, list[tuple[StudyCell, Training]]]:
-        """One for each augmentation."""
-        kind = STUDIES[self.study]
+    def parts(self) -> dict[str, list[tuple[StudyCell, Training]]]:
+        """One panel for each augmentation."""
+        from isda.analysis.studies import ExplicitStudy
+
         return {
             augment: [
                 (cell, classifier("cifar100", "wide-resnet-28-10", cell.method, tuned=False, augment=augment))
-                for cell in kind.cells(["isda:lambda_0=0.5"], kind.values)
+                for cell in ExplicitStudy.cells(["isda:lambda_0=0.5"], ExplicitStudy.values)
             ]
             for augment in ("cutout", "autoaugment")
         }
@@ -242,18 +268,20 @@ class Figure11(StudyFigure):
     """Supervised: Wide-ResNet-28-10 with Cutout on CIFAR-100; semi-supervised: VAT on CIFAR-10 with 4,000 labels."""
 
     name = "figure-11"
-    drawn = "Test error against the strength λ0, supervised and semi-supervised."
+    title_text = "Test error against the strength λ0, supervised and semi-supervised."
     study = "sensitivity"
 
-    def panels(self) -> dict[str, list[tuple[StudyCell, Training]]]:
-        """Both."""
-        kind = STUDIES[self.study]
-        supervised = kind.cells(["isda"], STRENGTHS)
-        semi = kind.cells(["vat+isda"], STRENGTHS)
+    def parts(self) -> dict[str, list[tuple[StudyCell, Training]]]:
+        """Both panels."""
+        from isda.analysis.studies import SensitivityStudy
+
         return {
             "supervised": [
                 (cell, classifier("cifar100", "wide-resnet-28-10", cell.method, tuned=False, augment="cutout"))
-                for cell in supervised
+                for cell in SensitivityStudy.cells(["isda"], STRENGTHS)
             ],
-            "semi-supervised": [(cell, semi_supervised("cifar10", cell.method, 4000)) for cell in semi],
+            "semi-supervised": [
+                (cell, semi_supervised("cifar10", cell.method, 4000))
+                for cell in SensitivityStudy.cells(["vat+isda"], STRENGTHS)
+            ],
         }

@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from isda.analysis.pages import write_page
 from isda.report.markup import Markup, boxed_table, column, join, number_cell, tag
-from isda.report.wording import number, plus_minus
+from isda.report.wording import intervals_text, number, plus_minus
 from isda.reproduce.experiment import Experiment
 from isda.reproduce.results import CellResult, Gain
-from isda.reproduce.training import Scale, TrainingOutcome
+from isda.reproduce.training import Outcomes, Scale
 
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
 STYLE = "small { display: block; opacity: 0.75; } caption span::before { content: none; }"
-"""The paper's numbers below ours; tables of the page have no numbers, which would be taken for the paper's."""
+"""The paper's values below ours; captions are not numbered, to avoid confusion with the paper's tables."""
 LARGE = 1e4
-"""From here on counts are written in millions."""
+"""Larger counts are written in millions."""
 
 
-def cell_text(answer: CellResult) -> tuple[str, str]:
-    """Ours, and the paper's."""
-    paper = answer.paper.printed if answer.paper else ""
-    if answer.value is None:
-        return ("failed" if answer.problem else "", paper)
-    mean, std = answer.value
+def cell_text(result: CellResult) -> tuple[str, str]:
+    """Our value, and the paper's."""
+    paper = result.paper.printed if result.paper else ""
+    if result.value is None:
+        return ("failed" if result.problem else "", paper)
+    mean, std = result.value
     ours = f"{mean / 1e6:,.2f}M" if mean >= LARGE else plus_minus(mean, std)
-    return (f"{ours} ({answer.seeds} seeds, some failed)" if answer.problem else ours, paper)
+    return (f"{ours} ({result.seeds} seeds, some failed)" if result.problem else ours, paper)
 
 
 def table_caption(scale: Scale, seeds: int) -> str:
-    """What the numbers mean."""
+    """The caption of a reproduced table."""
     many = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return f"Ours ({many}), below it the paper's. Scale {scale.name}: {scale.told}."
+    return f"Ours ({many}), below it the paper's. {scale.sentence}"
 
 
 def gain_rows(gains: Sequence[Gain]) -> Iterator[list[str]]:
-    """The cells of the table of differences, as text."""
+    """The rows of the table of differences as text."""
     for gain in gains:
         paper = number(gain.paper, sign=True) if gain.paper is not None else ""
         yield [gain.row, gain.column, str(gain.seeds), plus_minus(*gain.ours, sign=True), paper]
-
-
-def trainings_by_difference(made: Mapping[str, TrainingOutcome]) -> dict[str, list[str]]:
-    """What is not as in the paper, each with the trainings that it is true of."""
-    found: dict[str, list[str]] = {}
-    for name, outcome in made.items():
-        for sentence in outcome.differences:
-            found.setdefault(sentence, []).append(name)
-    return found
 
 
 def write_table_page(
@@ -57,54 +49,41 @@ def write_table_page(
     experiment: Experiment,
     scale: Scale,
     seeds: int,
-    answers: Sequence[CellResult],
+    results: Sequence[CellResult],
     gains: Sequence[Gain],
-    made: Mapping[str, TrainingOutcome],
+    outcomes: Outcomes,
     pages: Sequence[Path],
     command: str,
 ) -> None:
-    """Write the page of a table or figure.
-
-    Args:
-        path: of the page.
-        experiment: which it is.
-        scale: of the runs.
-        seeds: asked for.
-        answers: the cells of a table; none for a figure.
-        gains: its differences.
-        made: the trainings.
-        pages: what the analysis of a figure has written.
-        command: that made it.
-    """
+    """Write the page of a table (``results``, ``gains``) or figure (``pages``, written by its analysis)."""
     parts: list[str] = []
-    if answers:
-        parts.append(_table(experiment.name, answers, table_caption(scale, seeds)))
+    if results:
+        parts.append(_table(experiment.name, results, table_caption(scale, seeds)))
     if gains:
-        head = [column(name, numeric=place > 1) for place, name in enumerate(GAIN_HEADS)]
+        head = [column(name, numeric=index > 1) for index, name in enumerate(GAIN_HEADS)]
         rows = [
             [tag("th", line[0], scope="row"), tag("td", line[1]), *map(number_cell, line[2:])]
             for line in gain_rows(gains)
         ]
-        together = f", all {len(gains)} together 95% (Bonferroni)" if len(gains) > 1 else " (95%)"
-        told = (
-            "The row's figure minus that of the same without ISDA (of the plain method, for rivals) on the same seeds, "
-            f"± half of Student's interval{together}; beside it the difference of the paper's means."
+        caption = (
+            "The row's value minus that of the same method without ISDA (of the basic method, for other losses) on the "
+            f"same seeds, ± half of Student's interval ({intervals_text(len(gains))}); beside it the difference of the "
+            "paper's means."
         )
         parts.append(tag("h2", "Differences"))
-        parts.append(boxed_table("Differences", told, head, rows))
+        parts.append(boxed_table("Differences", caption, head, rows))
     if pages:
         links = [tag("li", tag("a", page.name, href=os.path.relpath(page, path.parent))) for page in pages]
         parts += [tag("h2", "Pictures"), tag("ul", *links)]
-    parts += [*_words(experiment, scale, made), *_trainings(made, path.parent)]
-    number_of = experiment.name.replace("-", " ").capitalize()
-    title = f"{number_of}, scale {scale.name}"
+    parts += [*_notes(experiment, scale, outcomes), *_trainings(outcomes, path.parent)]
+    title = f"{experiment.name.replace('-', ' ').capitalize()}, scale {scale.name}"
     write_page(path, "isda reproduce", title, experiment.title, parts, command, STYLE)
 
 
-def _table(name: str, answers: Sequence[CellResult], told: str) -> Markup:
-    rows = dict.fromkeys(answer.row for answer in answers)
-    columns = list(dict.fromkeys(answer.column for answer in answers))
-    known = {(answer.row, answer.column): answer for answer in answers}
+def _table(name: str, results: Sequence[CellResult], caption: str) -> Markup:
+    rows = dict.fromkeys(result.row for result in results)
+    columns = list(dict.fromkeys(result.column for result in results))
+    known = {(result.row, result.column): result for result in results}
     lines = []
     for row in rows:
         cells = [tag("th", row, scope="row")]
@@ -112,32 +91,33 @@ def _table(name: str, answers: Sequence[CellResult], told: str) -> Markup:
             ours, paper = cell_text(known[row, title]) if (row, title) in known else ("", "")
             cells.append(tag("td", ours, tag("small", paper), class_="n"))
         lines.append(cells)
-    return boxed_table(name, told, [column(""), *(column(title, numeric=True) for title in columns)], lines)
+    return boxed_table(name, caption, [column(""), *(column(title, numeric=True) for title in columns)], lines)
 
 
-def _words(experiment: Experiment, scale: Scale, made: Mapping[str, TrainingOutcome]) -> Iterator[Markup]:
-    yield tag("h2", "What is not as in the paper")
-    sentences = [f"Scale {scale.name}: {scale.told}."] if not scale.full else []
+def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes) -> Iterator[Markup]:
+    yield tag("h2", "Differences from the paper")
+    sentences = [scale.sentence] if not scale.full else []
     sentences += [experiment.note] if experiment.note else []
-    for sentence, names in trainings_by_difference(made).items():
-        which = "" if len(names) == len(made) else f" ({len(names)} of {len(made)} trainings)"
+    counts = Counter(sentence for outcome in outcomes.values() for sentence in outcome.differences)
+    for sentence, count in counts.items():
+        which = "" if count == len(outcomes) else f" ({count} of {len(outcomes)} trainings)"
         sentences.append(f"{sentence[:1].upper()}{sentence[1:]}{which}.")
-    sentences += [f"{name}: {'; '.join(outcome.notes)}." for name, outcome in made.items() if outcome.notes]
-    yield tag("ul", *(tag("li", sentence) for sentence in sentences or ["Nothing that we know of."]))
-    broken = {name: outcome.problems for name, outcome in made.items() if outcome.problems}
-    if broken:
+    sentences += [f"{name}: {'; '.join(outcome.notes)}." for name, outcome in outcomes.items() if outcome.notes]
+    yield tag("ul", *(tag("li", sentence) for sentence in sentences or ["None known."]))
+    failed = {name: outcome.problems for name, outcome in outcomes.items() if outcome.problems}
+    if failed:
         yield tag("h2", "What failed")
-        yield tag("ul", *(tag("li", tag("code", name), f": {'; '.join(told)}") for name, told in broken.items()))
+        yield tag("ul", *(tag("li", tag("code", name), f": {'; '.join(why)}") for name, why in failed.items()))
 
 
-def _trainings(made: Mapping[str, TrainingOutcome], below: Path) -> Iterator[Markup]:
-    if not made:
+def _trainings(outcomes: Outcomes, below: Path) -> Iterator[Markup]:
+    if not outcomes:
         return
     head = [column("training"), column("chosen on held-out data"), column("finished runs", numeric=True)]
     rows = []
-    for name, outcome in made.items():
-        places = [os.path.relpath(folder, below) for folder in outcome.folders.values()]
-        shown = join([tag("code", name), tag("small", places[0])]) if places else tag("code", name)
-        rows.append([tag("th", shown, scope="row"), tag("td", outcome.chosen), number_cell(str(len(places)))])
+    for name, outcome in outcomes.items():
+        folders = [os.path.relpath(folder, below) for folder in outcome.folders.values()]
+        shown = join([tag("code", name), tag("small", folders[0])]) if folders else tag("code", name)
+        rows.append([tag("th", shown, scope="row"), tag("td", outcome.chosen), number_cell(str(len(folders)))])
     yield tag("h2", "Trainings")
     yield boxed_table("Trainings", "Every run folder has its settings, curves and weights.", head, rows)

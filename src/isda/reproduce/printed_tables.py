@@ -93,8 +93,7 @@ class PaperTable:
 
     def cell(self, row: str, column: str) -> PaperCell | None:
         """The cell of a row and a column; None where the table has none."""
-        found = (cell for cell in self.cells if (cell.row, cell.column) == (row, column))
-        return next(found, None)
+        return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
 
 
 @cache

@@ -10,29 +10,8 @@ from isda.reproduce.figures import Figure5, Figure6, Figure7, Figure8, Figure9, 
 from isda.reproduce.tables import Table1, Table2, Table3, Table4, Table5, Table6, Table7, Table8, Table11, Table12
 
 ALL = "all"
-_TABLES: tuple[type[Experiment], ...] = (
-    Table1,
-    Table2,
-    Table3,
-    Table4,
-    Table5,
-    Table6,
-    Table7,
-    Table8,
-    Table11,
-    Table12,
-)
-_FIGURES: tuple[type[Experiment], ...] = (
-    Figure5,
-    Figure6,
-    Figure7,
-    Figure8,
-    Figure9,
-    Figure10,
-    Figure11,
-    Figure13,
-    Figure14,
-)
+_TABLES = (Table1, Table2, Table3, Table4, Table5, Table6, Table7, Table8, Table11, Table12)
+_FIGURES = (Figure5, Figure6, Figure7, Figure8, Figure9, Figure10, Figure11, Figure13, Figure14)
 EXPERIMENTS: Mapping[str, Experiment] = {kind.name: kind() for kind in (*_TABLES, *_FIGURES)}
 """By name, in the paper's order, tables first."""
 
@@ -48,7 +27,7 @@ def experiment_names() -> list[str]:
 
 
 def find_experiments(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of names, or every one of them for "all".
+    """The experiments of names, or all of them for "all".
 
     Raises:
         ValueError: no name, or an unknown one (with the nearest known).

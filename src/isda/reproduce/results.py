@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isda.report.statistics import Interval, MeanStd, mean_std, paired_difference
-from isda.report.summary import level_of_each
+from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
 from isda.reproduce.experiment import TableCell, TableExperiment
 from isda.reproduce.printed_tables import PaperCell, PaperTable
-from isda.reproduce.training import TrainingOutcome
+from isda.reproduce.training import Outcomes, TrainingOutcome
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell: ours over seeds, or why there is none, and the paper's."""
+    """A cell: our value over seeds, or the problem, and the paper's."""
 
     row: str
     column: str
@@ -41,7 +40,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Gain:
-    """The difference that ISDA makes in a cell on the same seeds, and the difference of the paper's two means."""
+    """The paired difference of a cell to its base, and the difference of the paper's two means."""
 
     row: str
     column: str
@@ -64,30 +63,31 @@ class Gain:
 def cell_results(
     experiment: TableExperiment,
     cells: Sequence[TableCell],
-    made: Mapping[str, TrainingOutcome],
+    outcomes: Outcomes,
     counted: Mapping[tuple[str, str], float],
 ) -> list[CellResult]:
-    """Every cell of the paper's table in its order, with what we have for it."""
+    """Every cell of the paper's table in its order, with our value if there is one."""
     trained = {(cell.row, cell.column): cell for cell in cells}
-    found = []
+    results = []
     for paper in experiment.printed.cells:
-        place = paper.row, paper.column
-        if place in trained:
-            found.append(_answer(trained[place], paper, made))
-        elif place in counted:
-            found.append(CellResult(*place, paper, MeanStd(counted[place], None), 1))
+        key = paper.row, paper.column
+        if key in trained:
+            results.append(_trained_result(trained[key], paper, outcomes))
+        elif key in counted:
+            results.append(CellResult(*key, paper, MeanStd(counted[key], None), 1))
         else:
-            found.append(CellResult(*place, paper))
-    return found
+            results.append(CellResult(*key, paper))
+    return results
 
 
-def _answer(cell: TableCell, paper: PaperCell, made: Mapping[str, TrainingOutcome]) -> CellResult:
-    outcome = made[cell.training.name]
+def _trained_result(cell: TableCell, paper: PaperCell, outcomes: Outcomes) -> CellResult:
+    outcome = outcomes[cell.training.name]
     values = outcome.values(cell.figure)
     problem = "; ".join(outcome.problems)
     if cell.improvement and cell.base is not None:
-        values = _improvements(cell, values, made[cell.base.name])
-        problem = "; ".join((*outcome.problems, *made[cell.base.name].problems))
+        base = outcomes[cell.base.name]
+        values = _improvements(cell, values, base)
+        problem = "; ".join((*outcome.problems, *base.problems))
     finite = [value for value in values.values() if math.isfinite(value)]
     return CellResult(cell.row, cell.column, paper, mean_std(finite) if finite else None, len(finite), problem)
 
@@ -99,13 +99,13 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
-def gains(cells: Sequence[TableCell], made: Mapping[str, TrainingOutcome], printed: PaperTable) -> list[Gain]:
-    """The paired difference of every cell that has a base; all intervals together hold with 95% (Bonferroni)."""
+def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
+    """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni)."""
     pairs = []
     for cell in cells:
         if cell.base is None or cell.improvement:
             continue
-        ours, base = made[cell.training.name].values(cell.figure), made[cell.base.name].values(cell.figure)
+        ours, base = (outcomes[training.name].values(cell.figure) for training in (cell.training, cell.base))
         common = [seed for seed in ours if seed in base and math.isfinite(ours[seed] - base[seed])]
         if common:
             pairs.append((cell, [ours[seed] for seed in common], [base[seed] for seed in common]))
@@ -119,12 +119,11 @@ def gains(cells: Sequence[TableCell], made: Mapping[str, TrainingOutcome], print
 
 
 def _printed_gain(cell: TableCell, cells: Sequence[TableCell], printed: PaperTable) -> float | None:
-    base = next(
-        (one for one in cells if one.training == cell.base and one.figure == cell.figure and not one.improvement), None
-    )
+    bases = (other for other in cells if other.training == cell.base and other.figure == cell.figure)
+    base = next((other for other in bases if not other.improvement), None)
     if base is None:
         return None
-    ours, theirs = printed.cell(cell.row, cell.column), printed.cell(base.row, base.column)
-    if ours is None or theirs is None or ours.value is None or theirs.value is None:
+    with_isda, without = printed.cell(cell.row, cell.column), printed.cell(base.row, base.column)
+    if with_isda is None or without is None or with_isda.value is None or without.value is None:
         return None
-    return ours.value - theirs.value
+    return with_isda.value - without.value

@@ -5,7 +5,7 @@ Finished runs are reused. All runs that are ready are submitted together, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from isda.reproduce.experiment import Experiment, TableExperiment, with_dependen
 from isda.reproduce.training import Scale, Training, TrainingOutcome
 from isda.reproduce.workload import MachineSpeed, Work
 
-CHOOSING_SEED = 100
-"""Of the runs on held-out data: another than those of the final runs."""
+SEARCH_SEED = 100
+"""Of the runs on held-out data; final runs have other seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,107 +43,99 @@ class ReproductionOptions:
 
 
 def run_trainings(
-    trainings: Sequence[Training], making: ReproductionOptions, watcher: Watcher, pool: Executor
+    trainings: Sequence[Training], options: ReproductionOptions, watcher: Watcher, pool: Executor
 ) -> dict[str, TrainingOutcome]:
-    """Make every run that is missing, and say what became of each training, by name.
+    """Run what is missing of all trainings and their dependencies; return the outcomes by name.
 
-    A training that fails does not keep the others from going on. What is only needed by others is made with the first
-    seed alone.
-
-    Args:
-        trainings: those that are asked for.
-        making: what they share.
-        watcher: told how far things have come.
-        pool: where they run.
+    A training that fails does not stop the others. Dependencies that were not requested run with the first seed only.
 
     Raises:
-        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
-        HandedOver: the pool has left the runs that can be made now to somebody else.
+        Stopped: SIGTERM or Ctrl-C; current runs have saved a checkpoint.
+        HandedOver: the pool has submitted all runs that are ready elsewhere.
     """
-    asked_for = {one.name for one in trainings}
-    first = replace(making, seeds=making.seeds[:1])
-    courses = {
-        one.name: _TrainingProgress(one, making if one.name in asked_for else first)
-        for one in with_dependencies(trainings)
+    requested = {training.name for training in trainings}
+    first_seed = replace(options, seeds=options.seeds[:1])
+    progress = {
+        training.name: _TrainingProgress(training, options if training.name in requested else first_seed)
+        for training in with_dependencies(trainings)
     }
     while True:
-        asked = [run for course in courses.values() for run in course.next(courses)]
-        if not asked:
-            return {name: course.outcome() for name, course in courses.items()}
-        planned = {one.folder: one for one in asked}
-        problems = _problems(list(planned.values()), watcher, pool)
-        for course in courses.values():
-            course.absorb(problems)
-
-
-def _problems(planned: Sequence[PlannedRun], watcher: Watcher, pool: Executor) -> Mapping[Path, RunProblem]:
-    try:
-        run_planned(planned, watcher=watcher, pool=pool)
-    except RunsFailed as failed:
-        return failed.problems
-    return {}
+        ready = {run.folder: run for training in progress.values() for run in training.next(progress)}
+        if not ready:
+            return {name: training.outcome() for name, training in progress.items()}
+        problems: Mapping[Path, RunProblem] = {}
+        try:
+            run_planned(list(ready.values()), watcher=watcher, pool=pool)
+        except RunsFailed as failed:
+            problems = failed.problems
+        for training in progress.values():
+            training.absorb(problems)
 
 
 class _TrainingProgress:
-    """How far one training has come."""
+    """The state of one training: its search on held-out data, if it is tuned, then its final runs.
 
-    def __init__(self, training: Training, making: ReproductionOptions) -> None:
-        self.training, self.making = training, making
-        self.folder = making.folder / training.name
+    The search is a `SearchState` of `isda.engine.tuning`; `run_search` is not used because it stops at the first run
+    that fails and knows no dependencies and no final runs of other trainings to execute at the same time.
+    """
+
+    def __init__(self, training: Training, options: ReproductionOptions) -> None:
+        self.training, self.options = training, options
+        self.folder = options.folder / training.name
         self.differences: tuple[str, ...] = ()
         self.problems: list[str] = []
         self.settings: RunSettings | None = None
-        self.choosing: SearchState | None = None
-        self.trying: list[tuple[Proposal, list[PlannedRun]]] = []
+        self.search: SearchState | None = None
+        self.trials: list[tuple[Proposal, list[PlannedRun]]] = []
         self.final: list[PlannedRun] = []
         self.ended = False
 
     def next(self, others: Mapping[str, _TrainingProgress]) -> list[PlannedRun]:
-        """The runs to make next; none if it has ended, or waits for others."""
-        needs = {key: others[need.name] for key, need in self.training.needs.items()}
-        if self.ended or any(not need.ended for need in needs.values()):
+        """The runs to execute next; none if it has ended or waits for a dependency."""
+        dependencies = {key: others[training.name] for key, training in self.training.dependencies.items()}
+        if self.ended or any(not dependency.ended for dependency in dependencies.values()):
             return []
         try:
             if self.settings is None:
-                self._begin({key: need.first_folder() for key, need in needs.items()})
-            if self.choosing is not None:
-                self.trying = [
-                    (asked, self.choosing.candidate.runs(asked.point, self.folder)) for asked in self.choosing.ask()
-                ]
-                if self.trying:
-                    return [run for _, runs in self.trying for run in runs]
-            self.final = [self._keeping(self._final(seed)) for seed in self.making.seeds]
+                self._start({key: dependency.first_folder() for key, dependency in dependencies.items()})
+            if self.search is not None:
+                candidate = self.search.candidate
+                self.trials = [(trial, candidate.runs(trial.point, self.folder)) for trial in self.search.ask()]
+                if self.trials:
+                    return [run for _, runs in self.trials for run in runs]
+            self.final = [self._final_run(seed) for seed in self.options.seeds]
             for run in self.final:
-                _check(run)
+                if RunFolder(run.folder).started:
+                    RunFolder(run.folder).check_resumable(run.config)
         except (ValueError, OSError) as error:
             self._fail(str(error))
             return []
         return self.final
 
     def absorb(self, problems: Mapping[Path, RunProblem]) -> None:
-        """Note what became of the runs that were asked for."""
-        for asked, runs in self.trying:
-            broken = [problems[run.folder] for run in runs if run.folder in problems]
-            if any(not problem.diverged for problem in broken):
-                self._fail("; ".join(problem.sentence for problem in broken))
-            elif self.choosing is not None:
-                self.choosing.absorb(asked, runs, problems)
-        self.trying = []
+        """Record the results of the runs that `next` returned."""
+        for trial, runs in self.trials:
+            failed = [problems[run.folder] for run in runs if run.folder in problems]
+            if any(not problem.diverged for problem in failed):
+                self._fail("; ".join(problem.sentence for problem in failed))
+            elif self.search is not None:
+                self.search.absorb(trial, runs, problems)
+        self.trials = []
         if self.final:
             lost = [run for run in self.final if run.folder in problems]
             self.problems += [f"seed {run.config.seed}: {problems[run.folder].sentence}" for run in lost]
             self.ended = True
 
     def first_folder(self) -> Path:
-        """The run folder of the first seed, which others build on."""
+        """The run folder of the first seed, which dependent trainings use."""
         folder = next((run.folder for run in self.final), None)
         if folder is None or not RunFolder(folder).finished:
-            raise ValueError(f"it needs {self.training.name}, which failed")
+            raise ValueError(f"it depends on {self.training.name}, which failed")
         return folder
 
     def outcome(self) -> TrainingOutcome:
-        """What became of it."""
-        record = self.choosing.record() if self.choosing is not None else None
+        """The result of the training."""
+        record = self.search.record() if self.search is not None else None
         return TrainingOutcome(
             self.training,
             {run.config.seed: run.folder for run in self.final if RunFolder(run.folder).finished},
@@ -153,80 +145,69 @@ class _TrainingProgress:
             tuple(self.problems),
         )
 
-    def _begin(self, folders: Mapping[str, Path]) -> None:
-        making, training = self.making, self.training
-        shrunk = training.at(making.scale, making.data_root)
-        self.differences = shrunk.differences
-        self.settings = settings = training.with_folders(shrunk.settings, folders)
+    def _start(self, folders: Mapping[str, Path]) -> None:
+        options, training = self.options, self.training
+        scaled = training.at(options.scale, options.data_root)
+        self.differences = scaled.differences
+        self.settings = settings = training.with_folders(scaled.settings, folders)
         planner = self._planner()
         if training.tuned:
-            how = SearchOptions(trials=making.scale.trials, widen=0, seeds=(CHOOSING_SEED,))
-            self.choosing = SearchState(make_candidates(settings, [training.method], (), how, planner)[0])
+            how = SearchOptions(trials=options.scale.trials, widen=0, seeds=(SEARCH_SEED,))
+            self.search = SearchState(make_candidates(settings, [training.method], (), how, planner)[0])
         else:
-            planner.resolve(replace(settings, seed=making.seeds[0]))
+            planner.resolve(replace(settings, seed=options.seeds[0]))
 
     def _planner(self) -> Planner:
-        making, task = self.making, find_task(self.training.task)
+        options, task = self.options, find_task(self.training.task)
         return Planner(
             task_of=lambda _: task,
-            data_root=making.data_root,
-            device=making.device,
-            saving=making.saving,
-            workers=making.workers,
+            data_root=options.data_root,
+            device=options.device,
+            saving=options.saving,
+            workers=options.workers,
         )
 
-    def _final(self, seed: int) -> PlannedRun:
+    def _final_run(self, seed: int) -> PlannedRun:
         folder = self.folder / FINAL_FOLDER
-        if self.choosing is None:
-            settings = expect_type(self.settings, RunSettings)
-            return self._planner().plan(
-                replace(settings, seed=seed), folder / run_folder_name(self.training.method, seed)
-            )
-        point = self.choosing.record().chosen
-        if point is None:
-            raise ValueError(f"no trial of {self.training.method} came to its end: all diverged")
-        return self.choosing.candidate.final_run(point, seed, folder)
-
-    def _keeping(self, run: PlannedRun) -> PlannedRun:
-        """The run with the checkpoints that an analysis wants to see, over all of it."""
-        wanted = self.training.checkpoints
-        if not wanted:
+        if self.search is None:
+            settings = replace(expect_type(self.settings, RunSettings), seed=seed)
+            run = self._planner().plan(settings, folder / run_folder_name(self.training.method, seed))
+        else:
+            point = self.search.record().chosen
+            if point is None:
+                raise ValueError(f"all trials of {self.training.method} diverged")
+            run = self.search.candidate.final_run(point, seed, folder)
+        kept = self.training.checkpoints
+        if not kept:
             return run
-        steps = max(1, run.config.total_steps // wanted)
-        return replace(run, saving=Saving(self.making.saving.minutes, steps, wanted + 1))
+        steps = max(1, run.config.total_steps // kept)
+        return replace(run, saving=Saving(self.options.saving.minutes, steps, kept + 1))
 
-    def _fail(self, sentence: str) -> None:
-        self.problems.append(sentence)
+    def _fail(self, message: str) -> None:
+        self.problems.append(message)
         self.ended, self.final = True, []
 
 
-def _check(planned: PlannedRun) -> None:
-    """A folder that holds another run must not keep the other trainings from being made."""
-    run = RunFolder(planned.folder)
-    if run.started:
-        run.check_resumable(planned.config)
-
-
 TRIED = 5
-"""Values of the grids that the paper chooses from."""
+"""Values in the paper's grids."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentProgress:
-    """How far an experiment has come at a scale."""
+    """Finished and missing runs of an experiment at a scale."""
 
     name: str
     title: str
     cells: int
-    """That trainings fill; for a figure, its trainings."""
+    """Cells that trainings fill; for a figure, its trainings."""
     cells_done: int
     runs: int
     runs_done: int
     works: tuple[Work, ...]
-    """Of the trainings whose runs are missing."""
+    """Of the missing runs of each training."""
 
     def seconds(self, speed: MachineSpeed) -> float:
-        """How long these take."""
+        """Estimated time of the missing runs."""
         return sum(work.seconds(speed) for work in self.works)
 
     def record(self) -> dict[str, Any]:
@@ -242,35 +223,38 @@ class ExperimentProgress:
 def experiment_progress(
     experiment: Experiment, scale: Scale, seeds: int, folder: Path, root: Path | None
 ) -> ExperimentProgress:
-    """Look at the folders of an experiment's trainings; no data set is read."""
-    asked_for = {one.name for one in experiment.trainings()}
-    trainings = with_dependencies(experiment.trainings())
-    # What is only needed by others is made with one seed.
-    wished = {one.name: seeds if one.name in asked_for else 1 for one in trainings}
-    done = {one.name: _finished(folder / one.name / FINAL_FOLDER) for one in trainings}
-    tried = {one.name: _finished(folder / one.name / SEARCH_FOLDER) for one in trainings}
-    wanted = {one.name: _trials(one, scale) for one in trainings}
-    # What is to be chosen has been where there is a final run.
-    missing = {
-        name: max(0, wished[name] - done[name]) + (0 if done[name] else max(0, wanted[name] - tried[name]))
-        for name in done
-    }
-    names = list(done)
+    """Count the finished runs of an experiment's trainings; no data set is read."""
+    requested = {training.name for training in experiment.trainings()}
+    complete: dict[str, bool] = {}
+    done, missing_runs, works = 0, 0, []
+    for training in with_dependencies(experiment.trainings()):
+        final_runs = seeds if training.name in requested else 1  # dependencies run with one seed
+        trials = (scale.trials or TRIED) if training.tuned else 0
+        final_done = _finished(folder / training.name / FINAL_FOLDER)
+        trials_done = _finished(folder / training.name / SEARCH_FOLDER)
+        complete[training.name] = final_done >= final_runs
+        # The search has ended if there is a final run.
+        missing = max(0, final_runs - final_done) + (0 if final_done else max(0, trials - trials_done))
+        missing_runs += missing
+        done += min(final_done, final_runs) + min(trials_done, trials)
+        if missing:
+            works.append(training.work(scale, root).times(missing))
+    names = list(complete)
     if isinstance(experiment, TableExperiment):
         names = [cell.training.name for cell in experiment.cells()]
     return ExperimentProgress(
         name=experiment.name,
         title=experiment.title,
         cells=len(names),
-        cells_done=sum(done[name] >= wished[name] for name in names),
-        runs=sum(min(done[name], wished[name]) + missing[name] + min(tried[name], wanted[name]) for name in done),
-        runs_done=sum(min(done[name], wished[name]) + min(tried[name], wanted[name]) for name in done),
-        works=tuple(one.work(scale, root).times(missing[one.name]) for one in trainings if missing[one.name]),
+        cells_done=sum(complete[name] for name in names),
+        runs=done + missing_runs,
+        runs_done=done,
+        works=tuple(works),
     )
 
 
 def duration(seconds: float) -> str:
-    """A time as a person would say it.
+    """A readable duration.
 
     Example:
         >>> [duration(seconds) for seconds in (30, 600, 7200, 1e6, 1e9)]
@@ -282,10 +266,5 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _trials(training: Training, scale: Scale) -> int:
-    return (scale.trials or TRIED) if training.tuned else 0
-
-
 def _finished(folder: Path) -> int:
-    found: Iterable[Path] = run_folders(folder) if folder.is_dir() else ()
-    return sum(RunFolder(run).finished for run in found)
+    return sum(RunFolder(run).finished for run in run_folders(folder)) if folder.is_dir() else 0

@@ -17,35 +17,40 @@ from isda.reproduce.workload import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a reproduction leaves out; at the paper's own scale nothing is, and the limits mean nothing."""
+    """The size of a reproduction; the limits do not apply at the paper's scale."""
 
     name: str
-    told: str
-    """For whoever reads the numbers."""
+    description: str
     seeds: int
     full: bool = False
-    """Whether it is the paper's."""
+    """Whether it is the paper's scale."""
     images: int = 0
     """Training images."""
     epochs: int = 0
     batch_size: int = 0
-    """At most so many samples per step."""
+    """Most samples per step."""
     multiply_adds: float = 0.0
-    """Most of one image in one forward pass: networks are narrowed until they fit."""
+    """Limit for one image in one forward pass: networks are narrowed to it."""
     trials: int | None = None
-    """Values of a setting that are tried, of those that the paper tries."""
-
+    """Most values of a setting to try; by default all of the paper's grid."""
     stand_ins: bool = False
-    """Whether data that ships with a dependency stands in for what is not there."""
+    """Whether digits of scikit-learn replace data sets that are not available."""
+
+    @property
+    def sentence(self) -> str:
+        """Name and description."""
+        return f"Scale {self.name}: {self.description}."
 
 
 SCALES: Mapping[str, Scale] = {
     scale.name: scale
     for scale in (
-        Scale(name="paper", told="the paper's networks, images and epochs", seeds=5, full=True),
+        Scale(name="paper", description="the paper's networks, images and epochs", seeds=5, full=True),
         Scale(
             name="small",
-            told="2,000 images, 10 epochs, networks narrowed to 6 million multiply-adds: for an hour or two on a CPU",
+            description=(
+                "2,000 images, 10 epochs, networks narrowed to 6 million multiply-adds: for an hour or two on a CPU"
+            ),
             seeds=3,
             images=2000,
             epochs=10,
@@ -55,7 +60,9 @@ SCALES: Mapping[str, Scale] = {
         ),
         Scale(
             name="smoke",
-            told="100 images, 2 epochs, networks of a million multiply-adds: a trial of the machinery, no evidence",
+            description=(
+                "100 images, 2 epochs, networks of a million multiply-adds: tests that everything runs, no evidence"
+            ),
             seeds=2,
             images=100,
             epochs=2,
@@ -74,34 +81,34 @@ class ScaledSettings(NamedTuple):
 
     settings: RunSettings
     differences: tuple[str, ...]
-    """What is not as in the paper beside what the scale says of all trainings, as sentences without a full stop."""
+    """Differences from the paper in addition to the scale, as sentences without a full stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(ABC):
-    """A row of runs that differ in their seed alone, or several before a setting is chosen on held-out data.
+    """Runs that differ only in their seed, after a search on held-out data if the training is tuned.
 
-    Trainings of different tables that are the same are made once: they are known by their name.
+    Tables share trainings of the same name.
     """
 
     task: ClassVar[str]
     settings: Any
     """At the paper's scale, method included."""
     tuned: bool = False
-    """Whether the options in the published grid of the method are chosen on held-out data, as in the paper."""
-    needs: Mapping[str, Training] = field(default_factory=dict)
-    """Settings that name the run folder of another training, which is made before: that of its first seed."""
+    """Whether the method's published grid is searched on held-out data, as in the paper."""
+    dependencies: Mapping[str, Training] = field(default_factory=dict)
+    """Trainings to run before, by the setting that takes the run folder of their first seed."""
     checkpoints: int = 0
-    """How many checkpoints are kept of the whole of a run, where an analysis looks at them."""
+    """Checkpoints to keep over the whole run for an analysis; 0 keeps the usual ones."""
 
     @property
     def name(self) -> str:
-        """The folder: data, network, method, and what else is said, the trainings that it needs included."""
-        said = self.settings.asked()
-        words = [str(said.pop(key)) for key in ("data", "network", "method") if key in said]
-        words += [f"{key}={value}" for key, value in said.items()]
+        """Name of the folder: data, network, method, other settings and dependencies."""
+        given = self.settings.asked()
+        words = [str(given.pop(key)) for key in ("data", "network", "method") if key in given]
+        words += [f"{key}={value}" for key, value in given.items()]
         words += [f"checkpoints={self.checkpoints}"] if self.checkpoints else []
-        words += [f"{key}={need.name}" for key, need in self.needs.items()]
+        words += [f"{key}={training.name}" for key, training in self.dependencies.items()]
         return re.sub(r"[^\w.=+-]+", "-", "-".join(words))
 
     @property
@@ -110,21 +117,21 @@ class Training(ABC):
         return str(self.settings.method)
 
     def at(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """The settings at a scale, with the data that is there."""
-        return ScaledSettings(self.settings, ()) if scale.full else self.shrunk(scale, root)
+        """The settings at a scale, with available data."""
+        return ScaledSettings(self.settings, ()) if scale.full else self.scaled(scale, root)
 
     @abstractmethod
-    def shrunk(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """The settings at a scale that leaves something out."""
+    def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
+        """The settings at a scale below the paper's."""
 
     @abstractmethod
     def work(self, scale: Scale, root: Path | None) -> Work:
-        """Of one run: forward and backward passes over its training images; evaluation comes on top."""
+        """Of the forward and backward passes of one run, without evaluation."""
 
     def with_folders(self, settings: RunSettings, folders: Mapping[str, Path]) -> RunSettings:
-        """The settings with the run folders of what is needed, by the name of the setting."""
-        found: dict[str, Any] = {key: str(folder.absolute()) for key, folder in folders.items()}
-        return replace(settings, **found)
+        """The settings with the run folders of dependencies, by the name of the setting."""
+        paths: dict[str, Any] = {key: str(folder.absolute()) for key, folder in folders.items()}
+        return replace(settings, **paths)
 
 
 @dataclass(frozen=True)
@@ -135,20 +142,24 @@ class TrainingOutcome:
     folders: dict[int, Path] = field(default_factory=dict)
     """Finished runs by seed."""
     differences: tuple[str, ...] = ()
-    """From the paper, beside the scale."""
+    """From the paper, in addition to the scale."""
     chosen: str = ""
-    """The method with the settings that were chosen; empty where nothing was."""
+    """The method with the chosen settings; empty if nothing was tuned."""
     notes: tuple[str, ...] = ()
-    """Where a choice is at the edge of what was tried."""
+    """Choices at the edge of the grid."""
     problems: tuple[str, ...] = ()
     """Why runs are missing."""
 
     @cached_property
     def runs(self) -> dict[int, RunRecord]:
-        """The finished runs, read."""
+        """Records of the finished runs by seed."""
         return {seed: read_run(folder) for seed, folder in self.folders.items()}
 
     def values(self, figure: str) -> dict[int, float]:
-        """A figure of the runs that have it, by seed."""
-        found = {seed: run.result for seed, run in self.runs.items() if run.result is not None}
-        return {seed: float(result[figure]) for seed, result in found.items() if result.get(figure) is not None}
+        """A metric of the runs that have it, by seed."""
+        results = {seed: run.result for seed, run in self.runs.items() if run.result is not None}
+        return {seed: float(result[figure]) for seed, result in results.items() if result.get(figure) is not None}
+
+
+Outcomes = Mapping[str, TrainingOutcome]
+"""By the name of the training."""

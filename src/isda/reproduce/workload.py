@@ -16,40 +16,40 @@ from isda.networks.registry import IMAGENET, create
 from isda.networks.timm_models import TIMM_PREFIX
 
 OPERATIONS_PER_MULTIPLY_ADD = 6
-"""Of one training sample: two operations, in the forward pass and twice in the backward pass."""
+"""Of one training sample: two in the forward pass, four in the backward pass."""
 TOUCHES = 5
-"""How often training moves each element of the activations: written and read again in the forward pass, read in the
-backward pass, where its gradient is written and read."""
+"""Memory accesses of each element of the activations: written and read in the forward pass, read in the backward pass,
+and its gradient written and read."""
 BYTES = 2
 """Of an element in mixed precision."""
 
 
 class MachineSpeed(NamedTuple):
-    """Of a machine, each per second."""
+    """Throughput of a machine per second."""
 
     operations: float
     bytes: float
     together: bool
-    """Whether it calculates while it moves memory, as a GPU does: then whichever takes longer is all it takes."""
+    """Whether arithmetic and memory accesses overlap, as on a GPU."""
 
 
 class Work(NamedTuple):
-    """Operations of arithmetic, and bytes to and from memory."""
+    """Arithmetic operations, and bytes to and from memory."""
 
     operations: float = 0.0
     bytes: float = 0.0
 
     def times(self, count: float) -> Work:
-        """So many times as much."""
+        """The work of ``count`` repetitions."""
         return Work(self.operations * count, self.bytes * count)
 
     def seconds(self, speed: MachineSpeed) -> float:
-        """The roofline, whichever of both takes longer, or one after the other.
+        """The maximum of both times if they overlap (roofline), else their sum.
 
         Example:
-            >>> Work(operations=8e12, bytes=1e12).seconds(Speed(4e12, 2e12, together=True))
+            >>> Work(operations=8e12, bytes=1e12).seconds(MachineSpeed(4e12, 2e12, together=True))
             2.0
-            >>> Work(operations=8e12, bytes=1e12).seconds(Speed(4e12, 2e12, together=False))
+            >>> Work(operations=8e12, bytes=1e12).seconds(MachineSpeed(4e12, 2e12, together=False))
             2.5
         """
         both = self.operations / speed.operations, self.bytes / speed.bytes
@@ -57,31 +57,25 @@ class Work(NamedTuple):
 
 
 def training_work(multiply_adds: float, elements: float, samples: float) -> Work:
-    """Forward and backward passes of samples.
-
-    Args:
-        multiply_adds: of one sample in one forward pass.
-        elements: that the layers put out for it.
-        samples: seen in training.
-    """
+    """Forward and backward passes of samples, given the cost of one sample in one forward pass."""
     return Work(OPERATIONS_PER_MULTIPLY_ADD * multiply_adds, TOUCHES * BYTES * elements).times(samples)
 
 
 WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
-"""Factors on channel counts that are tried, the widest first."""
+"""Factors on channel counts, the widest first."""
 COUNTED_CLASSES = 10
 
 
 class NetworkSize(NamedTuple):
-    """Of one image in one forward pass."""
+    """Cost of one image in one forward pass."""
 
     multiply_adds: float
     elements: float
-    """That the layers put out."""
+    """Of the layers' outputs."""
 
 
 def network_size(network: str, side: int, width: float = 1.0) -> NetworkSize:
-    """What one image costs, about: in proportion to its pixels; multiply-adds to the square of the width.
+    """Approximate cost of one image: proportional to its pixels, multiply-adds to the square of the width.
 
     Example:
         >>> round(network_size("resnet-32", side=32).multiply_adds / 1e6)
@@ -95,11 +89,11 @@ def network_size(network: str, side: int, width: float = 1.0) -> NetworkSize:
 
 
 def fitting_width(network: str, most: float, side: int) -> float:
-    """The widest factor on a network's channels with which it stays within so many multiply-adds, or the narrowest.
+    """The widest factor on a network's channels within a limit of multiply-adds, or the narrowest factor.
 
     Args:
         network: by name, as `isda.networks.create` takes it.
-        most: multiply-adds of one forward pass of one image, about.
+        most: multiply-adds of one forward pass of one image, approximately.
         side: pixels of the image, in height and width.
 
     Example:
@@ -112,7 +106,7 @@ def fitting_width(network: str, most: float, side: int) -> float:
 
 
 def count_size(network: nn.Module, side: int) -> NetworkSize:
-    """Count on shapes alone: multiply-adds, and what every layer without further layers in it puts out."""
+    """Count multiply-adds and output elements of all leaf modules, from shapes."""
     elements = 0
 
     def count(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -132,20 +126,20 @@ def count_size(network: nn.Module, side: int) -> NetworkSize:
 @cache
 def _counted(network: str, side: int) -> NetworkSize:
     with torch.device("meta"):
-        made: Any = create(network, num_classes=COUNTED_CLASSES)
-    return count_size(made, side)
+        created: Any = create(network, num_classes=COUNTED_CLASSES)
+    return count_size(created, side)
 
 
 MEASURED_FOR = 0.5
-"""Seconds, of each."""
+"""Seconds of each measurement."""
 IMAGES, CHANNELS, SIDE, KERNEL = 32, 16, 32, 3
 
 
 @cache
 def machine_speed() -> MachineSpeed:
-    """What training gets here, on the threads of torch: measured on maps as narrow as those of the smaller scales.
+    """Measured speed of this machine with torch's threads, for maps as narrow as those of the smaller scales.
 
-    Wide networks get more operations per second, up to five times as many.
+    Wide networks reach up to five times as many operations per second.
     """
     maps = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, requires_grad=True)
     kernel = torch.randn(CHANNELS, CHANNELS, KERNEL, KERNEL, requires_grad=True)

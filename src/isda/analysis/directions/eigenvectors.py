@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda.analysis.training_features import Observed
+if TYPE_CHECKING:
+    from isda.analysis.training_features import Observed
 
 
 class Directions(NamedTuple):
-    """Eigenvectors of a class's covariance, the one of the largest variance first."""
+    """Eigenvectors of a class's covariance in order of decreasing variance."""
 
     vectors: Tensor
-    """(K, A) orthonormal; the entry of the largest size of each is positive."""
+    """(K, A) orthonormal; the entry of largest magnitude of each is positive."""
     variances: Tensor
     """(K,) eigenvalues."""
     shares: Tensor
-    """(K,) of the variance of the class, its trace."""
+    """(K,) shares of the total variance of the class, the trace."""
 
 
 def class_directions(observed: Observed, label: int, count: int = 5) -> Directions:
-    """The ``count`` leading eigenvectors of Sigma_c, or as many as there are: one fewer than images, at most.
+    """The ``count`` leading eigenvectors of Sigma_c, or fewer if the rank is smaller.
 
     Args:
         observed: a run, as `isda.analysis.observe` returns it.
         label: the class c.
-        count: how many at most.
+        count: at most so many.
     """
     if not 0 <= label < len(observed.classes):
         raise ValueError(f"label must be from 0 to {len(observed.classes) - 1}, got {label}")
@@ -42,11 +43,11 @@ def leading_eigenvectors(features: Tensor, count: int) -> Directions:
 
     Args:
         features: (n, A), any n.
-        count: how many at most; variances that are nothing but rounding are left out.
+        count: at most so many; variances within rounding error of 0 are left out.
 
     Example:
-        >>> found = leading_eigenvectors(torch.tensor([[0.0, -2.0], [0.0, 2.0], [1.0, 0.0], [-1.0, 0.0]]), 2)
-        >>> found.variances.tolist(), found.vectors.tolist()
+        >>> directions = leading_eigenvectors(torch.tensor([[0.0, -2.0], [0.0, 2.0], [1.0, 0.0], [-1.0, 0.0]]), 2)
+        >>> directions.variances.tolist(), directions.vectors.tolist()
         ([2.0, 0.5], [[0.0, 1.0], [1.0, 0.0]])
     """
     if count < 1:
@@ -58,7 +59,7 @@ def leading_eigenvectors(features: Tensor, count: int) -> Directions:
     small = centred @ centred.T if rows < width else centred.T @ centred
     values, vectors = torch.linalg.eigh(small / rows)
     values, vectors = values.flip(0), vectors.flip(1)
-    # Rounding: of the eigenvalues, and of features that are all the same.
+    # Rounding error of the eigenvalues, and of features that are all equal.
     eps = torch.finfo(values.dtype).eps
     rounding = torch.maximum(values[0] * max(rows, width) * eps, (eps * features.abs().max()).square() * 10 * width)
     kept = min(count, int((values > rounding).sum()))
@@ -73,27 +74,27 @@ def leading_eigenvectors(features: Tensor, count: int) -> Directions:
 
 @dataclass(frozen=True)
 class Landing:
-    """Where a moved feature lands."""
+    """What is near a point of feature space."""
 
     nearest: Tensor
-    """(M,) rows of the training images nearest to it in feature space, the nearest first."""
+    """(M,) rows of the nearest training images in feature space, the nearest first."""
     distances: Tensor
-    """(M,) theirs."""
+    """(M,) their distances."""
     probabilities: Tensor
-    """(C,) of the classifier there."""
+    """(C,) of the classifier at the point."""
 
 
 def land(
     observed: Observed, feature: Tensor, count: int, *, label: int | None = None, without: int | None = None
 ) -> Landing:
-    """What is at a point of feature space.
+    """The nearest training images and the class probabilities at a point of feature space.
 
     Args:
         observed: the run.
         feature: (A,)
         count: of nearest training images.
-        label: look among those of this class; else among all.
-        without: a row that is left out, such as the one that was moved.
+        label: search only images of this class; by default all.
+        without: a row to leave out, such as that of the moved image.
     """
     rows, distances = nearest(observed, feature, count, label=label, without=without)
     return Landing(rows, distances, observed.logits(feature).softmax(0))

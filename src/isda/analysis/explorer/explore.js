@@ -1,5 +1,5 @@
 "use strict";
-// Choose a class and an image, move its feature by sliders; the server says what lies there.
+// Choose a class and an image, move its feature by sliders; the server returns what is near the moved feature.
 const AT_ONCE = 24;
 const STEP = 0.25;
 const ATTEMPTS = 5;
@@ -15,23 +15,23 @@ const shape = (name, attributes) => {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
 };
-const image = (row, told) => make("img", { src: `/image/${row}`, alt: told });
+const image = (row, text) => make("img", { src: `/image/${row}`, alt: text });
 const percent = (value) => `${(100 * value).toFixed(1)}%`;
 
-let run, map, shownClass, chosen, first = 0, asked = 0;
+let run, map, shownClass, chosen, first = 0, requests = 0;
 
-async function ask(address) {
+async function request(address) {
   let answer = await fetch(address);
   for (let again = 0; again < ATTEMPTS && answer.status === 503; again++) { // the server is busy
     await new Promise((wake) => setTimeout(wake, 1000 * Number(answer.headers.get("Retry-After"))));
     answer = await fetch(address);
   }
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error);
-  return found;
+  const data = await answer.json();
+  if (!answer.ok) throw new Error(data.error);
+  return data;
 }
 
-// What fails is said on the page.
+// Errors are shown on the page.
 function attempt(action) {
   return async (...given) => {
     try {
@@ -46,10 +46,10 @@ function attempt(action) {
 
 const chooseClass = attempt(async () => {
   const label = Number(part("class").value);
-  const found = await ask(`/class.json?label=${label}`);
-  shownClass = { label, ...found };
+  const data = await request(`/class.json?label=${label}`);
+  shownClass = { label, ...data };
   first = 0;
-  chosen = found.rows[0];
+  chosen = data.rows[0];
   drawChoices();
   drawSliders();
   drawMap();
@@ -59,8 +59,8 @@ const chooseClass = attempt(async () => {
 function drawChoices() {
   const rows = shownClass.rows.slice(first, first + AT_ONCE);
   part("choices").replaceChildren(...rows.map((row) => {
-    const told = `${shownClass.name}, image ${shownClass.rows.indexOf(row) + 1}`;
-    const button = make("input", { type: "radio", name: "image", value: row, "aria-label": told });
+    const text = `${shownClass.name}, image ${shownClass.rows.indexOf(row) + 1}`;
+    const button = make("input", { type: "radio", name: "image", value: row, "aria-label": text });
     button.checked = row === chosen;
     button.addEventListener("change", () => { chosen = row; look(); });
     return make("label", {}, button, image(row, ""));
@@ -74,17 +74,17 @@ function drawSliders() {
   part("sliders").replaceChildren(...shownClass.directions.map((one, index) => {
     const name = `Direction ${index + 1}, ${percent(one.share)} of the variance`;
     const slider = make("input", { type: "range", id: `slider${index}`, min: -run.furthest, max: run.furthest, step: STEP, value: 0 });
-    const told = make("output", { for: slider.id });
+    const text = make("output", { for: slider.id });
     slider.addEventListener("input", look);
     const ends = [[one.low, "low"], [one.high.slice().reverse(), "high"]].map(([rows, end]) =>
       make("span", {}, ...rows.map((row) => image(row, `at the ${end} end`))));
-    return make("div", { class: "slider" }, make("label", { for: slider.id }, name, told), slider, make("div", { class: "ends-of" }, ...ends));
+    return make("div", { class: "slider" }, make("label", { for: slider.id }, name, text), slider, make("div", { class: "ends-of" }, ...ends));
   }));
   if (!shownClass.directions.length) part("sliders").textContent = "This class has too few images for a direction.";
 }
 
 const look = attempt(async () => {
-  const mine = ++asked;
+  const mine = ++requests;
   if (chosen === undefined) {
     part("nearest").replaceChildren();
     part("probabilities").replaceChildren();
@@ -102,38 +102,38 @@ const look = attempt(async () => {
   const query = `row=${chosen}&moves=${moves}&among=${part("own").checked ? "own" : "any"}`;
   part("save").href = `/picture.png?${query}`;
   part("imagine").dataset.query = query;
-  const found = await ask(`/view.json?${query}`);
-  if (mine === asked) drawView(found); // else the sliders have moved on
+  const data = await request(`/view.json?${query}`);
+  if (mine === requests) drawView(data); // else there is a newer request
 });
 
-function drawView(found) {
-  const best = found.probabilities[0];
+function drawView(data) {
+  const best = data.probabilities[0];
   part("said").textContent = `The classifier says ${best.class}, ${percent(best.probability)}.`;
-  part("probabilities").replaceChildren(...found.probabilities.map((one) => {
+  part("probabilities").replaceChildren(...data.probabilities.map((one) => {
     const bar = make("span", { class: "full" });
     bar.style.width = percent(one.probability);
     return make("tr", {}, make("th", { scope: "row" }, one.class), make("td", {}, bar), make("td", { class: "n" }, percent(one.probability)));
   }));
-  part("nearest").replaceChildren(...found.nearest.map((one) => {
-    const name = make("span", one.class === found.class ? {} : { class: "other" }, one.class);
+  part("nearest").replaceChildren(...data.nearest.map((one) => {
+    const name = make("span", one.class === data.class ? {} : { class: "other" }, one.class);
     return make("li", {}, image(one.row, `training image of ${one.class}`), name);
   }));
-  drawMove(found);
+  drawMove(data);
 }
 
-function place([x, y]) {
+function project([x, y]) {
   return [200 + map.scale * (x - map.middle[0]), 200 - map.scale * (y - map.middle[1])];
 }
 
 function drawMap() {
   const points = map.points.map((point) => {
-    const [cx, cy] = place(point);
+    const [cx, cy] = project(point);
     return shape("circle", { cx, cy, r: 2.2, class: point[2] === shownClass.label ? "own" : "others" });
   });
   points.sort((a, b) => (a.getAttribute("class") === "own") - (b.getAttribute("class") === "own"));
   const few = map.names.length <= 20;
   const names = map.names.filter((one) => few || one[2] === shownClass.label).map((one) => {
-    const [x, y] = place(one);
+    const [x, y] = project(one);
     const text = shape("text", { x, y, class: "name" });
     text.textContent = run.classes[one[2]].name;
     return text;
@@ -144,8 +144,8 @@ function drawMap() {
   part("map").replaceChildren(...points, ...names, line, start, moved);
 }
 
-function drawMove(found) {
-  const [[x1, y1], [x2, y2]] = [place(found.from), place(found.to)];
+function drawMove(data) {
+  const [[x1, y1], [x2, y2]] = [project(data.from), project(data.to)];
   const at = (selector, attributes) => {
     for (const [key, value] of Object.entries(attributes)) part("map").querySelector(selector).setAttribute(key, value);
   };
@@ -154,17 +154,17 @@ function drawMove(found) {
   at(".moved", { cx: x2, cy: y2 });
 }
 
-// Takes seconds, so it waits to be asked; what is asked for again is there at once.
+// Takes seconds, so only on request; the server caches results.
 const imagine = attempt(async () => {
   const query = part("imagine").dataset.query;
   part("imagine").disabled = true;
   part("imagined-said").textContent = "The image is being made.";
   try {
-    const found = await ask(`/imagined.json?${query}`);
+    const data = await request(`/imagined.json?${query}`);
     part("imagined").src = `/imagined.png?${query}`;
-    part("imagined").alt = `The image, its reconstruction, and the image for the moved feature, seen as ${found.class}`;
+    part("imagined").alt = `The image, its reconstruction, and the image for the moved feature, seen as ${data.class}`;
     part("imagined").hidden = false;
-    part("imagined-said").textContent = `The classifier sees ${found.class} in it; ${percent(found.left)} of the feature error is left.`;
+    part("imagined-said").textContent = `The classifier sees ${data.class} in it; ${percent(data.left)} of the feature error is left.`;
   } finally {
     part("imagine").disabled = false;
   }
@@ -176,7 +176,7 @@ function turn(by) {
 }
 
 const start = attempt(async () => {
-  [run, map] = await Promise.all([ask("/run.json"), ask("/map.json")]);
+  [run, map] = await Promise.all([request("/run.json"), request("/map.json")]);
   const [xs, ys] = [0, 1].map((axis) => map.points.map((point) => point[axis]));
   const spans = [xs, ys].map((values) => [Math.min(...values), Math.max(...values)]);
   map.middle = spans.map(([low, high]) => (low + high) / 2);

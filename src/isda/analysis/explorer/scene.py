@@ -6,33 +6,35 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from isda._utils.choices import check_choice
-from isda.analysis.directions.eigenvectors import Directions, Landing, class_directions, land, leading_eigenvectors
-from isda.analysis.pages import as_file, thumbnail
-from isda.analysis.training_features import Observed
+from isda.analysis.directions.eigenvectors import Landing, class_directions, land, leading_eigenvectors
+from isda.analysis.pages import encode_image, thumbnail
 from isda.report.wording import number
+
+if TYPE_CHECKING:
+    from isda.analysis.training_features import Observed
 
 
 class Plane(NamedTuple):
-    """An orthogonal projection."""
+    """An orthogonal projection to two dimensions."""
 
     origin: Tensor
     """(A,) the mean of the class means."""
     axes: Tensor
-    """(2, A) orthonormal; zero where features do not vary in two directions."""
+    """(2, A) orthonormal; zero if features do not vary in two directions."""
 
-    def place(self, features: Tensor) -> Tensor:
-        """(..., 2) where features (..., A) lie."""
+    def project(self, features: Tensor) -> Tensor:
+        """(..., 2) projections of features (..., A)."""
         return (features - self.origin) @ self.axes.T
 
 
 def class_plane(features: Tensor, labels: Tensor) -> Plane:
-    """The first two principal components of the class means; of two classes or one, also those within the classes.
+    """The first two principal components of the class means; with two classes or one, also of the features within.
 
     Args:
         features: (N, A)
@@ -53,20 +55,20 @@ def class_plane(features: Tensor, labels: Tensor) -> Plane:
     return Plane(means.mean(0), axes)
 
 
-def spread_labels(places: Tensor, width: float, height: float) -> Tensor:
-    """(K, 2) places for words that do not lie on each other: from the top down, each is lowered until it is free.
+def spread_labels(points: Tensor, width: float, height: float) -> Tensor:
+    """(K, 2) positions of labels without overlap: from the top down, each is lowered until it is free.
 
     Args:
-        places: (K, 2) where they should be.
-        width: of a word.
-        height: of a word.
+        points: (K, 2) preferred positions.
+        width: of a label.
+        height: of a label.
 
     Example:
-        >>> apart(torch.tensor([[0.0, 0.0], [0.5, 0.25], [9.0, 0.0]]), width=1.0, height=1.0).tolist()
+        >>> spread_labels(torch.tensor([[0.0, 0.0], [0.5, 0.25], [9.0, 0.0]]), width=1.0, height=1.0).tolist()
         [[0.0, -0.75], [0.5, 0.25], [9.0, 0.0]]
     """
-    free = places.clone()
-    order = places[:, 1].argsort(descending=True, stable=True)
+    free = points.clone()
+    order = points[:, 1].argsort(descending=True, stable=True)
     for done, index in enumerate(order.tolist()):
         near = free[order[:done]]
         near = near[(near[:, 0] - free[index, 0]).abs() < width]
@@ -77,15 +79,15 @@ def spread_labels(places: Tensor, width: float, height: float) -> Tensor:
 
 
 FURTHEST = 4.0
-"""Standard deviations that a slider goes."""
+"""Range of a slider in standard deviations."""
 AMONG = ("any", "own")
-"""Where nearest images are looked for: among all, or those of the class of the moved one."""
+"""Images searched for nearest ones: all, or those of the moved image's own class."""
 POINTS = 1500
-"""On the map."""
+"""Most images on the map."""
 NAMES = 20
-"""More classes are not named on the map, but the one that is looked at."""
+"""With more classes, only that of the moved image is named on the map."""
 WORD = (0.2, 0.045)
-"""Width and height of a name, as shares of the map."""
+"""Width and height of a name as shares of the map."""
 AT_ENDS = 3
 
 
@@ -96,34 +98,31 @@ class MovedFeature:
     row: int
     moves: tuple[float, ...]
     feature: Tensor
-    """(A,) where it lands."""
+    """(A,) after the move."""
     among: str
     landing: Landing
 
 
 class Scene:
-    """A run, looked at from where somebody moves to.
+    """The content of the explorer for a run.
 
     Args:
         observed: the run.
         directions: of each class.
-        images: nearest ones that are shown.
+        images: number of nearest images to show.
     """
 
     def __init__(self, observed: Observed, directions: int = 5, images: int = 8) -> None:
-        self.observed, self.count, self.images = observed, directions, images
-        self.directions = lru_cache(maxsize=64)(self._directions)
+        self.observed, self.images = observed, images
+        self.directions = lru_cache(maxsize=64)(lambda label: class_directions(observed, label, directions))
         self.image_file = lru_cache(maxsize=1000)(self._image_file)
 
-    def _directions(self, label: int) -> Directions:
-        return class_directions(self.observed, label, self.count)
-
     def _image_file(self, row: int) -> bytes:
-        return as_file(thumbnail(self.observed.images(torch.tensor([row]))[0]))
+        return encode_image(thumbnail(self.observed.images(torch.tensor([row]))[0]))
 
     @cached_property
     def plane(self) -> Plane:
-        """The map."""
+        """The projection of the map."""
         return class_plane(self.observed.features, self.observed.labels)
 
     def view(self, row: int, moves: Sequence[float], among: str = "any") -> MovedFeature:
@@ -131,20 +130,21 @@ class Scene:
 
         Args:
             row: of ``observed.features``.
-            moves: one for each direction, from the first on; at most as many as there are.
+            moves: for the first directions; at most as many as there are.
             among: "any" looks for nearest images among all, "own" among those of the image's class.
         """
         if not 0 <= row < len(self.observed.labels):
             raise ValueError(f"row must be from 0 to {len(self.observed.labels) - 1}, got {row}")
         check_choice("among", among, AMONG)
         label = int(self.observed.labels[row])
-        found = self.directions(label)
-        if len(moves) > len(found.vectors):
-            raise ValueError(f"moves must be at most {len(found.vectors)}, as many as directions, got {len(moves)}")
+        directions = self.directions(label)
+        count = len(directions.vectors)
+        if len(moves) > count:
+            raise ValueError(f"moves must be at most {count}, as many as directions, got {len(moves)}")
         if not all(abs(move) <= FURTHEST for move in moves):
             raise ValueError(f"moves must be from -{FURTHEST:g} to {FURTHEST:g} standard deviations, got {list(moves)}")
-        steps = torch.tensor(list(moves), dtype=torch.float64) * found.variances[: len(moves)].sqrt()
-        feature = self.observed.features[row] + steps @ found.vectors[: len(moves)]
+        steps = torch.tensor(list(moves), dtype=torch.float64) * directions.variances[: len(moves)].sqrt()
+        feature = self.observed.features[row] + steps @ directions.vectors[: len(moves)]
         landing = land(self.observed, feature, self.images, label=label if among == "own" else None, without=row)
         return MovedFeature(row, tuple(moves), feature, among, landing)
 
@@ -154,7 +154,7 @@ class Scene:
         counts = self.observed.labels.bincount(minlength=len(self.observed.classes)).tolist()
         return {
             "title": f"{config.network} on {config.data}",
-            "about": f"{config.method}, seed {config.seed}; {len(self.observed.labels)} training images are looked at",
+            "about": f"{config.method}, seed {config.seed}; {len(self.observed.labels)} training images",
             "furthest": FURTHEST,
             "classes": [
                 {"label": label, "name": name, "images": count}
@@ -164,28 +164,28 @@ class Scene:
 
     def describe_class(self, label: int) -> dict[str, Any]:
         """The images of a class, and its directions with the images at their ends."""
-        found, rows = self.directions(label), self.observed.rows_of(label)
-        ordered = rows[(found.vectors @ self.observed.features[rows].T).argsort(dim=1)] if len(rows) else rows
+        directions, rows = self.directions(label), self.observed.rows_of(label)
+        ordered = rows[(directions.vectors @ self.observed.features[rows].T).argsort(dim=1)] if len(rows) else rows
         shown = min(AT_ENDS, len(rows) // 2)
         return {
             "name": self.observed.classes[label],
             "rows": rows.tolist(),
             "directions": [
                 {"share": share, "low": order[:shown].tolist(), "high": order.flip(0)[:shown].tolist()}
-                for share, order in zip(found.shares.tolist(), ordered, strict=True)
+                for share, order in zip(directions.shares.tolist(), ordered, strict=True)
             ],
         }
 
     def describe_view(self, view: MovedFeature) -> dict[str, Any]:
-        """Where a moved feature lands, as plain values."""
+        """What is near a moved feature, as plain values."""
         names, landing = self.observed.classes, view.landing
         best = landing.probabilities.topk(min(5, len(names)))
-        start = self.plane.place(self.observed.features[view.row])
+        start = self.plane.project(self.observed.features[view.row])
         return {
             "row": view.row,
             "class": names[int(self.observed.labels[view.row])],
             "from": start.tolist(),
-            "to": self.plane.place(view.feature).tolist(),
+            "to": self.plane.project(view.feature).tolist(),
             "nearest": [
                 {"row": row, "class": names[int(self.observed.labels[row])], "distance": distance}
                 for row, distance in zip(landing.nearest.tolist(), landing.distances.tolist(), strict=True)
@@ -205,11 +205,12 @@ class Scene:
 
     @cached_property
     def map_names(self) -> dict[int, tuple[float, float]]:
-        """Where the names of classes stand on the map: at their means, or just below."""
-        observed, places = self.observed, self.plane.place(self.observed.features[self.map_rows])
-        size = float((places.max(0).values - places.min(0).values).max())
+        """Positions of the names of classes on the map: at their means, or just below."""
+        observed, points = self.observed, self.plane.project(self.observed.features[self.map_rows])
+        size = float((points.max(0).values - points.min(0).values).max())
         labels = observed.labels.unique().tolist()
-        means = self.plane.place(torch.stack([observed.features[observed.rows_of(label)].mean(0) for label in labels]))
+        means = torch.stack([observed.features[observed.rows_of(label)].mean(0) for label in labels])
+        means = self.plane.project(means)
         if len(labels) <= NAMES:
             means = spread_labels(means, WORD[0] * size, WORD[1] * size)
         return {label: (x, y) for label, (x, y) in zip(labels, means.tolist(), strict=True)}
@@ -217,7 +218,7 @@ class Scene:
     def describe_map(self) -> dict[str, Any]:
         """Images and the names of classes as points."""
         rows, observed = self.map_rows, self.observed
-        points = self.plane.place(observed.features[rows])
+        points = self.plane.project(observed.features[rows])
         return {
             "points": [[*at, label] for at, label in zip(points.tolist(), observed.labels[rows].tolist(), strict=True)],
             "names": [[*at, label] for label, at in self.map_names.items()],
@@ -229,7 +230,7 @@ COLUMNS = 4
 
 
 def draw_view(scene: Scene, view: MovedFeature) -> bytes:
-    """A PNG file of the view, in the colours of our pages by day."""
+    """A PNG file of the view, in the light colours of the pages."""
     from matplotlib.figure import Figure
 
     observed = scene.observed
@@ -248,23 +249,19 @@ def draw_view(scene: Scene, view: MovedFeature) -> bytes:
     _bars(bars, scene, view)
     among = "any class" if view.among == "any" else name
     bottom.suptitle(f"nearest training images, of {among}", fontsize=9, color=SOFT, parse_math=False)
-    for cell, row in zip(bottom.subplots(max(rows, 1), COLUMNS, squeeze=False).flat, _padded(view, rows), strict=False):
-        _image(cell, scene, row, "" if row is None else observed.classes[int(observed.labels[row])])
+    nearest = view.landing.nearest.tolist()
+    for index, cell in enumerate(bottom.subplots(max(rows, 1), COLUMNS, squeeze=False).flat):
+        cell.axis("off")
+        if index < len(nearest):
+            _image(cell, scene, nearest[index], observed.classes[int(observed.labels[nearest[index]])])
     _map(right.subplots(), scene, view)
-    written = io.BytesIO()
-    figure.savefig(written, format="png")
-    return written.getvalue()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
-def _padded(view: MovedFeature, rows: int) -> list[int | None]:
-    found = view.landing.nearest.tolist()
-    return [*found, *[None] * (max(rows, 1) * COLUMNS - len(found))]
-
-
-def _image(axes: Any, scene: Scene, row: int | None, title: str) -> None:
+def _image(axes: Any, scene: Scene, row: int, title: str) -> None:
     axes.axis("off")
-    if row is None:
-        return
     pixels = thumbnail(scene.observed.images(torch.tensor([row]))[0])
     axes.imshow(pixels.permute(1, 2, 0).numpy(), interpolation="nearest")
     axes.set_title(title, fontsize=8, color=SOFT, parse_math=False, pad=2)
@@ -273,9 +270,9 @@ def _image(axes: Any, scene: Scene, row: int | None, title: str) -> None:
 def _bars(axes: Any, scene: Scene, view: MovedFeature) -> None:
     best = view.landing.probabilities.topk(min(5, len(scene.observed.classes)))
     names = [scene.observed.classes[label] for label in best.indices.tolist()]
-    places = range(len(names))[::-1]
-    axes.barh(places, best.values.tolist(), color=ACCENT, alpha=0.6)
-    axes.set_yticks(places)
+    positions = range(len(names))[::-1]
+    axes.barh(positions, best.values.tolist(), color=ACCENT, alpha=0.6)
+    axes.set_yticks(positions)
     axes.set_yticklabels(names, fontsize=8, parse_math=False)
     axes.set_xlim(0, 1)
     axes.set_facecolor("none")
@@ -288,17 +285,17 @@ def _bars(axes: Any, scene: Scene, view: MovedFeature) -> None:
 def _map(axes: Any, scene: Scene, view: MovedFeature) -> None:
     observed, plane = scene.observed, scene.plane
     label = int(observed.labels[view.row])
-    places, labels = plane.place(observed.features[scene.map_rows]), observed.labels[scene.map_rows]
-    for points, colour in ((places[labels != label], FAINT), (places[labels == label], ACCENT)):
-        axes.scatter(points[:, 0], points[:, 1], s=5, color=colour, alpha=0.6, linewidths=0)
-    start, end = plane.place(torch.stack([observed.features[view.row], view.feature])).tolist()
+    points, labels = plane.project(observed.features[scene.map_rows]), observed.labels[scene.map_rows]
+    for part, colour in ((points[labels != label], FAINT), (points[labels == label], ACCENT)):
+        axes.scatter(part[:, 0], part[:, 1], s=5, color=colour, alpha=0.6, linewidths=0)
+    start, end = plane.project(torch.stack([observed.features[view.row], view.feature])).tolist()
     axes.plot([start[0], end[0]], [start[1], end[1]], color=INK, linewidth=1.5)
     axes.scatter(*start, s=40, facecolor="white", edgecolor=INK, zorder=3)
     axes.scatter(*end, s=50, color=INK, zorder=3)
     names = scene.map_names if len(scene.map_names) <= NAMES else {label: scene.map_names[label]}
-    for named, place in names.items():
-        told = axes.text(*place, observed.classes[named], ha="center", fontsize=8, color=INK, parse_math=False)
-        told.set_bbox({"facecolor": PAPER, "alpha": 0.7, "linewidth": 0, "pad": 1})
+    for named, position in names.items():
+        text = axes.text(*position, observed.classes[named], ha="center", fontsize=8, color=INK, parse_math=False)
+        text.set_bbox({"facecolor": PAPER, "alpha": 0.7, "linewidth": 0, "pad": 1})
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title("map: principal components of the class means", fontsize=9, color=SOFT)

@@ -33,7 +33,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there.
+    """Whether a server at this address can only be reached from this machine.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -46,16 +46,16 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses requests by a name which is not this server's or from other sites, and adds headers to every answer.
+    """Rejects requests with a foreign host name or from other sites, and adds security headers to every response.
 
-    A page elsewhere can give its own name the address of this machine, and then read what is served here (DNS
-    rebinding). The browser still sends that name as the Host. It can also have the browser ask for addresses of this
-    machine, without seeing the answers; the browser says so by ``Sec-Fetch-Site: cross-site``.
+    A foreign page can let its own name resolve to this machine and then read what is served here (DNS rebinding); the
+    browser still sends that name as the Host. It can also send requests to this machine without reading the responses;
+    the browser then sends ``Sec-Fetch-Site: cross-site``.
 
     Args:
-        app: what answers.
-        host: where the server listens. On this machine alone, its addresses are heard; else also any address, which
-            is no name, the machine's name and ``host`` itself.
+        app: the application.
+        host: address of the server. If it is a loopback address, only loopback addresses and localhost are accepted as
+            Host; else also any IP address, the machine's name and ``host`` itself.
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
@@ -63,7 +63,7 @@ class Guard:
         self.names = {"localhost"} if self.local else {"localhost", host.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see the ASGI specification."""
+        """Handle one request; see the ASGI specification."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
 
@@ -94,48 +94,48 @@ class Guard:
         return address.is_loopback or not self.local
 
 
-_OTHER_NAME = PlainTextResponse("this server is not of that name\n", status_code=421)
+_OTHER_NAME = PlainTextResponse("this server does not have that host name\n", status_code=421)
 _OTHER_SITE = PlainTextResponse(
-    "this address was asked for by another site; to open it, type it into the browser\n", status_code=403
+    "this request came from another site; type the address into the browser to open it\n", status_code=403
 )
 
 
 RETRY_AFTER = 2
-"""Seconds after which a client that was turned away should ask again."""
+"""Seconds after which a rejected client should try again."""
 
 
 class RequestAbandoned(Exception):
-    """Nobody waits for the answer any more."""
+    """The client of a request has disconnected."""
 
 
 class RequestWorkers:
-    """Answers requests in threads, in the order in which they came.
+    """Handles requests in threads, in order of arrival.
 
-    Whoever disconnects gives up their place. Work that waits is then not begun; work that has begun goes on in its
-    thread, unless it looks at ``request.state.abandoned`` (a `threading.Event`) and raises `RequestAbandoned`.
+    If a client disconnects, its request is dropped if it waits; if it has started, it continues in its thread unless it
+    checks ``request.state.abandoned`` (a `threading.Event`) and raises `RequestAbandoned`.
 
     Args:
-        threads: answers that are made at once.
-        waiting: requests that may wait for a thread; further ones are answered with 503 and Retry-After.
+        threads: requests that are handled at the same time.
+        waiting: requests that may wait for a thread; further ones get 503 and Retry-After.
     """
 
     def __init__(self, threads: int, waiting: int) -> None:
-        self.free = threads + waiting
-        """Places for further requests."""
+        self.capacity = threads + waiting
+        """Number of further requests that are accepted."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="isda-explore")
         self._idle = asyncio.Semaphore(threads)
 
     async def answer(self, make: Callable[[Request], Response], request: Request) -> Response:
-        """What ``make`` returns for the request, 503 where there is no place, or nothing where the client has gone.
+        """What ``make`` returns for the request, 503 without capacity, or 204 if the client has disconnected.
 
         Args:
-            make: called in a thread; what it raises is raised.
-            request: whose body is not read by anybody else.
+            make: called in a thread; its exceptions are raised.
+            request: its body must not be read elsewhere.
         """
-        if not self.free:
-            told = f"too many requests at once; ask again in {RETRY_AFTER} seconds"
-            return JSONResponse({"error": told}, status_code=503, headers={"Retry-After": str(RETRY_AFTER)})
-        self.free -= 1
+        if not self.capacity:
+            message = f"too many requests at once; try again in {RETRY_AFTER} seconds"
+            return JSONResponse({"error": message}, status_code=503, headers={"Retry-After": str(RETRY_AFTER)})
+        self.capacity -= 1
         request.state.abandoned = threading.Event()
         work = asyncio.ensure_future(self._in_turn(make, request))
         gone = asyncio.ensure_future(_disconnected(request))
@@ -143,13 +143,13 @@ class RequestWorkers:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             return work.result() if work.done() else Response(status_code=204)
         finally:
-            self.free += 1
+            self.capacity += 1
             request.state.abandoned.set()
             work.cancel()
             gone.cancel()
 
     async def _in_turn(self, make: Callable[[Request], Response], request: Request) -> Response:
-        """The answer, made when a thread is idle. A thread is busy until its work ends, whether it is wanted or not."""
+        """The response, computed when a thread is idle. A thread is busy until its work ends, abandoned or not."""
         await self._idle.acquire()
         loop = asyncio.get_running_loop()
 
@@ -157,19 +157,19 @@ class RequestWorkers:
             with suppress(RuntimeError):  # the server has been stopped
                 loop.call_soon_threadsafe(self._idle.release)
 
-        making = self._pool.submit(make, request)
-        making.add_done_callback(end)
-        return await asyncio.wrap_future(making)
+        future = self._pool.submit(make, request)
+        future.add_done_callback(end)
+        return await asyncio.wrap_future(future)
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client has gone."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at the address; port 0 is any that is free."""
+    """A listening socket; port 0 selects a free one."""
     if not 0 <= port <= 65535:
         raise ValueError(f"port must be from 0 to 65535, got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -179,19 +179,13 @@ def listen(host: str, port: int) -> socket.socket:
         raise ValueError(f"host and port must be an address that is free, got {host!r} and {port}: {error}") from error
 
 
-def serve(application: Starlette, place: socket.socket, host: str, told: Callable[[str], None], *, show: bool) -> None:
-    """Answer requests until the process is interrupted.
-
-    Args:
-        application: what answers.
-        place: where, as `listen` opened it.
-        host: that it was opened with.
-        told: called with the address of the page.
-        show: open the page in a browser.
-    """
-    port = place.getsockname()[1]
-    named = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address = f"http://{f'[{named}]' if ':' in named else named}:{port}/"
+def serve(
+    application: Starlette, listener: socket.socket, host: str, announce: Callable[[str], None], *, show: bool
+) -> None:
+    """Serve until the process is interrupted; ``announce`` is called with the address of the page."""
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
     settings = uvicorn.Config(
         application,
         log_level="warning",
@@ -200,10 +194,10 @@ def serve(application: Starlette, place: socket.socket, host: str, told: Callabl
         timeout_graceful_shutdown=2,
         lifespan="off",
     )
-    told(address)
+    announce(address)
     if show:
-        # In a thread: some browsers come back only when they are closed.
+        # In a thread: some browsers return only when they are closed.
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    # The server has answered its last request when it passes the interruption on.
+    # Raised after the server has handled its last request.
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(settings).run(sockets=[place])
+        uvicorn.Server(settings).run(sockets=[listener])

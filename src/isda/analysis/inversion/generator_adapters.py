@@ -23,10 +23,10 @@ class LatentGenerator:
     """G: latent vectors (N, noise + codes) and classes (N,) to images (N, C, H, W) in [0, 1].
 
     Args:
-        make: from what the network reads, z-hat (N, noise + codes), and classes (N,) on the CPU to images in [-1, 1].
-        noise: the first so many numbers of a latent vector are standard normal noise, and are normalised.
-        codes: the others, infoGAN's, lie in [-1, 1] and are taken as they are.
-        device: where latent vectors go.
+        make: z-hat (N, noise + codes) and classes (N,) on the CPU to images in [-1, 1].
+        noise: the first ``noise`` entries of a latent vector are standard normal noise, which is normalised.
+        codes: the others, infoGAN's, lie in [-1, 1] and are passed unchanged.
+        device: of latent vectors.
         dtype: of latent vectors.
     """
 
@@ -37,24 +37,23 @@ class LatentGenerator:
     dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
-        # One number is its own mean.
         if positive_integer("noise", self.noise) < 2:
             raise ValueError(f"noise must be at least 2 numbers to be normalised, got {self.noise}")
 
-    def draw(self, count: int, chance: torch.Generator) -> Tensor:
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
         """(count, noise + codes) latent vectors to start from; drawn on the CPU, the same for every device."""
-        noise = torch.randn(count, self.noise, generator=chance, device="cpu")
-        codes = torch.rand(count, self.codes, generator=chance, device="cpu") * 2 - 1
+        noise = torch.randn(count, self.noise, generator=rng, device="cpu")
+        codes = torch.rand(count, self.codes, generator=rng, device="cpu") * 2 - 1
         return send(torch.cat([noise, codes], 1), self.device, self.dtype)
 
     def bounded(self, latent: Tensor) -> Tensor:
-        """Latent vectors with their codes brought back to [-1, 1]."""
+        """Latent vectors with their codes clamped to [-1, 1]."""
         if not self.codes:
             return latent
         return torch.cat([latent[:, : self.noise], latent[:, self.noise :].clamp(-1, 1)], 1)
 
     def __call__(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Images in [0, 1] of classes (N,), these on the CPU."""
+        """Images in [0, 1] of latent vectors (N, noise + codes) and classes (N,) on the CPU."""
         read = torch.cat([normalised_noise(latent[:, : self.noise]), latent[:, self.noise :]], 1)
         return (self.make(read, labels) + 1) / 2
 
@@ -84,15 +83,15 @@ def conditional(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> LatentGenerator:
-    """Any (z, class) to images in [-1, 1]; it gets both on ``device``.
+    """Any (z, class) to images in [-1, 1], both on ``device``.
 
     Example:
         >>> flat = conditional(lambda z, c: z[:, :1, None, None] * c[:, None, None, None], noise=4)
         >>> flat(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), torch.tensor([0])).flatten()
         tensor([0.5000])
     """
-    where = torch.device(device)
-    return LatentGenerator(lambda z, labels: function(z, send(labels, where)), noise, device=where, dtype=dtype)
+    device = torch.device(device)
+    return LatentGenerator(lambda z, labels: function(z, send(labels, device)), noise, device=device, dtype=dtype)
 
 
 def unconditional(
@@ -101,7 +100,7 @@ def unconditional(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> LatentGenerator:
-    """Any (z) to images in [-1, 1], such as a generator without classes, or one that knows a single class.
+    """Any (z) to images in [-1, 1], such as a generator without classes, or of a single class.
 
     Example:
         >>> unconditional(lambda z: z[:, :1, None, None], noise=4)(torch.eye(4)[:1], torch.tensor([7])).shape
@@ -115,7 +114,7 @@ def biggan(network: nn.Module, noise: int | None = None) -> LatentGenerator:
 
     Args:
         network: on its device, with its weights; put into eval mode.
-        noise: length of z; the network's ``dim_z`` if left out.
+        noise: length of z; by default the network's ``dim_z``.
     """
     shared = getattr(network, "shared", None)
     length = getattr(network, "dim_z", None) if noise is None else noise
@@ -127,26 +126,21 @@ def biggan(network: nn.Module, noise: int | None = None) -> LatentGenerator:
 
 
 def load_matching_generator(run: Path, generator: Path, classes: Sequence[str] = ()) -> TrainedGenerator:
-    """The generator of a run of `isda generate train`, if its images can stand for those of a classifier's run.
-
-    Args:
-        run: the folder of the classifier's run.
-        generator: that of the generator's.
-        classes: names that both must know.
+    """The generator of a run of `isda generate train`, checked to be of the data of a classifier's run.
 
     Raises:
-        ValueError: one of the runs is not finished or of another task, or the generator has learnt other data.
+        ValueError: one of the runs is not finished or of another task, or the generator was trained on other data.
     """
     config = load_classifier(run).config
     for name in classes:
         check_choice("classes", name, config.classes)
-    made = load_generator(generator)
-    told = f"generator must have learnt the images of {config.data}, as the run has, got {generator}"
-    if made.classes != config.classes:
-        raise ValueError(f"{told}, which makes {len(made.classes)} classes of {made.data}")
-    size = (made.network.channels, made.network.size, made.network.size)
+    trained = load_generator(generator)
+    message = f"generator must be trained on {config.data}, like the run, got {generator}"
+    if trained.classes != config.classes:
+        raise ValueError(f"{message}, which has {len(trained.classes)} classes of {trained.data}")
+    size = (trained.network.channels, trained.network.size, trained.network.size)
     if size != (config.channels, *(config.image_size or ())):
-        raise ValueError(f"{told}, whose images are {'x'.join(map(str, size))}")
-    if made.data_digest != config.data_digest:
-        raise ValueError(f"{told}, which has learnt {made.data}, or another version of it")
-    return made
+        raise ValueError(f"{message}, whose images are {'x'.join(map(str, size))}")
+    if trained.data_digest != config.data_digest:
+        raise ValueError(f"{message}, which was trained on {trained.data}, or another version of it")
+    return trained

@@ -1,28 +1,197 @@
-"""Output of `isda visualize`: image grids and one HTML page, from a run folder and a generator folder."""
+"""Reconstructed and augmented images of a run with their errors, and the folder that `isda visualize` writes."""
 
 from __future__ import annotations
 
-import base64
 import io
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda import __version__
+from isda._utils.checks import check_strength
+from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
-from isda._utils.files import atomic_write, write_text
+from isda._utils.files import atomic_write
+from isda._utils.seeds import generator as seeded_generator
 from isda.analysis.inversion.generator_adapters import generator_of_run, load_matching_generator
-from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, Inverter, check_pixel_weight
-from isda.analysis.inversion.study import NEAREST, InversionStudy, choose_rows, study
-from isda.analysis.inversion.targets import check_strength, strength_of
-from isda.analysis.training_features import observe
-from isda.report.markup import Markup, boxed_table, column, document, join, number_cell, tag
+from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
+from isda.analysis.inversion.targets import augmented_features, strength_of
+from isda.analysis.pages import command_line, write_page
+from isda.analysis.training_features import Observed, observe
+from isda.networks.generative import to_pixels
+from isda.report.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.report.pictures import png_size
+
+NEAREST = 5
+"""Nearest training images, as many as in the paper's Figure 14."""
+
+# Images that are converted to floating point at once.
+CHUNK = 2000
+
+
+class Neighbours(NamedTuple):
+    """Nearest neighbours of N images, the nearest first."""
+
+    positions: Tensor
+    """(N, K) positions among the images that were searched."""
+    distances: Tensor
+    """(N, K) root mean squared difference of pixels in [0, 1]."""
+
+
+def nearest_images(images: Tensor, among: Tensor, count: int = NEAREST) -> Neighbours:
+    """The nearest of many images, all uint8 (..., C, H, W), by the sum of squared differences of pixels.
+
+    Example:
+        >>> among = torch.tensor([[0], [100], [255]], dtype=torch.uint8).view(3, 1, 1, 1)
+        >>> nearest_images(torch.full((1, 1, 1, 1), 230, dtype=torch.uint8), among, count=2).positions
+        tensor([[2, 1]])
+    """
+    queries = images.flatten(1).double() / 255
+    # By differences, so that an image has distance 0 to itself.
+    exact = "donot_use_mm_for_euclid_dist"
+    parts = [torch.cdist(queries, part.flatten(1).double() / 255, compute_mode=exact) for part in among.split(CHUNK)]
+    distances, positions = torch.cat(parts, 1).topk(min(count, len(among)), largest=False)
+    return Neighbours(positions, distances / queries.shape[1] ** 0.5)
+
+
+# Distinct from the seeds of starts, targets and runs.
+_CHOICE, _RANDOM = 0x63686F69, 0x72616E64
+
+
+@dataclass(frozen=True)
+class InversionStudy:
+    """N images, K augmented ones of each; everything on the CPU."""
+
+    observed: Observed
+    rows: Tensor
+    """(N,) of ``observed.features``."""
+    originals: Tensor
+    """(N, C, H, W) uint8"""
+    reconstructed: InvertedFeatures
+    """N images."""
+    augmented: InvertedFeatures
+    """N * K images, grouped by original."""
+    random: Tensor
+    """(N, C, H, W) uint8 images of the same classes by the generator."""
+    neighbours: Neighbours
+    """Of the N * K augmented images, among all training images of the data set."""
+
+    @property
+    def each(self) -> int:
+        """K."""
+        return len(self.augmented.labels) // len(self.rows)
+
+    @property
+    def nearest_own(self) -> Tensor:
+        """(N * K,) whether a result's features are nearer to their own target than to the image's other targets and
+        to the features of the image itself.
+        """
+        targets = self.augmented.target.unflatten(0, (len(self.rows), self.each))
+        targets = torch.cat([targets, self.reconstructed.target[:, None]], 1)
+        reached = self.augmented.features.unflatten(0, (len(self.rows), self.each))
+        return (torch.cdist(reached, targets).argmin(2) == torch.arange(self.each)).flatten()
+
+    def record(self) -> dict[str, Any]:
+        """Figures of all images together and of each, as plain values."""
+        one, two = self.reconstructed, self.augmented
+        classes = self.observed.classes
+        moves = (two.target - one.target.repeat_interleave(self.each, 0)).square().sum(1)
+        return {
+            "images": len(self.rows),
+            "augmented": self.each,
+            "step_1": _step(one),
+            "step_2": _step(two)
+            | {"asked_move": float(moves.mean()), "nearest_to_own_target": float(self.nearest_own.double().mean())},
+            "rows": [
+                {
+                    "training_image": int(self.observed.indices[row]),
+                    "class": classes[int(self.reconstructed.labels[i])],
+                    "step_1": _single(one, i, classes),
+                    "step_2": [
+                        _single(two, j, classes) | {"nearest_training_images": self.neighbours.positions[j].tolist()}
+                        for j in range(i * self.each, (i + 1) * self.each)
+                    ],
+                }
+                for i, row in enumerate(self.rows.tolist())
+            ],
+        }
+
+
+def choose_rows(observed: Observed, count: int, classes: Sequence[str] = (), seed: int = 0) -> Tensor:
+    """(count,) rows of ``observed.features``: images drawn from each class in turn, by the classes' order.
+
+    Args:
+        observed: the run.
+        count: how many images.
+        classes: only of these; by default of all.
+        seed: of the choice.
+    """
+    known = observed.classes
+    labels = sorted({known.index(check_choice("classes", name, known)) for name in classes}) or range(len(known))
+    drawn = []
+    for label in labels:
+        members = observed.rows_of(label)
+        drawn.append(members[torch.randperm(len(members), generator=seeded_generator(seed, _CHOICE, label))].tolist())
+    turns = [members[turn] for turn in range(max(map(len, drawn))) for members in drawn if turn < len(members)]
+    if not 0 < count <= len(turns):
+        raise ValueError(f"images must be from 1 to {len(turns)}, as many as these classes have, got {count}")
+    chosen = torch.tensor(turns[:count])
+    return chosen[observed.labels[chosen].argsort(stable=True)]
+
+
+def study(
+    inverter: Inverter,
+    rows: Tensor,
+    each: int,
+    *,
+    strength: float | None = None,
+    progress: tuple[Callable[[int], None], Callable[[int], None]] | None = None,
+) -> InversionStudy:
+    """Reconstruct images, augment their features as ISDA does, and find images for the augmented features.
+
+    Args:
+        inverter: for a run and a generator; its seed is used for all draws.
+        rows: (N,) of the run's features.
+        each: augmented images of each.
+        strength: lambda of the draws; by default that of the run.
+        progress: callbacks for step I and step II, as in `Inverter`.
+    """
+    if each < 1:
+        raise ValueError(f"augmented must be at least 1, got {each}")
+    observed, seed = inverter.observed, inverter.seed
+    targets = augmented_features(observed, rows, each, strength=strength, seed=seed)
+    first, second = progress or (None, None)
+    reconstructed = inverter.reconstruct(rows, first)
+    augmented = inverter.reach(reconstructed, targets, second)
+    originals, among = expect_type(observed.images(rows), Tensor), expect_type(observed.data.x_train, Tensor)
+    with torch.no_grad():
+        latent = inverter.generator.draw(len(rows), seeded_generator(seed, _RANDOM))
+        random = to_pixels(inverter.generator(latent, reconstructed.labels) * 2 - 1).cpu()
+    neighbours = nearest_images(augmented.images, among)
+    return InversionStudy(observed, rows, originals, reconstructed, augmented, random, neighbours)
+
+
+def _step(result: InvertedFeatures) -> dict[str, float]:
+    start, error = float(result.start.mean()), float(result.error.mean())
+    return {
+        "feature_error_at_start": start,
+        "feature_error": error,
+        "lowered_by": 1 - error / start if start else 0.0,
+        "same_class": float((result.predicted == result.labels).double().mean()),
+    }
+
+
+def _single(result: InvertedFeatures, row: int, classes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "feature_error_at_start": float(result.start[row]),
+        "feature_error": float(result.error[row]),
+        "iterations": int(result.iterations[row]),
+        "seen_as": classes[int(result.predicted[row])],
+    }
+
 
 GAP, WIDER = 2, 24
 """Pixels between two cells, and between two groups of columns."""
@@ -44,13 +213,13 @@ def grid_png(groups: Sequence[tuple[str, Tensor]], names: Sequence[str]) -> byte
     """
     from matplotlib.figure import Figure
 
-    parts, places, left = [], [], 0
+    parts, centres, left = [], [], 0
     for number, (_, images) in enumerate(groups):
         part = _tiled(images)
         if number:
             parts.append(torch.full((3, part.shape[1], WIDER), 255, dtype=torch.uint8))
             left += WIDER
-        places.append(left + part.shape[2] / 2)
+        centres.append(left + part.shape[2] / 2)
         parts.append(part)
         left += part.shape[2]
     sheet = torch.cat(parts, 2)
@@ -61,7 +230,7 @@ def grid_png(groups: Sequence[tuple[str, Tensor]], names: Sequence[str]) -> byte
     row = height / len(names)
     axes.set_yticks([row * (i + 0.5) for i in range(len(names))], labels=list(names), fontsize=8, parse_math=False)
     axes.xaxis.tick_top()
-    axes.set_xticks(places, labels=[heading for heading, _ in groups], fontsize=8, parse_math=False)
+    axes.set_xticks(centres, labels=[heading for heading, _ in groups], fontsize=8, parse_math=False)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -71,7 +240,7 @@ def grid_png(groups: Sequence[tuple[str, Tensor]], names: Sequence[str]) -> byte
 
 
 def _tiled(images: Tensor) -> Tensor:
-    """(3, H, W) the cells (rows, columns, C, H, W) beside and below one another."""
+    """(3, H, W) one image of the cells (rows, columns, C, H, W)."""
     if images.shape[2] not in (1, 3):
         images = images[:, :, :1]
     factor = max(1, round(CELL / images.shape[-1]))
@@ -80,78 +249,56 @@ def _tiled(images: Tensor) -> Tensor:
     return framed.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
 
 
-def pictures(made: InversionStudy) -> dict[str, bytes]:
-    """Name -> PNG: the images and what became of them, and the nearest training images of the augmented ones."""
-    names = [made.observed.classes[label] for label in made.reconstructed.labels.tolist()]
-    shape = (len(made.rows), made.each)
-    augmented = made.augmented.images.unflatten(0, shape)
-    training = expect_type(made.observed.data.x_train, torch.Tensor)
-    nearest = training[made.neighbours.positions.flatten()].unflatten(0, made.neighbours.positions.shape)
+def pictures(result: InversionStudy) -> dict[str, bytes]:
+    """Name -> PNG: the images with their reconstructions and augmented images, and the nearest training images."""
+    names = [result.observed.classes[label] for label in result.reconstructed.labels.tolist()]
+    shape = (len(result.rows), result.each)
+    augmented = result.augmented.images.unflatten(0, shape)
+    training = expect_type(result.observed.data.x_train, torch.Tensor)
+    nearest = training[result.neighbours.positions.flatten()].unflatten(0, result.neighbours.positions.shape)
     return {
         "augmented": grid_png(
             [
-                ("original", made.originals[:, None]),
-                ("reconstructed", made.reconstructed.images[:, None]),
+                ("original", result.originals[:, None]),
+                ("reconstructed", result.reconstructed.images[:, None]),
                 ("augmented", augmented),
-                ("random", made.random[:, None]),
+                ("random", result.random[:, None]),
             ],
             names,
         ),
         # One augmented image of each original: the first.
         "nearest": grid_png(
-            [
-                ("augmented", augmented[:, :1]),
-                (f"{nearest.shape[1]} nearest training images", nearest[:: made.each]),
-            ],
+            [("augmented", augmented[:, :1]), (f"{nearest.shape[1]} nearest training images", nearest[:: result.each])],
             names,
         ),
     }
 
 
-def render_page(drawn: Mapping[str, bytes], record: Mapping[str, Any], title: str, command: str) -> str:
-    """The page as text.
-
-    Args:
-        drawn: as `pictures` gives them.
-        record: as `InversionStudy.record` gives it.
-        title: the heading.
-        command: the command line that made it.
-    """
-    told = {
-        "augmented": (
-            "Each row is a training image, what step I found for it, images for features that were moved as ISDA moves "
-            "them, and an image of the same class that the generator made from random noise."
-        ),
-        "nearest": (
-            f"The first augmented image of each row and the {NEAREST} training images nearest to it in pixels: what is "
-            "among them, the generator may have learnt by heart."
-        ),
-    }
-    header = tag(
-        "header",
-        tag("p", "isda visualize", class_="kicker"),
-        tag("h1", title),
-        tag("p", _lede(record), class_="lede"),
-    )
-    main = tag("main", *(_figure(drawn[name], told[name]) for name in told), _table(record))
-    made = tag("p", join(["Made by ", tag("code", command), f" with isda {__version__}."]))
-    return document(title, header, main, tag("footer", made))
+CAPTIONS = {
+    "augmented": (
+        "Each row shows a training image, its reconstruction (step I), images for features augmented as by ISDA (step "
+        "II), and an image of the same class that the generator made from random noise."
+    ),
+    "nearest": (
+        f"The first augmented image of each row and the {NEAREST} training images nearest to it in pixels: an "
+        "augmented image that is among them may have been memorised by the generator."
+    ),
+}
 
 
 def _lede(record: Mapping[str, Any]) -> str:
     one, two = record["step_1"], record["step_2"]
     return (
         f"Step I lowers the error of features by {100 * one['lowered_by']:.1f}%, step II that to the moved features by "
-        f"{100 * two['lowered_by']:.1f}%. {100 * two['same_class']:.0f}% of the augmented images are still seen as "
-        "their class."
+        f"{100 * two['lowered_by']:.1f}%. {100 * two['same_class']:.0f}% of the augmented images are still predicted "
+        "as their class."
     )
 
 
-def _figure(png: bytes, told: str) -> Markup:
+def _figure(png: bytes, caption: str) -> Markup:
     width, height = png_size(png) or (None, None)
-    source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-    image = tag("img", src=source, alt=told, width=width, height=height, class_="picture")
-    return tag("figure", tag("div", image, class_="scroll"), tag("figcaption", told))
+    image = tag("img", src=data_uri(png), alt=caption, width=width, height=height, class_="picture")
+    return tag("figure", tag("div", image, class_="scroll"), tag("figcaption", caption))
 
 
 def _table(record: Mapping[str, Any]) -> Markup:
@@ -162,10 +309,10 @@ def _table(record: Mapping[str, Any]) -> Markup:
         means = [
             row["step_1"]["feature_error_at_start"],
             row["step_1"]["feature_error"],
-            sum(one["feature_error_at_start"] for one in moved) / len(moved),
-            sum(one["feature_error"] for one in moved) / len(moved),
+            sum(result["feature_error_at_start"] for result in moved) / len(moved),
+            sum(result["feature_error"] for result in moved) / len(moved),
         ]
-        kept = sum(one["seen_as"] == row["class"] for one in moved)
+        kept = sum(result["seen_as"] == row["class"] for result in moved)
         rows.append(
             [
                 tag("th", row["class"], scope="row"),
@@ -173,23 +320,23 @@ def _table(record: Mapping[str, Any]) -> Markup:
                 number_cell(f"{kept} of {len(moved)}"),
             ]
         )
-    told = (
-        "Squared distances of features: at the start and after step I to those of the image; before and after step II "
-        "to the moved ones, means over the augmented images; how many of these are still seen as their class."
+    caption = (
+        "Squared distances of features: to those of the image at the start and after step I; to the moved ones before "
+        "and after step II, means over the augmented images. Kept: augmented images still predicted as their class."
     )
-    return boxed_table("Feature errors", told, head, rows)
+    return boxed_table("Feature errors", caption, head, rows)
 
 
 PAGE = "visualize.html"
 MOST_AUGMENTED = 20
-"""Of one image: more do not fit into a picture that can be looked at."""
-MOST_LOOKED_AT = 10_000
-"""Training images that covariances are estimated from; that takes a network minutes on a CPU where it is large."""
+"""Of one image: more do not fit into a readable picture."""
+MOST_OBSERVED = 10_000
+"""Training images that covariances are estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InversionOptions:
-    """How to invert; as the options of `isda visualize`."""
+    """Options of `isda visualize`."""
 
     images: int = 10
     augmented: int = 4
@@ -206,13 +353,13 @@ class InversionOptions:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not 1 <= self.augmented <= MOST_AUGMENTED:
             raise ValueError(f"augmented must be from 1 to {MOST_AUGMENTED}, got {self.augmented}")
-        if self.strength is not None:
-            check_strength(self.strength)
-        check_pixel_weight(self.pixel_weight)
+        for name in ("strength", "pixel_weight"):
+            if getattr(self, name) is not None:
+                check_strength(name, getattr(self, name))
         self.steps()
 
     def steps(self) -> tuple[Descent, Descent]:
-        """How each of the two steps descends."""
+        """Optimisation of the two steps."""
         step = Descent(iterations=self.iterations, tolerance=self.tolerance)
         return (step, step) if self.lr is None else (replace(step, lr=self.lr[0]), replace(step, lr=self.lr[1]))
 
@@ -226,19 +373,12 @@ def draw_inversion(
     device: torch.device,
     progress: tuple[Callable[[int], None], Callable[[int], None]] | None = None,
 ) -> dict[str, Any]:
-    """Invert, and write augmented.png, nearest.png and the page; returns all figures as plain values.
+    """Invert features of a classifier's run, and write augmented.png, nearest.png and the page to the folder ``out``.
 
-    Args:
-        run: the folder of a classifier's run.
-        generator: that of a generator of the same data.
-        out: the folder for what is written.
-        options: how.
-        data_root: the folder of data sets.
-        device: where.
-        progress: told the iterations that are over, of each of the two steps.
+    Returns all errors as plain values; ``progress`` has a callback for each step, called with the iterations so far.
     """
     trained = load_matching_generator(run, generator, options.classes)
-    observed = observe(run, data_root, device, most=max(MOST_LOOKED_AT, len(trained.classes)))
+    observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(trained.classes)))
     rows = choose_rows(observed, options.images, options.classes, options.seed)
     first, second = options.steps()
     inverter = Inverter(
@@ -249,24 +389,17 @@ def draw_inversion(
         second=second,
         seed=options.seed,
     )
-    made = study(inverter, rows, options.augmented, strength=options.strength, progress=progress)
-    used = strength_of(observed) if options.strength is None else options.strength
-    asked = {"generator": str(generator)} | asdict(options) | {"strength": used}
-    asked |= {"classes": list(options.classes) or None, "lr": None if options.lr is None else list(options.lr)}
-    record: dict[str, Any] = {"run": str(run)} | asked | made.record()
-    drawn = pictures(made)
+    result = study(inverter, rows, options.augmented, strength=options.strength, progress=progress)
+    strength = strength_of(observed) if options.strength is None else options.strength
+    used = {"generator": str(generator)} | asdict(options) | {"strength": strength}
+    used |= {"classes": list(options.classes) or None, "lr": None if options.lr is None else list(options.lr)}
+    record: dict[str, Any] = {"run": str(run)} | used | result.record()
+    drawn = pictures(result)
     for name, png in drawn.items():
         with atomic_write(out / f"{name}.png") as unfinished:
             unfinished.write_bytes(png)
+    parts = [*(_figure(drawn[name], caption) for name, caption in CAPTIONS.items()), _table(record)]
     title = f"Augmented images of {observed.data.name}"
-    write_text(out / PAGE, render_page(drawn, record, title, _command(run, asked)))
+    command = command_line("visualize", run, **used)
+    write_page(out / PAGE, "isda visualize", title, _lede(record), parts, command)
     return record
-
-
-def _command(run: Path, asked: Mapping[str, object]) -> str:
-    """The command line that makes the page again."""
-    words = ["isda", "visualize", str(run)]
-    for name, value in asked.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join(words)

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from isda._utils.checks import check_strength
 from isda._utils.seeds import generator
-from isda.analysis.training_features import Observed
 from isda.functional.sampling import symmetric_root
 
-STRENGTH = 0.5
-"""For runs of methods without one: the paper's lambda_0 on CIFAR."""
+if TYPE_CHECKING:
+    from isda.analysis.training_features import Observed
 
-# Apart from the seeds of starts and of runs.
+DEFAULT_STRENGTH = 0.5
+"""For runs of methods without lambda_0: the paper's value on CIFAR."""
+
+# Distinct from the seeds of starts and of runs.
 _MOVES = 0x6D6F7665
 
 
 def strength_of(observed: Observed) -> float:
-    """lambda_0 of the run's method where it has one, else STRENGTH."""
-    return float(observed.trained.config.method_options.get("lambda_0") or STRENGTH)
-
-
-def check_strength(strength: float) -> None:
-    """A ValueError for what is no lambda."""
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be at least 0 and finite, got {strength}")
+    """lambda_0 of the run's method if it has one, else 0.5."""
+    return float(observed.trained.config.method_options.get("lambda_0") or DEFAULT_STRENGTH)
 
 
 def augmented_features(
@@ -39,19 +37,19 @@ def augmented_features(
         observed: the run.
         rows: of ``observed.features``.
         count: draws for each.
-        strength: lambda; that of the run if left out.
-        seed: what an image gets follows from it and the image, whatever the other rows.
+        strength: lambda; by default that of the run.
+        seed: the draws of an image depend on it and on the image, not on the other rows.
     """
     strength = strength_of(observed) if strength is None else strength
-    check_strength(strength)
+    check_strength("strength", strength)
     roots: dict[int, Tensor] = {}
     moved = []
     for row in rows.tolist():
         label, a = int(observed.labels[row]), observed.features[row]
         if label not in roots:
             roots[label] = symmetric_root(observed.covariance.covariance(label)[None])[0]
-        chance = generator(seed, _MOVES, int(observed.indices[row]))
-        noise = torch.randn(count, len(a), generator=chance, dtype=a.dtype)
+        rng = generator(seed, _MOVES, int(observed.indices[row]))
+        noise = torch.randn(count, len(a), generator=rng, dtype=a.dtype)
         moved.append(a + math.sqrt(strength) * noise @ roots[label])
     return torch.stack(moved)
 
@@ -62,7 +60,7 @@ def features_along(observed: Observed, rows: Tensor, direction: Tensor, distance
     Args:
         observed: the run.
         rows: (N,) of ``observed.features``.
-        direction: (A,), of any length but 0.
+        direction: (A,), not zero.
         distances: d, in standard deviations of the class along the direction.
     """
     if direction.shape != observed.features.shape[1:] or not direction.norm() > 0:
