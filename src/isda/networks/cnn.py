@@ -56,7 +56,7 @@ def _convolution(in_channels: int, out_channels: int, kernel: int, padding: int)
 
 
 class _SizeCheck(nn.Module):
-    """Passes images on, or says that they are too small for the network."""
+    """The identity; raises a ValueError for images that are too small for the network."""
 
     def forward(self, images: Tensor) -> Tensor:
         if min(images.shape[-2:]) < SMALLEST_IMAGE:
@@ -70,13 +70,8 @@ class _SizeCheck(nn.Module):
 class PooledBlock(nn.Module):
     """A 3x3 convolution followed at once by 2x2 max-pooling, then a residual 3x3 convolution at half resolution.
 
-    Pooling before normalisation leaves a quarter of the positions to everything that follows: most of what makes the
-    speed-run networks fast.
-
-    Args:
-        in_channels: of the maps it reads.
-        out_channels: of those it makes.
-        dropout: rate of the dropout between the two convolutions.
+    Pooling before normalisation leaves a quarter of the positions to everything that follows, which is most of what
+    makes the speed-run networks fast. ``dropout`` is the rate between the two convolutions.
     """
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from isda.networks.network import GlobalAveragePool, Network, scaled_channels, with_classifier
+from isda.networks.resnet import projection_shortcut
 
 
 class AggregatedBlock(nn.Module):
@@ -22,11 +23,7 @@ class AggregatedBlock(nn.Module):
             nn.Conv2d(inner_channels, out_channels, 1, bias=False),
             nn.BatchNorm2d(out_channels),
         )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != out_channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+        self.shortcut = projection_shortcut(in_channels, out_channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""

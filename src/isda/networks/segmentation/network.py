@@ -11,27 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
-from isda.networks.network import dropout_rate, initialise, positive_integer, scaled_channels
-from isda.networks.segmentation.backbone import (
-    DEPTHS,
-    OUTPUT_STRIDES,
-    STEMS,
-    TORCHVISION,
-    DilatedResNet,
-    load_backbone,
-    torchvision_state,
-)
-from isda.networks.weight_files import read_weights
+from isda.networks.network import dropout_rate, initialise, scaled_channels
+from isda.networks.segmentation.backbone import DEPTHS, OUTPUT_STRIDES, STEMS, DilatedResNet, torchvision_state
+from isda.networks.weight_files import match_weights, read_weights
 
 
 def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
-    """(N, D, h, w) to (N, D, H, W); the maps themselves when they have that size already.
+    """Resize (N, D, h, w) to (N, D, H, W) bilinearly; returns the maps themselves if they have that size.
 
     Example:
-        >>> import torch
-        >>> resize(torch.tensor([[[[0.0, 2.0]]]]), (1, 3))
+        >>> resize_maps(torch.tensor([[[[0.0, 2.0]]]]), (1, 3))
         tensor([[[[0., 1., 2.]]]])
     """
     if tuple(maps.shape[2:]) == tuple(size):
@@ -101,7 +93,7 @@ class AtrousHead(nn.Module):
         rates = [rate * 8 // output_stride for rate in (12, 24, 36)]
         inner = max(1, feature_dim // 2)
         self.pooling = ASPP(in_channels, rates, inner)
-        # Its own projection keeps the channels of the branches, and half of its features are dropped.
+        # torchvision's projection keeps the channels of the branches and has dropout 0.5.
         self.pooling.project = nn.Sequential(
             Conv2dNormActivation(len(self.pooling.convs) * inner, feature_dim, kernel_size=1), nn.Dropout2d(dropout)
         )
@@ -127,9 +119,9 @@ class DenseOutputs:
 
 
 class SegmentationNetwork(nn.Module):
-    """A backbone with a head, and beside it an auxiliary head on the backbone's last stage but one.
+    """A backbone with a head, and optionally an auxiliary head on the backbone's last stage but one.
 
-    The classifiers read exactly the features that :meth:`outputs` shows: dropout comes before.
+    The classifiers read exactly the features that :meth:`outputs` returns: dropout comes before.
 
     Args:
         backbone: maps images to two maps.
@@ -175,7 +167,7 @@ class SegmentationNetwork(nn.Module):
         return None if self.auxiliary_classifier is None else self.auxiliary_classifier.in_channels
 
     def get_classifier(self) -> nn.Conv2d:
-        """The last layer, under the name that timm gives this question."""
+        """The classifier; the method has the name of timm's."""
         return self.classifier
 
     def outputs(self, images: Tensor) -> DenseOutputs:
@@ -203,7 +195,7 @@ class SegmentationNetwork(nn.Module):
     def forward(self, images: Tensor, *, dense: bool = False) -> Tensor | DenseOutputs:
         """The logits (N, C, H, W) of images (N, 3, H, W); with ``dense`` what :meth:`outputs` returns.
 
-        That one is for wrappers, such as DistributedDataParallel, which see nothing but calls of the network.
+        ``dense`` is for wrappers such as DistributedDataParallel, which forward calls of the network only.
         """
         if dense:
             return self.outputs(images)
@@ -213,8 +205,8 @@ class SegmentationNetwork(nn.Module):
     def _check(self, images: Tensor) -> None:
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images must have shape (N, 3, H, W), got {tuple(images.shape)}")
-        # Batch normalisation that is frozen, or shared by processes, manages with one image.
-        if len(images) == 1 and any(isinstance(one, nn.BatchNorm2d) and one.training for one in self.head.modules()):
+        # Frozen or synchronised batch normalisation works with one image.
+        if len(images) == 1 and any(isinstance(m, nn.BatchNorm2d) and m.training for m in self.head.modules()):
             raise ValueError(
                 "images must hold at least 2 images per process in training, got 1: each is pooled to one position, of "
                 "which batch normalisation needs several; freeze_batch_norm or torch.nn.SyncBatchNorm helps"
@@ -237,7 +229,7 @@ HEADS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
 
 
 def names() -> list[str]:
-    """The names that :func:`create` knows.
+    """The names that :func:`create` accepts.
 
     Example:
         >>> "pspnet-resnet-101" in names()
@@ -296,12 +288,14 @@ def create(
     stem = check_choice("stem", stem or ("deep" if pretrained is None else "torchvision"), STEMS)
     architecture, _, depth = name.rpartition("-resnet-")
     state = None
-    if pretrained == TORCHVISION:
+    if pretrained == "torchvision":
         if width != 1 or stem != "torchvision":
             raise ValueError(f"pretrained 'torchvision' needs width 1.0 and its stem, got width {width}, stem {stem!r}")
         state = torchvision_state(int(depth))
     elif pretrained is not None:
         state = read_weights(Path(pretrained))
+    if state is not None and "conv1.weight" in state and ("conv2.weight" in state) != (stem == "deep"):
+        raise ValueError(f"pretrained must be for the stem {stem!r}, got weights for the other stem in {pretrained}")
     backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
     middle, last = backbone.channels
     features = max(1, last // 4)
@@ -317,7 +311,8 @@ def create(
         if part is not None:
             initialise(part)
     if state is not None:
-        load_backbone(backbone, state, str(pretrained))
+        own = backbone.state_dict()
+        backbone.load_state_dict(own | match_weights(own, state, str(pretrained), ("fc.",)))
     return network
 
 
