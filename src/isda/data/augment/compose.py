@@ -102,13 +102,14 @@ class Normalize:
 
 
 LUMA = (0.299, 0.587, 0.114)
+"""ITU-R BT.601, in full precision; the operations of RandAugment and AutoAugment have torchvision's rounded weights."""
 
 
 def convert_channels(images: Tensor, channels: int) -> Tensor:
     """Grey images (N, 1, H, W) as colour, or colour ones as grey by their luminance (ITU-R BT.601), still uint8.
 
     Example:
-        >>> with_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
+        >>> convert_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
         tensor([[[[100]]]], dtype=torch.uint8)
     """
     if images.shape[1] == channels:
@@ -124,11 +125,7 @@ def convert_channels(images: Tensor, channels: int) -> Tensor:
 
 
 class ConvertChannels:
-    """`convert_channels` as a transform, which comes first; images that are decoded on access are a sequence.
-
-    Args:
-        channels: that the network takes.
-    """
+    """`convert_channels` to ``channels`` as the first transform, for a batch or a sequence of images."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -140,4 +137,4 @@ class ConvertChannels:
         return [convert_channels(image.unsqueeze(0), self.channels)[0] for image in images]
 
     def __repr__(self) -> str:
-        return f"Channels({self.channels})"
+        return f"ConvertChannels({self.channels})"

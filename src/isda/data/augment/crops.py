@@ -162,11 +162,6 @@ class Cutout:
         return f"Cutout(length={self.length}, fill={self.fill})"
 
 
-# Images of any size brought to one size: the random resized crop of training and the single crop of evaluation.
-#
-# Resizing is torchvision's (bilinear, antialiased), image by image because sizes differ; everything after it is
-# batched. It is imported when images come: that takes longer than the rest of this package.
-
 _ATTEMPTS = 10
 
 
@@ -207,9 +202,7 @@ class RandomResizedCrop:
         for name, (low, high) in (("scale", scale), ("ratio", ratio)):
             if not 0 < low <= high:
                 raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {(low, high)}")
-        self.size = size
-        self.scale = scale
-        self.ratio = ratio
+        self.size, self.scale, self.ratio = size, scale, ratio
 
     def draw(self, draws: Draws, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
         """One (top, left, height, width) for each image of the given (height, width)."""

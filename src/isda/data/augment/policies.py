@@ -21,7 +21,7 @@ _AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoA
 
 
 class OperationTable(NamedTuple):
-    """What may be drawn: tensors of one shape, (K,) for RandAugment, (sub-policy, step) for AutoAugment."""
+    """The operations to draw from: tensors of one shape, (K,) for RandAugment, (sub-policy, step) for AutoAugment."""
 
     operation: Tensor
     """Positions in OPERATION_NAMES."""
@@ -30,7 +30,7 @@ class OperationTable(NamedTuple):
     signed: Tensor
     """Whether the magnitude's sign is drawn too."""
     probability: Tensor
-    """With which the operation is applied."""
+    """Of applying the operation."""
 
 
 def _table(
@@ -76,7 +76,25 @@ def _signed_magnitude(table: OperationTable, choice: Tensor, draws: Draws) -> Te
     return torch.where(negative, -magnitude, magnitude)
 
 
-class RandAugment:
+class _DrawnOperations:
+    """A transform that applies the operations that `draw` returns, one step after the other."""
+
+    fill: Fill
+
+    def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Operations and signed magnitudes, both (N, steps)."""
+        raise NotImplementedError
+
+    def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
+        """(N, C, H, W) uint8 in and out, C 1 or 3."""
+        check_images(images, torch.uint8)
+        operation, magnitude = self.draw(require_draws(draws, len(images)), images.shape[2], images.shape[3])
+        for step in range(operation.shape[1]):
+            images = apply_operations(images, operation[:, step], magnitude[:, step], self.fill)
+        return images
+
+
+class RandAugment(_DrawnOperations):
     """`num_ops` operations per image, drawn uniformly with replacement (Cubuk et al., 2020).
 
     Args:
@@ -91,10 +109,7 @@ class RandAugment:
             raise ValueError(f"num_ops must be 0 or more, got {num_ops}")
         if not 0 <= magnitude < num_magnitude_bins:
             raise ValueError(f"magnitude must be a level from 0 to {num_magnitude_bins - 1}, got {magnitude}")
-        self.num_ops = num_ops
-        self.magnitude = magnitude
-        self.num_magnitude_bins = num_magnitude_bins
-        self.fill = fill
+        self.num_ops, self.magnitude, self.num_magnitude_bins, self.fill = num_ops, magnitude, num_magnitude_bins, fill
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, num_ops)."""
@@ -102,19 +117,11 @@ class RandAugment:
         choice = draws.integers(len(table.operation), count=self.num_ops)
         return table.operation[choice], _signed_magnitude(table, choice, draws)
 
-    def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
-        """(N, C, H, W) uint8 in and out, C 1 or 3."""
-        check_images(images, torch.uint8)
-        operation, magnitude = self.draw(require_draws(draws, len(images)), images.shape[2], images.shape[3])
-        for step in range(self.num_ops):
-            images = apply_operations(images, operation[:, step], magnitude[:, step], self.fill)
-        return images
-
     def __repr__(self) -> str:
         return f"RandAugment(num_ops={self.num_ops}, magnitude={self.magnitude})"
 
 
-class AutoAugment:
+class AutoAugment(_DrawnOperations):
     """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
 
     Args:
@@ -135,14 +142,6 @@ class AutoAugment:
         applied = draws.uniform(count=2) < table.probability[choice]
         operation = torch.where(applied, table.operation[choice], operation_index("Identity"))
         return operation, _signed_magnitude(table, choice, draws)
-
-    def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
-        """(N, C, H, W) uint8 in and out, C 1 or 3."""
-        check_images(images, torch.uint8)
-        operation, magnitude = self.draw(require_draws(draws, len(images)), images.shape[2], images.shape[3])
-        for step in range(operation.shape[1]):
-            images = apply_operations(images, operation[:, step], magnitude[:, step], self.fill)
-        return images
 
     def __repr__(self) -> str:
         return f"AutoAugment({self.policy!r})"
