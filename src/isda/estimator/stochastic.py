@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda.estimator.data import log_likelihood
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
 
 
 class StochasticFit(NamedTuple):
-    """What training left."""
+    """The result of training."""
 
     network: nn.Sequential
     """Hidden layers, and the classifier as the last one."""
@@ -29,7 +29,7 @@ class StochasticFit(NamedTuple):
     validation_curve: list[float]
     """Log-likelihood of the held-out rows before the first epoch and after every one; empty without such rows."""
     best_epoch: int
-    """After how many epochs the weights were kept."""
+    """The number of epochs after which the weights were kept."""
 
 
 class LabelledRows(NamedTuple):
@@ -64,7 +64,7 @@ def classifier_of(network: nn.Sequential) -> nn.Linear:
 
 @dataclass(frozen=True, kw_only=True)
 class StochasticTrainer:
-    """How to train; see ISDAClassifier for what the settings mean."""
+    """Settings of the training, see ISDAClassifier."""
 
     strength: float
     C: float
@@ -81,26 +81,29 @@ class StochasticTrainer:
     def fit(
         self, network: nn.Sequential, rows: LabelledRows, unlabelled: Tensor, held_out: LabelledRows | None, seed: int
     ) -> StochasticFit:
-        """Train ``network`` in place on labelled rows, with unlabelled ones (M, A); stop when ``held_out`` says so."""
+        """Train ``network`` in place on labelled rows and unlabelled ones (M, A), with early stopping on ``held_out``.
+
+        Without held-out rows all epochs are trained.
+        """
         steps = self.epochs * -(-len(rows.inputs) // self.batch_size)
         criterion = self.criterion(network, -(-steps // 4))
         optimiser = self.optimiser(network)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         order = torch.Generator().manual_seed(seed)
         losses: list[float] = []
-        scores = [] if held_out is None else [_log_likelihood(network, held_out)]
+        scores = [] if held_out is None else [_score(network, held_out)]
         best, best_epoch = copy.deepcopy(network.state_dict()), 0
         for epoch in range(1, self.epochs + 1):
-            losses.append(self.one_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
+            losses.append(self.train_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
             if held_out is None:
                 best_epoch = epoch
             else:
-                scores.append(_log_likelihood(network, held_out))
+                scores.append(_score(network, held_out))
                 if scores[-1] > scores[best_epoch]:
                     best, best_epoch = copy.deepcopy(network.state_dict()), epoch
             if self.report is not None:
-                told = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
-                self.report(f"epoch {epoch}: loss {losses[-1]:.4f}{told}")
+                score = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
+                self.report(f"epoch {epoch}: loss {losses[-1]:.4f}{score}")
             if epoch - best_epoch >= self.patience:
                 break
         if held_out is not None:
@@ -128,7 +131,7 @@ class StochasticTrainer:
         """AdamW without its own decay: the penalty 1/(2 C n) |W|^2 is a part of the loss, as in the convex problem."""
         return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=0.0)
 
-    def one_epoch(
+    def train_epoch(
         self,
         network: nn.Sequential,
         criterion: ISDALoss,
@@ -165,7 +168,5 @@ class StochasticTrainer:
 
 
 @torch.no_grad()
-def _log_likelihood(network: nn.Sequential, rows: LabelledRows) -> float:
-    network.eval()
-    each = -F.cross_entropy(network(rows.inputs), rows.targets, reduction="none")
-    return float((each * rows.weights).sum() / rows.weights.sum())
+def _score(network: nn.Sequential, rows: LabelledRows) -> float:
+    return log_likelihood(network.eval()(rows.inputs), rows.targets, rows.weights)
