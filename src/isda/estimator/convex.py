@@ -153,9 +153,8 @@ class ConvexProblem:
         intercept = solution.parameters[:, -1]
         if num_classes > 2:
             intercept = intercept - intercept.mean()
-        weight, intercept = scale * weight.numpy(), scale * intercept.numpy()
-        steps, norm = solution.n_iter, solution.gradient_norm
-        return ConvexFit(weight, intercept, strength, inverse, scale, steps, norm, results)
+        chosen = strength, inverse, scale, solution.n_iter, solution.gradient_norm
+        return ConvexFit(scale * weight.numpy(), scale * intercept.numpy(), *chosen, results)
 
     def _fold(
         self, everything: _WeightedRows, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,11 @@ def log_likelihood(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
     return float((each * weights).sum() / weights.sum())
 
 
+def print_progress(line: str) -> None:
+    """Print a line to stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def check_magnitudes(rows: NDArray[Any], counts: NDArray[Any], *, standardize: bool) -> None:
     """Raise ValueError for rows (N, A) whose squares overflow, and for sample weights (N,) whose sum does.
 
@@ -105,11 +111,7 @@ def check_magnitudes(rows: NDArray[Any], counts: NDArray[Any], *, standardize: b
 def class_factors(class_weight: Any, classes: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
     """(C,) factors of the losses of each class; ValueError unless they are finite, >= 0 and have a positive sum.
 
-    Args:
-        class_weight: None, "balanced", or weights by label.
-        classes: (C,) labels, sorted.
-        labels: (N,) of the labelled rows.
-        counts: (N,) their sample weights.
+    ``classes`` are sorted; ``labels`` and ``counts`` are those of the labelled rows.
     """
     factors = np.asarray(compute_class_weight(class_weight, classes=classes, y=labels), dtype=np.float64)
     for label, factor in zip(classes.tolist(), factors.tolist(), strict=True):

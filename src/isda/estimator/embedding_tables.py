@@ -135,9 +135,7 @@ MIN_PROBABILITY = 1e-12
 def probability_measures(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
     """Error and expected calibration error (15 bins) in percent, and the mean log-likelihood of the true classes.
 
-    Args:
-        probabilities: (N, C).
-        labels: (N,) in 0..C-1.
+    Probabilities are (N, C), labels (N,) in 0..C-1.
 
     Example:
         >>> measures = probability_measures(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 1]))

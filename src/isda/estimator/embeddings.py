@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -37,9 +37,7 @@ CLASSIFIER_PREFIXES = ("classifier.", "fc.", "head.", "last_linear.", "head_dist
 def input_channels(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> int | None:
     """The channels of the images that weights are for, or None if they lack the first convolution of the body.
 
-    Args:
-        given: tensors for the body, in any order.
-        own: those of the body, in the order of its layers.
+    ``own`` must be in the order of the layers.
 
     Example:
         >>> import torch
@@ -61,21 +59,6 @@ MAX_IMAGE_SIDE = 10_000
 RANDOM_SEED = 0
 
 
-class EmbeddingBackbone(Protocol):
-    """Computes features of images."""
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """The identity of the network and the format of its images, as plain values."""
-
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-
-    def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) float32 on the CPU, of the images at ``indices`` (N,)."""
-
-
 @dataclass(frozen=True)
 class RunBackbone:
     """The network of a run, with the image format of its training."""
@@ -89,13 +72,8 @@ class RunBackbone:
         kept = ("network", "method", "seed", "mean", "std", "image_size", "source_data", "source_sha256")
         return {key: fields[key] for key in kept}
 
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-        return self.source.trained.network.feature_dim
-
     def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) inputs of its classifier."""
+        """(N, A) float32 inputs of its classifier on the CPU, for the images at ``indices`` (N,)."""
         return extract_features(self.source.trained, images, indices, device).float()
 
 
@@ -121,20 +99,18 @@ class NamedBackbone:
             "std": self.normalise.std,
         }
 
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-        return self.network.feature_dim
-
     @torch.inference_mode()
     def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) inputs of its last layer."""
+        """(N, A) float32 inputs of its last layer on the CPU, for the images at ``indices`` (N,)."""
         # Of one size, so that they are one tensor.
         resized = cast(Tensor, match_input_format(images_at(images, indices), self.channels, self.image_size))
         network = self.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         pixels = self.normalise(resized.to(device)).contiguous(memory_format=torch.channels_last)
         features: Tensor = network.features(pixels).float().cpu()
         return features
+
+
+EmbeddingBackbone = RunBackbone | NamedBackbone
 
 
 def find_backbone(

@@ -6,7 +6,6 @@ logits in training only.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from isda._utils.choices import check_choice
 from isda.estimator.convex import ConvexFit, ConvexProblem
-from isda.estimator.data import FitData, ScaledData
+from isda.estimator.data import FitData, ScaledData, print_progress
 from isda.estimator.stochastic import LabelledRows, StochasticFit, StochasticTrainer, classifier_of, make_network
 from isda.losses.long_tail import LDAMMargins, LogitAdjustment, Offset, OffsetTable
 
@@ -89,10 +88,6 @@ def check_offset(offset: Any) -> None:
 def offset_table(offset: str | Offset | None, counts: NDArray[Any]) -> Tensor | None:
     """(C, C) o_yj, or None without an offset.
 
-    Args:
-        offset: a name, or a provider of isda.losses.long_tail for these classes.
-        counts: (C,) how often each class occurs.
-
     Example:
         >>> offset_table("logit-adjustment", np.array([90, 10])).exp()
         tensor([[1.0000, 0.1111],
@@ -152,7 +147,7 @@ def _solve(
         tol=model.tol,
         max_iter=model.max_iter,
         standardize=model.standardize,
-        report=_print_progress if model.verbose else None,
+        report=print_progress if model.verbose else None,
     )
     return problem.fit(scaled, folds=folds, offset=_offset(model, scaled), start=start)
 
@@ -269,19 +264,7 @@ def _labelled_rows(scaled: ScaledData) -> LabelledRows:
 
 
 def _trainer(model: ISDAClassifier, strength: float, penalty: float, offset: Tensor | None) -> StochasticTrainer:
-    return StochasticTrainer(
-        strength=strength,
-        C=penalty,
-        covariance=model.covariance,
-        bound=model.bound,
-        offset=None if offset is None else OffsetTable(offset),
-        consistency=model.consistency,
-        epochs=model.epochs,
-        patience=model.patience,
-        batch_size=model.batch_size,
-        learning_rate=model.learning_rate,
-        report=_print_progress if model.verbose else None,
-    )
+    return StochasticTrainer(model, strength, penalty, None if offset is None else OffsetTable(offset))
 
 
 @torch.no_grad()
@@ -320,7 +303,3 @@ def _seed(model: ISDAClassifier) -> int:
     if model.random_state is None:
         return 0
     return int(check_random_state(model.random_state).randint(2**31 - 1))
-
-
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

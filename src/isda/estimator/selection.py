@@ -30,10 +30,7 @@ def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
     The sum is concave in s. Without the additional row s would be infinite if each row is classified correctly. s is 1
     for logits that are no better than chance.
 
-    Args:
-        logits: (N, C).
-        labels: (N,).
-        weights: (N,) u, in units of rows.
+    The weights u (N,) are in units of rows.
 
     Example:
         >>> logits, labels = torch.tensor([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]), torch.tensor([0, 1, 0])
@@ -115,17 +112,8 @@ def select(
 ) -> Selection:
     """Choose those of lambda, C and the scale that are None by the mean log-likelihood of held-out rows.
 
-    Args:
-        folds: the folds.
-        strength: lambda, or None to choose it.
-        C: inverse penalty, or None to choose it.
-        scale: factor on the logits, or None to choose it.
-        bound: "jensen" or "tilted".
-        tol: largest entry of the gradient of a fold's fit.
-        max_iter: steps of a fold's fit at most.
-        polish: whether a fold's fit goes on to the accuracy of the numbers.
-        offset: (C, C) of margins, in training alone; None for zeros.
-        report: called with a line for every point, or None.
+    ``offset`` (C, C) is added to margins in training only; ``report`` is called with a line for every point. See
+    `minimise` for ``tol``, ``max_iter`` and ``polish``, which apply to the fit of a fold.
     """
     trials = _Trials(folds, scale, bound, offset, tol, max_iter, polish, report)
     exponent = _OFF if strength is None or strength == 0 else float(np.log10(strength))

@@ -85,13 +85,8 @@ def minimise(
 ) -> Solution:
     """Minimise until no entry of the gradient is larger than ``tol``; warn (ConvergenceWarning) if that fails.
 
-    Args:
-        objective: what to minimise.
-        start: (K, A + 1) parameters to start from; zeros if None.
-        tol: bound of the largest entry of the gradient.
-        max_iter: steps at most.
-        warn: whether to warn.
-        polish: whether to continue to the accuracy of the dtype by a few Newton steps after ``tol`` was reached.
+    ``start`` is (K, A + 1) parameters, by default zeros. ``polish`` continues after ``tol`` was reached, by a few
+    Newton steps to the accuracy of the dtype.
     """
     if start is None:
         start = objective.rows.inputs.new_zeros(objective.shape)

@@ -7,16 +7,18 @@ not select a weaker one. The weights with the best held-out log-likelihood are k
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from isda.estimator.data import log_likelihood
+from isda.estimator.data import log_likelihood, print_progress
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
+
+if TYPE_CHECKING:
+    from isda.estimator.classifier import ISDAClassifier
 
 
 class StochasticFit(NamedTuple):
@@ -62,21 +64,14 @@ def classifier_of(network: nn.Sequential) -> nn.Linear:
     return cast(nn.Linear, network[-1])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StochasticTrainer:
-    """Settings of the training, see ISDAClassifier."""
+    """Trains with the settings of a classifier, and the strength and C that were chosen."""
 
+    settings: ISDAClassifier
     strength: float
     C: float
-    covariance: str
-    bound: str
     offset: Offset | None
-    consistency: float
-    epochs: int
-    patience: int
-    batch_size: int
-    learning_rate: float
-    report: Callable[[str], None] | None = None
 
     def fit(
         self, network: nn.Sequential, rows: LabelledRows, unlabelled: Tensor, held_out: LabelledRows | None, seed: int
@@ -85,7 +80,8 @@ class StochasticTrainer:
 
         Without held-out rows all epochs are trained.
         """
-        steps = self.epochs * -(-len(rows.inputs) // self.batch_size)
+        epochs, patience = self.settings.epochs, self.settings.patience
+        steps = epochs * -(-len(rows.inputs) // self.settings.batch_size)
         criterion = self.criterion(network, -(-steps // 4))
         optimiser = self.optimiser(network)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -93,7 +89,7 @@ class StochasticTrainer:
         losses: list[float] = []
         scores = [] if held_out is None else [_score(network, held_out)]
         best, best_epoch = copy.deepcopy(network.state_dict()), 0
-        for epoch in range(1, self.epochs + 1):
+        for epoch in range(1, epochs + 1):
             losses.append(self.train_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
             if held_out is None:
                 best_epoch = epoch
@@ -101,10 +97,10 @@ class StochasticTrainer:
                 scores.append(_score(network, held_out))
                 if scores[-1] > scores[best_epoch]:
                     best, best_epoch = copy.deepcopy(network.state_dict()), epoch
-            if self.report is not None:
+            if self.settings.verbose:
                 score = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
-                self.report(f"epoch {epoch}: loss {losses[-1]:.4f}{score}")
-            if epoch - best_epoch >= self.patience:
+                print_progress(f"epoch {epoch}: loss {losses[-1]:.4f}{score}")
+            if epoch - best_epoch >= patience:
                 break
         if held_out is not None:
             network.load_state_dict(best)
@@ -119,8 +115,8 @@ class StochasticTrainer:
             head.in_features,
             self.strength,
             total_steps,
-            covariance=self.covariance,
-            bound=self.bound,
+            covariance=self.settings.covariance,
+            bound=self.settings.bound,
             offset=self.offset,
             reduction="none",
         )
@@ -129,7 +125,7 @@ class StochasticTrainer:
 
     def optimiser(self, network: nn.Sequential) -> torch.optim.Optimizer:
         """AdamW without its own decay: the penalty 1/(2 C n) |W|^2 is a part of the loss, as in the convex problem."""
-        return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=0.0)
+        return torch.optim.AdamW(network.parameters(), self.settings.learning_rate, weight_decay=0.0)
 
     def train_epoch(
         self,
@@ -145,16 +141,18 @@ class StochasticTrainer:
         head, total = classifier_of(network), float(rows.weights.sum())
         network.train()
         losses = []
-        for batch in torch.randperm(len(rows.inputs), generator=order).split(self.batch_size):
+        for batch in torch.randperm(len(rows.inputs), generator=order).split(self.settings.batch_size):
             features = network[:-1](rows.inputs[batch])
             each = criterion(head(features), rows.targets[batch], features=features, weight=head.weight)
             weights = rows.weights[batch]
             loss = (each * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
-            if len(unlabelled) and self.consistency:
-                chosen = torch.randint(len(unlabelled), (self.batch_size,), generator=order)
+            if len(unlabelled) and self.settings.consistency:
+                chosen = torch.randint(len(unlabelled), (self.settings.batch_size,), generator=order)
                 logits = head(network[:-1](unlabelled[chosen]))
                 ramp = 1.0 if self.strength == 0 else criterion.strength / self.strength
-                loss = loss + self.consistency * ramp * criterion.consistency(logits, weight=head.weight).mean()
+                loss = (
+                    loss + self.settings.consistency * ramp * criterion.consistency(logits, weight=head.weight).mean()
+                )
             squares = sum(layer.weight.square().sum() for layer in network if isinstance(layer, nn.Linear))
             loss = loss + squares / (2 * self.C * total)
             optimiser.zero_grad()

@@ -27,11 +27,8 @@ DENSE_BLOCKS = {121: (6, 12, 24, 16), 265: (6, 12, 64, 48)}
 def imagenet_resnet(builder: str, num_classes: int, in_channels: int = 3, width: float = 1.0) -> Network:
     """A residual network or ResNeXt for 224x224 images, built by torchvision.
 
-    Args:
-        builder: the name of torchvision's function, e.g. "resnet50" or "resnext101_32x8d".
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on the channel counts of the stages; the stem keeps its 64.
+    ``builder`` is the name of torchvision's function, e.g. "resnext101_32x8d". ``width`` is a factor on the channel
+    counts of the stages; the stem keeps its 64.
     """
     from torchvision import models
 
@@ -66,12 +63,8 @@ def imagenet_densenet(
 ) -> Network:
     """A DenseNet-BC for 224x224 images, built by torchvision's ``DenseNet``.
 
-    Args:
-        depth: 121 or 265.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate after every dense layer.
-        width: factor on the growth rate and on the channels of the stem.
+    ``dropout`` is the rate after every dense layer, ``width`` a factor on the growth rate and on the channels of the
+    stem.
     """
     from torchvision.models import DenseNet
 

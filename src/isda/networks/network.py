@@ -178,11 +178,6 @@ def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Netw
 
     The body as in :func:`initialise`; the classifier starts with a bias of zero.
 
-    Args:
-        body: maps images to features (N, feature_dim).
-        feature_dim: number of features.
-        num_classes: number of logits.
-
     Example:
         >>> network = with_classifier(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
         >>> network.classifier.bias.abs().max().item()

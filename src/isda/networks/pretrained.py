@@ -76,10 +76,7 @@ def pretrained_inputs(name: str, size: int | None = None) -> PretrainedInputs:
 def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The initial tensors of a network.
 
-    Args:
-        name: of the network.
-        source: a file of safetensors or torch.save, or HUB.
-        options: of the network.
+    ``source`` is a file of safetensors or torch.save, or HUB.
 
     Raises:
         ValueError: they are not available; says why.
@@ -95,11 +92,7 @@ def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> di
 def load_pretrained(network: Network, name: str, weights: Mapping[str, Tensor], source: str) -> None:
     """Load weights into the body of a network; nothing changes if they do not fit. The classifier keeps its weights.
 
-    Args:
-        network: changed in place.
-        name: of the network.
-        weights: under the names of timm, torchvision, or of a run's model.safetensors.
-        source: where they come from, for messages.
+    Weights may have the names of timm, of torchvision, or of a run's model.safetensors; ``source`` is named in errors.
 
     Raises:
         ValueError: see `match_weights`.

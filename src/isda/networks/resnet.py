@@ -15,9 +15,7 @@ class SqueezeExcitation(nn.Module):
     The two layers have no bias, as in the publication's equation 3, and are 1x1 convolutions on the pooled
     1x1 map, so that a network's classifier stays its only ``nn.Linear``.
 
-    Args:
-        channels: number of channels of the input.
-        reduction: the hidden layer has ``channels // reduction`` units (16 in the publication), at least 1.
+    The hidden layer has ``channels // reduction`` units (reduction 16 in the publication), at least 1.
 
     Example:
         >>> import torch
@@ -51,12 +49,7 @@ class BasicBlock(nn.Module):
     Shortcuts are option B of He et al.: the multiply-adds that the ISDA paper prints for ResNet-110 (254.20M) contain
     these projections.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        stride: stride of the first convolution and of the projection.
-        dropout: rate of the dropout between the two convolutions.
-        gated: put squeeze-and-excitation on the residual branch, before the addition.
+    ``dropout`` is the rate between the two convolutions; ``gated`` puts squeeze-and-excitation on the residual branch.
     """
 
     def __init__(
@@ -91,13 +84,8 @@ def resnet(
 ) -> Network:
     """A residual network of ``depth`` = 6n + 2 layers: three stages of n basic blocks with 16, 32 and 64 channels.
 
-    Args:
-        depth: number of layers, 6n + 2.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on all channel counts.
-        dropout: rate of the dropout inside every block (the paper's "Basic + Dropout" of ResNet-110 uses 0.3).
-        gated: put squeeze-and-excitation (reduction 16) on every residual branch.
+    ``dropout`` is the rate inside every block (the paper's "Basic + Dropout" of ResNet-110 uses 0.3); ``gated`` puts
+    squeeze-and-excitation (reduction 16) on every residual branch.
 
     Example:
         >>> resnet(20, num_classes=10).feature_dim

@@ -36,13 +36,8 @@ def resnext(
 ) -> Network:
     """ResNeXt-``depth``, ``cardinality`` x ``group_width`` d: three stages with 256, 512 and 1024 channels.
 
-    Args:
-        depth: number of layers, 9n + 2, for n blocks in each stage.
-        cardinality: number of groups.
-        group_width: channels of one group in the first stage; doubled in each following stage.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on the channels of groups and stages; the stem keeps its 64.
+    Each stage has (depth - 2) / 9 blocks with ``cardinality`` groups, of ``group_width`` channels in the first stage,
+    doubled in each following stage. ``width`` is a factor on the channels of groups and stages; the stem keeps its 64.
 
     Example:
         >>> resnext(11, 2, 4, num_classes=10).feature_dim

@@ -18,11 +18,7 @@ def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: A
     same thing written as a 1x1 convolution). A model that ends otherwise, e.g. in two classifiers, gets a new linear
     layer on its pre-logits.
 
-    Args:
-        name: a name of ``timm.list_models()``, with or without a tag for pretrained weights.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        options: handed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
+    ``options`` are passed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
     """
     body = _model(name, num_classes, in_channels, options)
     classifier = _as_linear(body.get_classifier())

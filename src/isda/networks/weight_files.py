@@ -108,11 +108,6 @@ def check_weight_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], 
 
     ``load_state_dict`` would convert integers, booleans and complex numbers, and keep NaN.
 
-    Args:
-        given: tensors of a file, under the names of a network.
-        own: tensors of the network.
-        source: the file, for messages.
-
     Example:
         >>> import torch
         >>> check_weight_values({"weight": torch.tensor([1.0, float("nan")])}, {"weight": torch.zeros(2)}, "a.pth")

@@ -40,13 +40,8 @@ def wide_resnet(
 ) -> Network:
     """Wide-ResNet-``depth``-``widening``: three stages of (depth - 4) / 6 blocks with 16k, 32k and 64k channels.
 
-    Args:
-        depth: number of layers, 6n + 4.
-        widening: the widening factor k.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate of the dropout inside every block.
-        width: factor on the channel counts of the stages; the stem keeps its 16.
+    ``dropout`` is the rate inside every block. ``width`` is a factor on the channel counts of the stages; the stem
+    keeps its 16.
 
     Example:
         >>> wide_resnet(10, 2, num_classes=10).feature_dim

@@ -6,6 +6,7 @@ Only the pixels of the crop are resampled; the enlarged image is never built.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ DenseSample = tuple[Tensor, Tensor]
 """uint8 (3, H, W) image and uint8 (H, W) labels."""
 
 
+@dataclass(eq=False)
 class ScaleMirrorCrop:
     """A window of fixed size out of each image at a random scale, mirrored with probability 1/2.
 
@@ -30,19 +32,17 @@ class ScaleMirrorCrop:
         ignored: label beyond the image.
     """
 
-    def __init__(
-        self,
-        size: tuple[int, int],
-        scales: tuple[float, float] = (0.5, 2.0),
-        mirror: bool = True,
-        fill: Sequence[float] = (0.0, 0.0, 0.0),
-        ignored: int = 255,
-    ) -> None:
-        if min(size) < 1:
-            raise ValueError(f"size must be (height, width) of at least 1 pixel, got {size}")
-        if not 0 < scales[0] <= scales[1]:
-            raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {scales}")
-        self.size, self.scales, self.mirror, self.fill, self.ignored = size, scales, mirror, tuple(fill), ignored
+    size: tuple[int, int]
+    scales: tuple[float, float] = (0.5, 2.0)
+    mirror: bool = True
+    fill: Sequence[float] = (0.0, 0.0, 0.0)
+    ignored: int = 255
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise ValueError(f"size must be (height, width) of at least 1 pixel, got {self.size}")
+        if not 0 < self.scales[0] <= self.scales[1]:
+            raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {self.scales}")
 
     def __call__(self, samples: Sequence[DenseSample], draws: Draws | None = None) -> tuple[Tensor, Tensor]:
         """float32 (N, 3, h, w) images with pixels in 0..1, and int64 (N, h, w) labels.
@@ -57,14 +57,11 @@ class ScaleMirrorCrop:
             factor = self.scales[0] + scale * (self.scales[1] - self.scales[0])
             height, width = (max(1, round(side * factor)) for side in image.shape[1:])
             start = int(top * (max(height - self.size[0], 0) + 1)), int(left * (max(width - self.size[1], 0) + 1))
-            mirrored = self.mirror and mirror < 0.5
-            options = {"mirrored": mirrored, "fill": self.fill, "ignored": self.ignored}
-            windows.append(resized_window(image, labels, (height, width), start, self.size, **options))
+            flip = self.mirror and mirror < 0.5
+            window = (height, width), start, self.size
+            windows.append(resized_window(image, labels, *window, mirrored=flip, fill=self.fill, ignored=self.ignored))
         images, label_maps = zip(*windows, strict=True)
         return torch.stack(images), torch.stack(label_maps)
-
-    def __repr__(self) -> str:
-        return f"ScaleMirrorCrop({self.size}, scales={self.scales}, mirror={self.mirror})"
 
 
 def resized_window(
@@ -83,15 +80,8 @@ def resized_window(
     The same as F.interpolate(..., align_corners=False) of the image (bilinear) and of the labels (nearest-exact) to
     ``scaled``, padding at the bottom and on the right, and cropping.
 
-    Args:
-        image: uint8 (3, H, W).
-        labels: uint8 (H, W).
-        scaled: (height, width) that the whole image is resized to.
-        start: row and column of the first pixel of the window in the resized image.
-        size: (height, width) of the window.
-        mirrored: flip left to right.
-        fill: colour beyond the image, one value in 0..1 per channel.
-        ignored: label beyond the image.
+    ``start`` is the first row and column of the window in the resized image, ``size`` its height and width. The colour
+    ``fill`` (one value in 0..1 per channel) and the label ``ignored`` are used beyond the image.
 
     Returns:
         float32 (3, *size) with pixels in 0..1, and int64 (*size) labels.

@@ -6,6 +6,7 @@ Operation spaces, magnitude ranges and sub-policies are read from torchvision, w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -94,6 +95,7 @@ class _DrawnOperations:
         return images
 
 
+@dataclass(eq=False)
 class RandAugment(_DrawnOperations):
     """`num_ops` operations per image, drawn uniformly with replacement (Cubuk et al., 2020).
 
@@ -104,12 +106,16 @@ class RandAugment(_DrawnOperations):
         fill: colour that geometric operations bring in from outside the image.
     """
 
-    def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31, fill: Fill = 0) -> None:
-        if num_ops < 0:
-            raise ValueError(f"num_ops must be 0 or more, got {num_ops}")
-        if not 0 <= magnitude < num_magnitude_bins:
-            raise ValueError(f"magnitude must be a level from 0 to {num_magnitude_bins - 1}, got {magnitude}")
-        self.num_ops, self.magnitude, self.num_magnitude_bins, self.fill = num_ops, magnitude, num_magnitude_bins, fill
+    num_ops: int = 2
+    magnitude: int = 9
+    num_magnitude_bins: int = 31
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
+        if self.num_ops < 0:
+            raise ValueError(f"num_ops must be 0 or more, got {self.num_ops}")
+        if not 0 <= self.magnitude < self.num_magnitude_bins:
+            raise ValueError(f"magnitude must be a level from 0 to {self.num_magnitude_bins - 1}, got {self.magnitude}")
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, num_ops)."""
@@ -117,10 +123,8 @@ class RandAugment(_DrawnOperations):
         choice = draws.integers(len(table.operation), count=self.num_ops)
         return table.operation[choice], _signed_magnitude(table, choice, draws)
 
-    def __repr__(self) -> str:
-        return f"RandAugment(num_ops={self.num_ops}, magnitude={self.magnitude})"
 
-
+@dataclass(eq=False)
 class AutoAugment(_DrawnOperations):
     """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
 
@@ -129,11 +133,13 @@ class AutoAugment(_DrawnOperations):
         fill: colour that geometric operations bring in from outside the image.
     """
 
-    def __init__(self, policy: str, fill: Fill = 0) -> None:
+    policy: str
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
         from torchvision.transforms import AutoAugmentPolicy
 
-        self.policy = check_choice("policy", policy, [known.value for known in AutoAugmentPolicy])
-        self.fill = fill
+        check_choice("policy", self.policy, [known.value for known in AutoAugmentPolicy])
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a step left out is Identity."""
@@ -142,6 +148,3 @@ class AutoAugment(_DrawnOperations):
         applied = draws.uniform(count=2) < table.probability[choice]
         operation = torch.where(applied, table.operation[choice], operation_index("Identity"))
         return operation, _signed_magnitude(table, choice, draws)
-
-    def __repr__(self) -> str:
-        return f"AutoAugment({self.policy!r})"

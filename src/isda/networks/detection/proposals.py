@@ -91,12 +91,8 @@ def mean_over_images(losses: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
 class RegionProposals(RegionProposalNetwork):
     """torchvision's region proposal network with anchors of one size per level.
 
-    Args:
-        channels: of the maps.
-        strides: of the levels.
-        anchor_scale: side of the anchors, in strides.
-        samples: anchors per image in the loss.
-        kept: proposals per image.
+    ``anchor_scale`` is the side of the anchors in strides of their level, ``samples`` the number of anchors per image
+    in the loss, ``kept`` the number of proposals per image.
     """
 
     def __init__(self, channels: int, strides: list[int], *, anchor_scale: float, samples: int, kept: int) -> None:

@@ -38,12 +38,7 @@ def stage_channels(size: int, width: float) -> list[int]:
 class GeneratorBody(nn.Module):
     """Latent vectors to images in [-1, 1]: a projection, then transposed convolutions that double the side.
 
-    Args:
-        inputs: length of the vector that each network takes.
-        channels: of its images.
-        size: side of the images, one of SIZES.
-        width: factor on the numbers of channels.
-        groups: number of networks in parallel.
+    ``inputs`` is the length of the latent vector of each network, ``groups`` the number of networks in parallel.
 
     Example:
         >>> import torch
@@ -74,11 +69,7 @@ class GeneratorBody(nn.Module):
 class DiscriminatorBody(nn.Module):
     """Images to features: convolutions that halve the side.
 
-    Args:
-        channels: of the images that each network takes.
-        size: side of the images, one of SIZES.
-        width: factor on the numbers of channels.
-        groups: number of networks in parallel.
+    ``groups`` is the number of networks in parallel.
 
     Example:
         >>> import torch
@@ -129,10 +120,6 @@ class ClassTable:
     """Arranges rows by class in a table (M, K), where M is the number of rows of the most frequent class.
 
     Labels are on the CPU, so that M is known without a device synchronisation.
-
-    Args:
-        labels: (N,) classes on the CPU.
-        num_classes: K.
 
     Example:
         >>> table = ClassTable(torch.tensor([1, 1, 0]), 2)

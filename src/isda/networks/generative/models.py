@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -17,8 +16,11 @@ NOISE_DIM = 100
 """Dimensions of the noise, as in the paper."""
 
 
-class ImageGenerator(nn.Module, ABC):
-    """Maps latent vectors and classes to images in [-1, 1].
+class ImageGenerator(nn.Module):
+    """Maps latent vectors and classes to images in [-1, 1], by one network for all classes or one for each.
+
+    The network for all classes reads the class as a one-hot vector beside the latent one. Networks for each class share
+    nothing and run in one call.
 
     Args:
         num_classes: K.
@@ -26,63 +28,46 @@ class ImageGenerator(nn.Module, ABC):
         size: their side in pixels.
         noise: dimensions drawn from a standard normal distribution.
         codes: further dimensions drawn uniformly from [-1, 1], the latent codes of infoGAN.
+        width: factor on the numbers of channels.
+        per_class: whether there is one network for each class.
+
+    Example:
+        >>> ImageGenerator(10, 1, 28, width=0.25)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
+        torch.Size([2, 1, 28, 28])
+        >>> ImageGenerator(10, 3, 32, width=0.1, per_class=True)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
+        torch.Size([2, 3, 32, 32])
     """
 
-    def __init__(self, num_classes: int, channels: int, size: int, noise: int = NOISE_DIM, codes: int = 0) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        channels: int,
+        size: int,
+        noise: int = NOISE_DIM,
+        codes: int = 0,
+        width: float = 1.0,
+        per_class: bool = False,
+    ) -> None:
         super().__init__()
-        self.num_classes, self.channels = positive_integer("num_classes", num_classes), channels
-        self.size, self.noise, self.codes = size, positive_integer("noise", noise), codes
-        positive_integer("channels", channels)
+        self.num_classes = positive_integer("num_classes", num_classes)
+        self.channels, self.noise = positive_integer("channels", channels), positive_integer("noise", noise)
+        self.size, self.codes, self.per_class = size, codes, per_class
+        inputs = noise + codes + (0 if per_class else num_classes)
+        self.body = GeneratorBody(inputs, channels, size, width, groups=num_classes if per_class else 1)
 
-    @abstractmethod
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """(N, channels, size, size) from latent vectors (N, noise + codes) and classes (N,), these on the CPU."""
+        if self.per_class:
+            table = ClassTable(labels, self.num_classes)
+            grouped = self.body(table.scatter(latent).flatten(1))
+            return table.gather(grouped.unflatten(1, (self.num_classes, self.channels)))
+        images: Tensor = self.body(torch.cat([latent, one_hot(labels, self.num_classes, latent)], 1))
+        return images
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, noise + codes) latent vectors as float32 on the CPU, the same for every device."""
         noise = torch.randn(count, self.noise, generator=generator, device="cpu")
         return torch.cat([noise, torch.rand(count, self.codes, generator=generator, device="cpu") * 2 - 1], 1)
-
-
-class ConditionalGenerator(ImageGenerator):
-    """One network for all classes, which reads the class as a one-hot vector beside the latent one.
-
-    Example:
-        >>> ConditionalGenerator(10, 1, 28, width=0.25)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
-        torch.Size([2, 1, 28, 28])
-    """
-
-    def __init__(
-        self, num_classes: int, channels: int, size: int, *, noise: int = NOISE_DIM, codes: int = 0, width: float = 1.0
-    ) -> None:
-        super().__init__(num_classes, channels, size, noise, codes)
-        self.body = GeneratorBody(noise + codes + num_classes, channels, size, width)
-
-    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Images of the classes."""
-        images: Tensor = self.body(torch.cat([latent, one_hot(labels, self.num_classes, latent)], 1))
-        return images
-
-
-class GeneratorPerClass(ImageGenerator):
-    """One network for each class; they share nothing, and run in one call.
-
-    Example:
-        >>> GeneratorPerClass(10, 3, 32, width=0.1)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
-        torch.Size([2, 3, 32, 32])
-    """
-
-    def __init__(
-        self, num_classes: int, channels: int, size: int, *, noise: int = NOISE_DIM, codes: int = 0, width: float = 1.0
-    ) -> None:
-        super().__init__(num_classes, channels, size, noise, codes)
-        self.body = GeneratorBody(noise + codes, channels, size, width, groups=num_classes)
-
-    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Images of the classes, each by the network of its own."""
-        table = ClassTable(labels, self.num_classes)
-        images = self.body(table.scatter(latent).flatten(1))
-        return table.gather(images.unflatten(1, (self.num_classes, self.channels)))
 
 
 def one_hot(labels: Tensor, num_classes: int, like: Tensor) -> Tensor:
@@ -95,10 +80,8 @@ def one_hot(labels: Tensor, num_classes: int, like: Tensor) -> Tensor:
     return send((labels[:, None] == torch.arange(num_classes, device="cpu")).to(like.dtype), like.device)
 
 
-GENERATORS: dict[str, type[ConditionalGenerator] | type[GeneratorPerClass]] = {
-    "dcgan": ConditionalGenerator,
-    "dcgan-per-class": GeneratorPerClass,
-}
+PER_CLASS = {"dcgan": False, "dcgan-per-class": True}
+"""Names of generators, and whether they have one network for each class."""
 
 
 def generator_names() -> list[str]:
@@ -108,7 +91,7 @@ def generator_names() -> list[str]:
         >>> generator_names()
         ['dcgan', 'dcgan-per-class']
     """
-    return list(GENERATORS)
+    return list(PER_CLASS)
 
 
 def create_generator(
@@ -135,8 +118,8 @@ def create_generator(
     Raises:
         ValueError: an unknown name, or an option out of range.
     """
-    kind = GENERATORS[check_choice("network", name, GENERATORS)]
-    return kind(num_classes, channels, size, noise=noise, codes=codes, width=width)
+    per_class = PER_CLASS[check_choice("network", name, PER_CLASS)]
+    return ImageGenerator(num_classes, channels, size, noise, codes, width, per_class)
 
 
 class DiscriminatorOutput(NamedTuple):

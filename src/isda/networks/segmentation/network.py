@@ -34,11 +34,7 @@ def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
 class PyramidHead(nn.Module):
     """Maps pooled to bins x bins, projected, enlarged again and joined with the maps; then one 3x3 convolution.
 
-    Args:
-        in_channels: of the maps.
-        feature_dim: channels of each level and of the features.
-        dropout: rate at which whole channels of the features are dropped.
-        bins: positions per side in each level.
+    ``dropout`` is the rate at which whole channels of the features are dropped.
 
     Example:
         >>> PyramidHead(16, 4)(torch.ones(2, 16, 5, 7)).shape
@@ -73,11 +69,7 @@ class AtrousHead(nn.Module):
     The branches have half as many channels as the features (256 and 512 for ResNet-101, as in the authors' code) and
     dilations of 12, 24 and 36 at output stride 8, which is 96, 192 and 288 pixels of the image at any.
 
-    Args:
-        in_channels: of the maps.
-        feature_dim: channels of the features.
-        output_stride: pixels of the image per position of the maps.
-        dropout: rate at which whole channels of the features are dropped.
+    ``dropout`` is the rate at which whole channels of the features are dropped.
 
     Example:
         >>> import torch
