@@ -261,7 +261,15 @@ def _read_named(named: NamedDataSet, root: Path, download: bool) -> tuple[Arrays
     """The arrays of a named set and their source."""
     located = named.locate(root)
     if located is None and download:
-        _download_missing(named, root)
+        folders = named.search_folders(root)
+        missing = [file for file in named.layouts[0].files if file.url and find_file(file, folders) is None]
+        try:
+            for file in missing:
+                download_file(file, folders[0])
+        except OSError as error:
+            raise FileNotFoundError(
+                f"the data set {named.name} is not under {root} and {error}; {named.instructions(root)}"
+            ) from error
         located = named.locate(root)
     if located is None:
         raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.instructions(root)}")
@@ -270,17 +278,6 @@ def _read_named(named: NamedDataSet, root: Path, download: bool) -> tuple[Arrays
         if layout.verify:
             verify_md5(path, file.md5)
     return layout.read(paths), ", ".join(map(str, paths)) or "scikit-learn"
-
-
-def _download_missing(named: NamedDataSet, root: Path) -> None:
-    for file in named.layouts[0].files:
-        if file.url and find_file(file, named.search_folders(root)) is None:
-            try:
-                download_file(file, named.search_folders(root)[0])
-            except OSError as error:
-                raise FileNotFoundError(
-                    f"the data set {named.name} is not under {root} and {error}; {named.instructions(root)}"
-                ) from error
 
 
 def _unknown_name_error(name: str, root: Path) -> ValueError:

@@ -50,10 +50,8 @@ _EXACT_FOLDS = 10**4
 class ConvexFit(NamedTuple):
     """The optimum, for the rows as they were given."""
 
-    weight: NDArray[Any]
-    """(K, A), K = 1 for two classes."""
-    intercept: NDArray[Any]
-    """(K,)."""
+    weight: NDArray[Any]  # (K, A), K = 1 for two classes
+    intercept: NDArray[Any]  # (K,)
     strength: float
     C: float
     scale: float
@@ -153,8 +151,8 @@ class ConvexProblem:
         intercept = solution.parameters[:, -1]
         if num_classes > 2:
             intercept = intercept - intercept.mean()
-        chosen = strength, inverse, scale, solution.n_iter, solution.gradient_norm
-        return ConvexFit(scale * weight.numpy(), scale * intercept.numpy(), *chosen, results)
+        settings, search = (strength, inverse, scale), (solution.n_iter, solution.gradient_norm)
+        return ConvexFit(scale * weight.numpy(), scale * intercept.numpy(), *settings, *search, results)
 
     def _fold(
         self, everything: _WeightedRows, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool

@@ -24,12 +24,9 @@ from isda.functional.quadratic import centred
 class ClassRows(NamedTuple):
     """Rows x_i with their labels y_i, sorted by class."""
 
-    inputs: Tensor
-    """(N, A)."""
-    labels: Tensor
-    """(N,) int64, ascending."""
-    loss_weights: Tensor
-    """(N,) of each row's loss; their sum is 1."""
+    inputs: Tensor  # (N, A)
+    labels: Tensor  # (N,) int64, ascending
+    loss_weights: Tensor  # (N,) of each row's loss; their sum is 1
     counts: Tensor
     """(N,) weights in the statistics: sample_weight, or ones."""
     num_classes: int
@@ -81,21 +78,13 @@ class RowCovariances(NamedTuple):
     """Sigma_c = own_c S_c + pooled_c P + diag(d_c) for the classes of given rows; a part that is None is zero."""
 
     rows: ClassRows
-    own: Tensor | None = None
-    """(C,)."""
-    pooled: Tensor | None = None
-    """(C,)."""
+    own: Tensor | None = None  # (C,)
+    pooled: Tensor | None = None  # (C,)
     matrix: Tensor | None = None
     """(A, A) the matrix P; None for the identity."""
-    diagonal: Tensor | None = None
-    """(C, A)."""
+    diagonal: Tensor | None = None  # (C, A)
     average: Tensor | None = None
     """(A, A) about their mean over all rows, for the preconditioner."""
-
-    @property
-    def one_for_all(self) -> bool:
-        """Whether every class has the same covariance, a multiple of P."""
-        return self.own is None and self.diagonal is None
 
     # -- the published bound: margins from the class's own weight --------------------------------------------------
 
@@ -134,7 +123,9 @@ class RowCovariances(NamedTuple):
 
     def blocks(self) -> list[tuple[int, slice]]:
         """Ranges of rows with one covariance, and a class that has it."""
-        return [(0, slice(0, len(self.rows.labels)))] if self.one_for_all else list(self.rows.class_slices())
+        if self.own is None and self.diagonal is None:  # a multiple of P for every class
+            return [(0, slice(0, len(self.rows.labels)))]
+        return list(self.rows.class_slices())
 
     def gram(self, weight: Tensor, logits: Tensor) -> Callable[[int, slice], Tensor]:
         """A function that computes the (C, C) table W Sigma_c W' of a block."""

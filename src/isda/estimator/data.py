@@ -20,37 +20,27 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-30, 1e30
 class FitData(NamedTuple):
     """The validated arguments of fit."""
 
-    rows: NDArray[Any]
-    """(N, A)."""
-    labels: NDArray[Any]
-    """(N,)."""
-    counts: NDArray[Any]
-    """(N,) sample weights."""
-    labelled: NDArray[np.bool_]
-    """(N,)."""
+    rows: NDArray[Any]  # (N, A)
+    labels: NDArray[Any]  # (N,)
+    counts: NDArray[Any]  # (N,) sample weights
+    labelled: NDArray[np.bool_]  # (N,)
 
 
 class ScaledData(NamedTuple):
     """The labelled rows, scaled, with labels 0..C-1."""
 
-    inputs: NDArray[Any]
-    """(N, A)."""
-    targets: NDArray[Any]
-    """(N,)."""
-    counts: NDArray[Any]
-    """(N,) sample weights, above 0."""
-    class_weights: NDArray[Any]
-    """(C,)."""
+    inputs: NDArray[Any]  # (N, A)
+    targets: NDArray[Any]  # (N,)
+    counts: NDArray[Any]  # (N,) sample weights, above 0
+    class_weights: NDArray[Any]  # (C,)
     num_classes: int
 
 
 class Scaler(NamedTuple):
     """Features x as (x - centre) / spread."""
 
-    centre: NDArray[Any]
-    """(A,)."""
-    spread: NDArray[Any]
-    """(A,)."""
+    centre: NDArray[Any]  # (A,)
+    spread: NDArray[Any]  # (A,)
 
     @classmethod
     def of(cls, rows: NDArray[Any], counts: NDArray[Any], *, on: bool) -> Scaler:

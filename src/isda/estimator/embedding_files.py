@@ -43,8 +43,7 @@ class FeatureRows:
     """The file, for messages."""
     numbers: NDArray[np.int64] | None = None
     """(N,) row numbers in the source, from 1; None for consecutive ones."""
-    columns: tuple[str, ...] | None = None
-    """(A,) names of the features of a table."""
+    columns: tuple[str, ...] | None = None  # (A,) names of the features of a table
     label: str | None = None
     """The name of the column of labels of a table."""
 

@@ -78,12 +78,9 @@ class SelectionFold(NamedTuple):
 
     rows: ClassRows
     covariances: RowCovariances
-    inputs: Tensor
-    """(M, A) held-out rows."""
-    labels: Tensor
-    """(M,)."""
-    weights: Tensor
-    """(M,) of the held-out rows."""
+    inputs: Tensor  # (M, A) held-out rows
+    labels: Tensor  # (M,)
+    weights: Tensor  # (M,) of the held-out rows
     total: float
     """Sum of the weights of the training rows: C is relative to it."""
 

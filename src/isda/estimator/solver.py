@@ -25,8 +25,7 @@ _POLISHED = 1e-13
 class Solution(NamedTuple):
     """The result of a minimisation."""
 
-    parameters: Tensor
-    """(K, A + 1)."""
+    parameters: Tensor  # (K, A + 1)
     value: float
     gradient_norm: float
     """Largest absolute entry of the gradient."""

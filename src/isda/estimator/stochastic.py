@@ -37,12 +37,9 @@ class StochasticFit(NamedTuple):
 class LabelledRows(NamedTuple):
     """Rows with labels."""
 
-    inputs: Tensor
-    """(N, A)."""
-    targets: Tensor
-    """(N,)."""
-    weights: Tensor
-    """(N,) of the losses."""
+    inputs: Tensor  # (N, A)
+    targets: Tensor  # (N,)
+    weights: Tensor  # (N,) of the losses
 
 
 def make_network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:

@@ -22,8 +22,8 @@ TEST_FRACTION = 0.2
 LabelledFiles = tuple[list[Path], Tensor]
 
 
-def list_folder(path: Path) -> tuple[LabelledFiles, LabelledFiles, tuple[str, ...]]:
-    """Training files and labels, test files and labels, and class names; no image is opened.
+def read_folder(path: Path) -> Arrays:
+    """Read a folder of class folders, see `read_images`.
 
     Without train/ and test|val/, a fixed fifth of each class becomes the test set.
 
@@ -41,19 +41,14 @@ def list_folder(path: Path) -> tuple[LabelledFiles, LabelledFiles, tuple[str, ..
                 f"{path} has train/ but neither test/ nor val/; put the test images into one of them"
             )
         classes = class_folders(train)
-        return images_by_class(train, classes), images_by_class(test, classes), classes
+        return read_images(images_by_class(train, classes), images_by_class(test, classes), classes)
     classes = class_folders(path)
     files, labels = images_by_class(path, classes)
     # Not isda._utils.seeds: the test set must never change.
     fixed = torch.Generator().manual_seed(0)
     parts = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
     training, held_out = (([files[i] for i in part.tolist()], labels[part]) for part in parts)
-    return training, held_out, classes
-
-
-def read_folder(path: Path) -> Arrays:
-    """Read a folder of class folders, see `list_folder` and `read_images`."""
-    return read_images(*list_folder(path))
+    return read_images(training, held_out, classes)
 
 
 def read_images(train: LabelledFiles, test: LabelledFiles, classes: tuple[str, ...]) -> Arrays:

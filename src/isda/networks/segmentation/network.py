@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, overload
@@ -211,13 +211,7 @@ def _classifier(feature_dim: int, num_classes: int) -> nn.Conv2d:
     return classifier
 
 
-HEADS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
-    "pspnet": lambda channels, features, _, dropout: PyramidHead(channels, features, dropout=dropout),
-    "deeplab-v3": lambda channels, features, stride, dropout: AtrousHead(
-        channels, features, output_stride=stride, dropout=dropout
-    ),
-}
-"""By the first part of a network's name: the head for (channels, features, output stride, dropout)."""
+ARCHITECTURES = ("pspnet", "deeplab-v3")
 
 
 def names() -> list[str]:
@@ -227,7 +221,7 @@ def names() -> list[str]:
         >>> "pspnet-resnet-101" in names()
         True
     """
-    return [f"{head}-resnet-{depth}" for head in HEADS for depth in DEPTHS]
+    return [f"{head}-resnet-{depth}" for head in ARCHITECTURES for depth in DEPTHS]
 
 
 def create(
@@ -267,6 +261,8 @@ def create(
         >>> create("pspnet-resnet-18", num_classes=11, width=0.25, auxiliary=False).classifier
         Conv2d(32, 11, kernel_size=(1, 1), stride=(1, 1))
     """
+    from torchvision.ops import Conv2dNormActivation
+
     check_choice("name", name, names())
     positive_integer("num_classes", num_classes)
     scaled_channels(64, width)
@@ -291,13 +287,16 @@ def create(
     backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
     middle, last = backbone.channels
     features = max(1, last // 4)
+    head: nn.Module
+    if architecture == "pspnet":
+        head = PyramidHead(last, features, dropout=rate)
+    else:
+        head = AtrousHead(last, features, output_stride=output_stride, dropout=rate)
+    auxiliary_head = None
+    if auxiliary:  # one 3x3 convolution, as in both publications and the authors' code
+        auxiliary_head = nn.Sequential(Conv2dNormActivation(middle, features, kernel_size=3), nn.Dropout2d(rate))
     network = SegmentationNetwork(
-        backbone,
-        HEADS[architecture](last, features, output_stride, rate),
-        features,
-        num_classes,
-        _auxiliary_head(middle, features, rate) if auxiliary else None,
-        features if auxiliary else None,
+        backbone, head, features, num_classes, auxiliary_head, features if auxiliary else None
     )
     for part in (network.backbone, network.head, network.auxiliary_head):
         if part is not None:
@@ -306,10 +305,3 @@ def create(
         own = backbone.state_dict()
         backbone.load_state_dict(own | match_weights(own, state, str(pretrained), ("fc.",)))
     return network
-
-
-def _auxiliary_head(in_channels: int, feature_dim: int, dropout: float) -> nn.Module:
-    """One 3x3 convolution, as both publications and the authors' code have it."""
-    from torchvision.ops import Conv2dNormActivation
-
-    return nn.Sequential(Conv2dNormActivation(in_channels, feature_dim, kernel_size=3), nn.Dropout2d(dropout))
