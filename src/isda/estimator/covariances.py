@@ -133,15 +133,15 @@ class RowCovariances(NamedTuple):
         common = None if self.pooled is None else self._product(weight) @ weight.t()
 
         def table(index: int, part: slice) -> Tensor:
-            made = weight.new_zeros(len(weight), len(weight))
+            product = weight.new_zeros(len(weight), len(weight))
             if self.own is not None:
                 spread, counts = self._block_spread(logits, part), self.rows.counts[part]
-                made = made.addmm(spread.t(), spread * (counts * self.own[index] / counts.sum()).unsqueeze(1))
+                product = product.addmm(spread.t(), spread * (counts * self.own[index] / counts.sum()).unsqueeze(1))
             if self.pooled is not None and common is not None:
-                made = torch.add(made, common, alpha=float(self.pooled[index]))
+                product = torch.add(product, common, alpha=float(self.pooled[index]))
             if self.diagonal is not None:
-                made = made.addmm(weight * self.diagonal[index], weight.t())
-            return made
+                product = product.addmm(weight * self.diagonal[index], weight.t())
+            return product
 
         return table
 
@@ -167,8 +167,8 @@ class RowCovariances(NamedTuple):
         def total() -> WeightLogitGradient:
             if common is None:
                 return WeightLogitGradient(by_weight, by_logits)
-            made = common @ self._product(weight)
-            return WeightLogitGradient(made if by_weight is None else made + by_weight, by_logits)
+            pooled = common @ self._product(weight)
+            return WeightLogitGradient(pooled if by_weight is None else pooled + by_weight, by_logits)
 
         return add, total
 

@@ -158,7 +158,7 @@ class TableClassification:
 
     model: Any
     """Fitted to all labelled rows, except those of a separate test part."""
-    figures: dict[str, float] | None
+    measures: dict[str, float] | None
     """Error, log-likelihood and calibration on the test rows; None if these have no labels."""
     tables: TableSplit
     seconds: float
@@ -172,7 +172,7 @@ class TableClassification:
             "classes": np.asarray(self.model.classes_).tolist(),
             "judged_by": len(self.tables.test),
             "held_out": self.tables.held_out,
-            **(self.figures or {}),
+            **(self.measures or {}),
             "lambda_0": float(self.model.lambda_0_),
             "C": float(self.model.C_),
             "scale": float(self.model.scale_),
@@ -187,9 +187,9 @@ class TableClassification:
             f"{file}: trained on {record['rows']} rows of {record['features']} features, {len(record['classes'])} "
             f"classes, {self.seconds:.1f} s; evaluated on {record['judged_by']} {kind} rows"
         ]
-        if self.figures is not None:
+        if self.measures is not None:
             names = {"error": "error, %", "log_likelihood": "log-likelihood", "calibration": "calibration error, %"}
-            lines += [f"{heading:>24} {self.figures[name]:9.3f}" for name, heading in names.items()]
+            lines += [f"{heading:>24} {self.measures[name]:9.3f}" for name, heading in names.items()]
         lines += [f"{name:>24} {record[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
         return "\n".join(lines)
 
@@ -206,10 +206,10 @@ def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
 
     began = time.monotonic()
     fitted = clone(model).fit(tables.train.features, tables.train.names)
-    figures = None
+    measures = None
     if len(tables.test):
         labels = np.searchsorted(fitted.classes_, tables.test.names)
-        figures = probability_measures(fitted.predict_proba(tables.test.features), labels)
+        measures = probability_measures(fitted.predict_proba(tables.test.features), labels)
     if tables.held_out and any(map(len, tables.unlabelled)):
         # With the settings that were evaluated.
         final = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_, scale=fitted.scale_)
@@ -217,7 +217,7 @@ def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
         fitted = final.fit(
             np.concatenate([rows.features for rows in both]), np.concatenate([rows.names for rows in both])
         )
-    return TableClassification(fitted, figures, tables, time.monotonic() - began)
+    return TableClassification(fitted, measures, tables, time.monotonic() - began)
 
 
 def prediction_table(result: TableClassification, tables: TableSplit) -> str:
