@@ -111,7 +111,7 @@ def test_what_is_no_offset_is_refused(long_tail, tmp_path):
         ISDAClassifier(offset="ldma").fit(X, y)
     with pytest.raises(ValueError, match="offset must be for 4 classes, got one for 2"):
         ISDAClassifier(offset=LogitAdjustment([3, 4])).fit(X, y)
-    with pytest.raises(ValueError, match="knows the sizes of the classes for partial_fit, got 'ldam'"):
+    with pytest.raises(ValueError, match="with the sizes of the classes for partial_fit, got 'ldam'"):
         ISDAClassifier(offset="ldam").partial_fit(X, y, classes=range(4))
     model = ISDAClassifier(0.0, C=1.0, offset=LogitAdjustment([80, 40, 10, 5])).fit(X, y)
     with pytest.raises(ValueError, match="plain values"):

@@ -113,5 +113,5 @@ def test_other_criteria_are_refused():
 def test_a_criterion_is_prepared_once():
     loop = Accelerator(cpu=True)
     criterion = prepare_criterion(loop, ISDALoss.attach(network(), LAMBDA_0, 6))
-    with pytest.raises(ValueError, match="criterion must be prepared once"):
+    with pytest.raises(ValueError, match="criterion must be prepared only once"):
         prepare_criterion(loop, criterion)

@@ -300,7 +300,7 @@ def test_bad_input_is_refused_in_one_sentence():
         fit(Classifier(nn.NLLLoss()), ISDACallback())
     with pytest.raises(ValueError, match=r"must be an nn.CrossEntropyLoss or an nn.BCEWithLogitsLoss, got Weighted"):
         fit(Classifier(Weighted()), ISDACallback())
-    with pytest.raises(ValueError, match=r"total_steps must be given where the trainer cannot tell .* got -1"):
+    with pytest.raises(ValueError, match=r"total_steps must be given if the trainer does not know .* got -1"):
         fit(Classifier(), ISDACallback(), data=DataLoader(Endless(), batch_size=4))
 
 

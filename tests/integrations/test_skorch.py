@@ -169,7 +169,7 @@ def test_a_classifier_is_found_by_its_name():
 def test_bad_input_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match=r"ISDALoss has no setting 'lamda_0'.*; did you mean 'lambda_0'"):
         net(criterion__lamda_0=1.0).fit(X, Y)
-    with pytest.raises(ValueError, match="criterion__total_steps must be given where the number of batches"):
+    with pytest.raises(ValueError, match="criterion__total_steps must be given if the number of batches"):
         net(iterator_train=lambda *_, **__: (batch for batch in loader(COUNT, BATCH))).fit(X, Y)
     with pytest.raises(ValueError, match="Softmax"):
         net(lambda: nn.Sequential(*network(), nn.Softmax(1)), criterion__classifier="2").fit(X, Y)

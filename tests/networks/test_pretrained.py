@@ -52,7 +52,7 @@ def test_a_deeper_networks_file_is_not_taken_for_a_shallower_ones():
     network = networks.create("timm:test_resnet", num_classes=3)
     weights = timm.create_model("test_resnet", layers=(1, 1, 1, 2)).state_dict()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    with pytest.raises(ValueError, match=r"a\.pth must hold the weights of timm:test_resnet, which has no layer4\.1"):
+    with pytest.raises(ValueError, match=r"a\.pth must hold the weights of the backbone, which has no layer4\.1"):
         load_pretrained(network, "timm:test_resnet", weights, "a.pth")
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 

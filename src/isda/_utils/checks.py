@@ -46,6 +46,20 @@ def shape_of(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
+def positive_integer(name: str, value: object) -> int:
+    """Return ``value`` if it is an integer from 1 to 10^9.
+
+    Example:
+        >>> positive_integer("num_classes", 10)
+        10
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    if value > 10**9:
+        raise ValueError(f"{name} must be at most 10^9, got {value!r}")
+    return value
+
+
 def check_rows(features: Tensor, targets: Tensor, feature_dim: int) -> None:
     """Features (N, A) and integer targets (N,) that belong together."""
     if features.ndim != 2 or features.shape[1] != feature_dim:

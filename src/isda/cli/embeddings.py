@@ -141,10 +141,10 @@ def classify(
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
     model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
     tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
-    if predictions is not None and not any(map(len, tables.asked)):
+    if predictions is not None and not any(map(len, tables.unlabelled)):
         raise ValueError(f"predictions are of rows without a label, {file} has none")
     result = classify_tables(tables, model)
-    show(result.record(file), json, lambda: print(escape_control_characters(result.told(file))))
+    show(result.record(file), json, lambda: print(escape_control_characters(result.summary(file))))
     if predictions is not None:
         write_text(predictions, prediction_table(result, tables))
 

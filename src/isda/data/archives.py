@@ -15,7 +15,10 @@ from pathlib import Path
 
 from isda._utils.files import check_regular_file
 
-STALLED_SECONDS = 30
+TIMEOUT_SECONDS = 30
+
+PART_NAMES = {"train": ("train",), "validation": ("val", "valid", "validation"), "test": ("test",)}
+"""Names of folders and files of each part of a data set."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ def download_file(file: DataFile, folder: Path) -> Path:
     """
     from torchvision.datasets.utils import download_url
 
-    stalled = socket.getdefaulttimeout()
-    # torchvision sets no time limit: a silent network would hang for ever.
-    socket.setdefaulttimeout(STALLED_SECONDS)
+    default_timeout = socket.getdefaulttimeout()
+    # torchvision sets no timeout.
+    socket.setdefaulttimeout(TIMEOUT_SECONDS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as unfinished:
@@ -73,34 +76,32 @@ def download_file(file: DataFile, folder: Path) -> Path:
     except (OSError, RuntimeError, HTTPException) as error:
         raise OSError(f"fetching {file.url} failed: {error}") from error
     finally:
-        socket.setdefaulttimeout(stalled)
+        socket.setdefaulttimeout(default_timeout)
 
 
 def read_members(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """The contents of the named members of a (compressed) tar archive, whatever folder they are in.
-
-    Nothing is unpacked to disk.
+    """The contents of members of a (compressed) tar archive, named without their folder; nothing is written to disk.
 
     Raises:
         ValueError: the archive is damaged, or a member is missing.
     """
     check_regular_file(archive)
-    wanted = set(names)
+    expected = set(names)
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
                 name = member.name.rsplit("/", 1)[-1]
-                stream = tar.extractfile(member) if name in wanted else None
+                stream = tar.extractfile(member) if name in expected else None
                 if stream is not None:
                     contents[name] = stream.read()
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise damaged_file_error(archive, error) from error
-    if missing := sorted(wanted - set(contents)):
+    if missing := sorted(expected - set(contents)):
         raise ValueError(f"{archive} does not hold {', '.join(missing)}")
     return contents
 
 
 def damaged_file_error(path: Path, error: Exception) -> ValueError:
-    """The error for a file whose contents end early or make no sense."""
+    """The error for a file whose contents end early or are invalid."""
     return ValueError(f"{path} is damaged or incomplete: {error or type(error).__name__}")

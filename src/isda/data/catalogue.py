@@ -12,11 +12,18 @@ from isda._utils.extras import needed_by
 from isda.data.archives import DataFile, data_root, download_file, find_file, verify_md5
 from isda.data.dataset import Arrays, DataSet
 from isda.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
-from isda.data.readers import folder as imagenet
-from isda.data.readers import small_images as cifar
-from isda.data.readers.folder import read_folder
+from isda.data.readers.folder import read_folder, read_imagenet, unpack_imagenet
 from isda.data.readers.npz import read_npz
-from isda.data.readers.small_images import read_digits, read_fashion_mnist, read_svhn
+from isda.data.readers.small_images import (
+    CIFAR10,
+    CIFAR100,
+    CifarVariant,
+    read_cifar_binary,
+    read_cifar_python,
+    read_digits,
+    read_fashion_mnist,
+    read_svhn,
+)
 
 CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"
@@ -25,12 +32,12 @@ FASHION_MNIST_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/
 
 @dataclass(frozen=True)
 class FileLayout:
-    """One way a data set can lie on disk: these files, in this order, go to `read`."""
+    """A layout of a data set on disk: files, and a function that reads their paths in this order."""
 
     files: tuple[DataFile, ...]
     read: Callable[[list[Path]], Arrays]
     verify: bool = True
-    """Whether the md5s are compared at each load; not where the reader has a checksum of its own to compare."""
+    """Whether md5s are compared at each load; False if the reader verifies a checksum itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,32 +52,32 @@ class NamedDataSet:
     size: int | None
     """Height and width, None where it varies."""
     folders: tuple[str, ...] = ()
-    """Where its files are looked for, relative to the root; downloads go into the first."""
+    """Folders that are searched for its files, relative to the root; downloads go into the first."""
     layouts: tuple[FileLayout, ...]
     """In order of preference; the first is the one that is downloaded."""
     published: ChannelStatistics | None = None
 
-    def places(self, root: Path) -> list[Path]:
+    def search_folders(self, root: Path) -> list[Path]:
         """The folders that are searched."""
         return [root / folder for folder in self.folders]
 
     def locate(self, root: Path) -> tuple[FileLayout, list[Path]] | None:
-        """The first layout of which every file is there, with the paths of its files."""
+        """The first complete layout, with the paths of its files."""
         for layout in self.layouts:
-            paths = [find_file(file, self.places(root)) for file in layout.files]
+            paths = [find_file(file, self.search_folders(root)) for file in layout.files]
             complete = [path for path in paths if path is not None]
             if len(complete) == len(paths):
                 return layout, complete
         return None
 
-    def wanted(self, root: Path) -> str:
-        """Which files to put where, in words."""
+    def instructions(self, root: Path) -> str:
+        """Which files to put where, as a sentence."""
         choices = " or ".join(" and ".join(map(str, layout.files)) for layout in self.layouts)
-        places = " or ".join(map(str, self.places(root)))
-        return f"put {choices} into {places}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
+        folders = " or ".join(map(str, self.search_folders(root)))
+        return f"put {choices} into {folders}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
 
 
-def _cifar(name: str, number: int, variant: cifar.CifarVariant, binary_md5: str, python_md5: str) -> NamedDataSet:
+def _cifar(name: str, number: int, variant: CifarVariant, binary_md5: str, python_md5: str) -> NamedDataSet:
     binary, python = f"cifar-{number}-binary.tar.gz", f"cifar-{number}-python.tar.gz"
     return NamedDataSet(
         name=name,
@@ -81,24 +88,21 @@ def _cifar(name: str, number: int, variant: cifar.CifarVariant, binary_md5: str,
         size=32,
         folders=(name, "."),
         layouts=(
-            FileLayout(
-                (DataFile(binary, binary_md5, CIFAR_URL + binary),), lambda p: cifar.read_cifar_binary(p[0], variant)
-            ),
-            FileLayout(
-                (DataFile(python, python_md5, CIFAR_URL + python),), lambda p: cifar.read_cifar_python(p[0], variant)
-            ),
+            FileLayout((DataFile(binary, binary_md5, CIFAR_URL + binary),), lambda p: read_cifar_binary(p[0], variant)),
+            FileLayout((DataFile(python, python_md5, CIFAR_URL + python),), lambda p: read_cifar_python(p[0], variant)),
         ),
         published=PUBLISHED_STATISTICS[name],
     )
 
 
-def _svhn_file(name: str, md5: str) -> DataFile:
-    return DataFile(name, md5, SVHN_URL + name)
-
-
-SVHN_TRAIN = _svhn_file("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373")
-SVHN_TEST = _svhn_file("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3")
-SVHN_EXTRA = _svhn_file("extra_32x32.mat", "a93ce644f1a588dc4d68dda5feec44a7")
+SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA = (
+    DataFile(f"{part}_32x32.mat", md5, f"{SVHN_URL}{part}_32x32.mat")
+    for part, md5 in (
+        ("train", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+        ("test", "eb5a983be6a315427106f1b164d9cef3"),
+        ("extra", "a93ce644f1a588dc4d68dda5feec44a7"),
+    )
+)
 
 _SETS = (
     NamedDataSet(
@@ -136,8 +140,8 @@ _SETS = (
             ),
         ),
     ),
-    _cifar("cifar10", 10, cifar.CIFAR10, "c32a1d4ab5d03f1284b67883e8d87530", "c58f30108f718f92721af3b95e74349a"),
-    _cifar("cifar100", 100, cifar.CIFAR100, "03b5dce01913d631647c71ecec9e9cb8", "eb9058c3a382ffc7106e4002c42a8d85"),
+    _cifar("cifar10", 10, CIFAR10, "c32a1d4ab5d03f1284b67883e8d87530", "c58f30108f718f92721af3b95e74349a"),
+    _cifar("cifar100", 100, CIFAR100, "03b5dce01913d631647c71ecec9e9cb8", "eb9058c3a382ffc7106e4002c42a8d85"),
     NamedDataSet(
         name="svhn",
         train=73_257,
@@ -171,7 +175,7 @@ _SETS = (
         layouts=(
             FileLayout(
                 (DataFile("train"), DataFile("val")),
-                lambda paths: imagenet.read_imagenet(paths[0].parent),
+                lambda paths: read_imagenet(paths[0].parent),
                 verify=False,
             ),
             FileLayout(
@@ -180,7 +184,7 @@ _SETS = (
                     DataFile("ILSVRC2012_img_train.tar", "1d675b47d978889d74fa0da5fadfb00e"),
                     DataFile("ILSVRC2012_img_val.tar", "29b22e2961454d5413ddabcf34fc5622"),
                 ),
-                lambda paths: imagenet.unpack_imagenet(*paths),
+                lambda paths: unpack_imagenet(*paths),
                 # Compared while unpacking, which happens once.
                 verify=False,
             ),
@@ -224,15 +228,18 @@ def load(
         if name != "svhn":
             raise ValueError(f"extra=True is for the data set svhn, got {name!r}")
         name = "svhn-extra"
-    place = data_root(root)
+    root = data_root(root)
     named = CATALOGUE.get(name)
-    path = named_path(name, place)
-    if path is None and named is not None:
-        return _load_named(named, place, download)
-    if path is None:
-        raise _unknown_name_error(name, place)
-    arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path)
-    return _data_set(name if named else path.stem, arrays, str(path.absolute()), named)
+    path = named_path(name, root)
+    if path is not None:
+        arrays, source = read_npz(path) if path.suffix == ".npz" else read_folder(path), str(path.absolute())
+    elif named is not None:
+        arrays, source = _read_named(named, root, download)
+    else:
+        raise _unknown_name_error(name, root)
+    if named is None:
+        return DataSet(Path(source).stem, *arrays, source=source)
+    return DataSet(name, *arrays, source=source, published=named.published)
 
 
 def named_path(name: str, root: Path) -> Path | None:
@@ -243,41 +250,34 @@ def named_path(name: str, root: Path) -> Path | None:
     if name.startswith("folder:"):
         return Path(name.removeprefix("folder:")).expanduser()
     path = Path(name).expanduser()
-    # A name with a separator or the suffix is meant as a path, there or not: the reader then says what is missing.
+    # A name with a separator or the suffix is a path even if it does not exist: the reader then says what is missing.
     if path.suffix == ".npz" or path.name != name:
         return root / path if (root / path).exists() and not path.exists() else path
     as_given = next((folder for folder in (path, root / path) if name and folder.is_dir()), None)
     return as_given or (archive if archive.is_file() else None)
 
 
-def _load_named(named: NamedDataSet, root: Path, download: bool) -> DataSet:
+def _read_named(named: NamedDataSet, root: Path, download: bool) -> tuple[Arrays, str]:
+    """The arrays of a named set and their source."""
     located = named.locate(root)
     if located is None and download:
-        _download_missing(named, root)
+        folders = named.search_folders(root)
+        missing = [file for file in named.layouts[0].files if file.url and find_file(file, folders) is None]
+        try:
+            for file in missing:
+                download_file(file, folders[0])
+        except OSError as error:
+            raise FileNotFoundError(
+                f"the data set {named.name} is not under {root} and {error}; {named.instructions(root)}"
+            ) from error
         located = named.locate(root)
     if located is None:
-        raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.wanted(root)}")
+        raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.instructions(root)}")
     layout, paths = located
     for file, path in zip(layout.files, paths, strict=True):
         if layout.verify:
             verify_md5(path, file.md5)
-    source = ", ".join(map(str, paths)) or "scikit-learn"
-    return _data_set(named.name, layout.read(paths), source, named)
-
-
-def _download_missing(named: NamedDataSet, root: Path) -> None:
-    for file in named.layouts[0].files:
-        if file.url and find_file(file, named.places(root)) is None:
-            try:
-                download_file(file, named.places(root)[0])
-            except OSError as error:
-                raise FileNotFoundError(
-                    f"the data set {named.name} is not under {root} and {error}; {named.wanted(root)}"
-                ) from error
-
-
-def _data_set(name: str, arrays: Arrays, source: str, named: NamedDataSet | None) -> DataSet:
-    return DataSet(name, *arrays, source=source, published=named.published if named else None)
+    return layout.read(paths), ", ".join(map(str, paths)) or "scikit-learn"
 
 
 def _unknown_name_error(name: str, root: Path) -> ValueError:

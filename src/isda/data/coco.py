@@ -22,19 +22,16 @@ import torch
 from torch import Tensor
 
 from isda._utils.files import check_regular_file
-from isda.data.archives import data_root
+from isda.data.archives import PART_NAMES, data_root
 from isda.data.coco_masks import check_segmentation, decode_mask, encode_mask
 from isda.data.image_files import read_image
 
 __all__ = ["CocoData", "CocoPart", "ImageEntry", "ObjectAnnotation", "decode_mask", "encode_mask", "load", "read_part"]
 
 
-# One annotation file of COCO's format and the images it is of, checked when it is read.
-#
-# Crowd regions and empty boxes are left out of training as COCO's own tools do, and stay in the ground truth, where
-# evaluation ignores crowds.
+COCO_SPLITS = {"train": PART_NAMES["train"], "validation": (*PART_NAMES["validation"], *PART_NAMES["test"])}
 
-SMALLEST_SIDE = 1.0
+MIN_BOX_SIDE = 1.0
 """Boxes less wide or high, in pixels inside the image, count as empty, as in MMDetection."""
 
 
@@ -48,7 +45,7 @@ class ImageEntry(NamedTuple):
 
 
 class ObjectAnnotation(NamedTuple):
-    """One object to learn."""
+    """One object of an image."""
 
     id: int
     label: int
@@ -56,21 +53,21 @@ class ObjectAnnotation(NamedTuple):
     box: tuple[float, float, float, float]
     """Left, top, right and bottom, inside the image."""
     segmentation: Any
-    """Polygons or run lengths; None where the file has none."""
+    """Polygons or run lengths, or None."""
 
 
 @dataclass(frozen=True, eq=False)
 class CocoPart:
-    """The images of one annotation file and what is marked in each."""
+    """The images of one annotation file, and their objects."""
 
     file: Path
     images: tuple[ImageEntry, ...]
     objects: tuple[tuple[ObjectAnnotation, ...], ...]
-    """Of each image: what to learn, without crowds and empty boxes."""
+    """The objects of each image, without crowds and empty boxes."""
     categories: dict[int, str]
     """The file's ids and names, by ascending id; the label of the i-th is i + 1."""
     content: dict[str, Any]
-    """The file, for evaluation."""
+    """The parsed file, for evaluation."""
     digest: str
     """SHA-256 of the file."""
 
@@ -79,12 +76,12 @@ class CocoPart:
 
     @property
     def has_masks(self) -> bool:
-        """Whether every object has one."""
-        return all(one.segmentation is not None for objects in self.objects for one in objects)
+        """Whether every object has a mask."""
+        return all(entry.segmentation is not None for objects in self.objects for entry in objects)
 
     @cached_property
     def marked(self) -> tuple[int, ...]:
-        """The positions of images with something to learn."""
+        """The positions of images with objects."""
         return tuple(index for index, objects in enumerate(self.objects) if objects)
 
     def image(self, index: int) -> Tensor:
@@ -103,15 +100,15 @@ class CocoPart:
         return pixels
 
     def target(self, index: int, masks: bool = False) -> dict[str, Tensor]:
-        """What an image holds, as torchvision's detectors take it: boxes (K, 4), labels (K,), masks (K, H, W)."""
-        entry, objects = self.images[index], self.objects[index]
+        """The target of torchvision's detectors: boxes (K, 4), labels (K,) and optionally masks (K, H, W)."""
+        image, objects = self.images[index], self.objects[index]
         target = {
-            "boxes": torch.tensor([one.box for one in objects], dtype=torch.float32).reshape(-1, 4),
-            "labels": torch.tensor([one.label for one in objects], dtype=torch.int64),
+            "boxes": torch.tensor([entry.box for entry in objects], dtype=torch.float32).reshape(-1, 4),
+            "labels": torch.tensor([entry.label for entry in objects], dtype=torch.int64),
         }
         if masks:
-            decoded = [decode_mask(one.segmentation, entry.height, entry.width) for one in objects]
-            empty = torch.zeros(0, entry.height, entry.width, dtype=torch.uint8)
+            decoded = [decode_mask(entry.segmentation, image.height, image.width) for entry in objects]
+            empty = torch.zeros(0, image.height, image.width, dtype=torch.uint8)
             target["masks"] = torch.stack(decoded) if decoded else empty
         return target
 
@@ -127,8 +124,8 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
         ValueError: names the file, the image or annotation by its id, and what is wrong.
     """
     content, digest = _read_annotation_file(file)
-    categories = {one["id"]: str(one["name"]) for one in _entries(file, content, "categories", id=int, name=str)}
-    categories = dict(sorted(categories.items()))
+    entries = _entries(file, content, "categories", id=int, name=str)
+    categories = dict(sorted((entry["id"], str(entry["name"])) for entry in entries))
     if len(categories) != len(content["categories"]) or not categories:
         raise ValueError(f"{file} must have categories, each with an id of its own")
     images = _images(file, content, folders)
@@ -137,24 +134,25 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
     objects: list[list[ObjectAnnotation]] = [[] for _ in images]
     empty: list[int] = []
     annotations = _entries(file, content, "annotations", id=int, image_id=int, category_id=int, bbox=list)
-    if len({one["id"] for one in annotations}) < len(annotations):
+    if len({entry["id"] for entry in annotations}) < len(annotations):
         raise ValueError(f"{file} must give each annotation an id of its own, and has one twice")
-    for one in annotations:
-        index = position.get(one["image_id"])
+    for entry in annotations:
+        number, image, category = entry["id"], entry["image_id"], entry["category_id"]
+        index = position.get(image)
         if index is None:
-            raise ValueError(f"{file}: annotation {one['id']} is of image {one['image_id']}, which the file lacks")
-        _check_annotation(file, one, images[index], label_of)
-        box = _clip_box(one["bbox"], images[index])
-        if one.get("iscrowd"):
+            raise ValueError(f"{file}: annotation {number} is of image {image}, which the file lacks")
+        _check_annotation(file, entry, images[index], label_of)
+        box = _clip_box(entry["bbox"], images[index])
+        if entry.get("iscrowd"):
             continue
         if box is None:
-            empty.append(one["id"])
+            empty.append(number)
             continue
-        objects[index].append(ObjectAnnotation(one["id"], label_of[one["category_id"]], box, one.get("segmentation")))
+        objects[index].append(ObjectAnnotation(number, label_of[category], box, entry.get("segmentation")))
     if empty:
         warnings.warn(
-            f"{file}: {len(empty)} of {len(annotations)} annotations have empty boxes and are not learnt, the first of "
-            f"them {empty[0]}",
+            f"{file}: {len(empty)} of {len(annotations)} annotations have empty boxes and are not used in training, "
+            f"the first of them {empty[0]}",
             stacklevel=2,
         )
     return CocoPart(file, tuple(images), tuple(map(tuple, objects)), categories, content, digest)
@@ -163,18 +161,18 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
 def _read_annotation_file(file: Path) -> tuple[dict[str, Any], str]:
     """The content of the file, and its SHA-256."""
     check_regular_file(file)
-    written = file.read_bytes()
+    raw = file.read_bytes()
     try:
-        content = json.loads(written)
+        content = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} must hold a JSON object, got {type(content).__name__}")
-    return content, hashlib.sha256(written).hexdigest()
+    return content, hashlib.sha256(raw).hexdigest()
 
 
 def _entries(file: Path, content: dict[str, Any], name: str, /, **kinds: type) -> list[dict[str, Any]]:
-    """A list of the file whose entries have fields of these types."""
+    """The list ``name`` of the file, whose entries must have fields of these types."""
     entries = content.get(name)
     if not isinstance(entries, list):
         raise ValueError(f"{file} must have a list of {name}, got {type(entries).__name__}")
@@ -182,10 +180,10 @@ def _entries(file: Path, content: dict[str, Any], name: str, /, **kinds: type) -
         for field, kind in kinds.items():
             value = entry.get(field) if isinstance(entry, dict) else None
             if type(value) is not kind:
-                told = f"{name}[{number}]" + (
-                    f" (id {entry['id']!r})" if isinstance(entry, dict) and "id" in entry else ""
+                identifier = f" (id {entry['id']!r})" if isinstance(entry, dict) and "id" in entry else ""
+                raise ValueError(
+                    f"{file}: {name}[{number}]{identifier} must have {kind.__name__} as {field}, got {value!r}"
                 )
-                raise ValueError(f"{file}: {told} must have {kind.__name__} as {field}, got {value!r}")
     return entries
 
 
@@ -196,45 +194,40 @@ def _images(file: Path, content: dict[str, Any], folders: Sequence[Path]) -> lis
     if len({entry["id"] for entry in entries}) < len(entries):
         raise ValueError(f"{file} must give each image an id of its own, and has one twice")
     for entry in entries:
-        _check_name(file, entry)
+        name = Path(entry["file_name"])
+        # Annotations are untrusted: a file name must not lead out of the folder of images.
+        if name.anchor or ".." in name.parts or not name.parts:
+            raise ValueError(
+                f"{file}: file_name of image {entry['id']} must be a path below the folder of images, without '..', "
+                f"got {entry['file_name']!r}"
+            )
     first = entries[0]["file_name"]
     folder = next((folder for folder in folders if (folder / first).is_file()), None)
     if folder is None:
-        told = ", ".join(str(folder) for folder in folders)
-        raise ValueError(f"{file}: the file {first!r} of image {entries[0]['id']} is in none of {told}")
-    here = set(os.listdir(folder))
+        searched = ", ".join(str(folder) for folder in folders)
+        raise ValueError(f"{file}: the file {first!r} of image {entries[0]['id']} is in none of {searched}")
+    present = set(os.listdir(folder))
     for entry in entries:
-        name = entry["file_name"]
-        if name not in here and not (folder / name).is_file():
-            raise ValueError(f"{file}: the file {name!r} of image {entry['id']} is not in {folder}")
+        if entry["file_name"] not in present and not (folder / entry["file_name"]).is_file():
+            raise ValueError(f"{file}: the file {entry['file_name']!r} of image {entry['id']} is not in {folder}")
         if entry["height"] < 1 or entry["width"] < 1:
             raise ValueError(
                 f"{file}: image {entry['id']} must have a size, got {entry['width']}x{entry['height']} pixels"
             )
-    return [ImageEntry(one["id"], folder / one["file_name"], one["height"], one["width"]) for one in entries]
-
-
-def _check_name(file: Path, image: dict[str, Any]) -> None:
-    """Raise a ValueError for a file name that leads out of the folder of images, whoever wrote the annotations."""
-    name = Path(image["file_name"])
-    if name.anchor or ".." in name.parts or not name.parts:
-        raise ValueError(
-            f"{file}: file_name of image {image['id']} must be a path below the folder of images, without '..', "
-            f"got {image['file_name']!r}"
-        )
+    return [ImageEntry(entry["id"], folder / entry["file_name"], entry["height"], entry["width"]) for entry in entries]
 
 
 def _check_annotation(file: Path, annotation: dict[str, Any], image: ImageEntry, label_of: dict[int, int]) -> None:
     """Raise a ValueError for an annotation that cannot be used."""
-    told, box = f"{file}: annotation {annotation['id']} of image {image.id}", annotation["bbox"]
+    context, box = f"{file}: annotation {annotation['id']} of image {image.id}", annotation["bbox"]
     if annotation["category_id"] not in label_of:
-        raise ValueError(f"{told} has the category {annotation['category_id']}, which the file lacks")
+        raise ValueError(f"{context} has the category {annotation['category_id']}, which the file lacks")
     if len(box) != 4 or not all(type(value) in (int, float) and math.isfinite(value) for value in box):
-        raise ValueError(f"{told} must have four numbers as bbox: left, top, width, height, got {box!r}")
+        raise ValueError(f"{context} must have four numbers as bbox: left, top, width, height, got {box!r}")
     segmentation = annotation.get("segmentation")
     problem = None if segmentation is None else check_segmentation(segmentation, image.height, image.width)
     if problem:
-        raise ValueError(f"{told}: its segmentation {problem}")
+        raise ValueError(f"{context}: its segmentation {problem}")
 
 
 def _clip_box(box: Sequence[float], image: ImageEntry) -> tuple[float, float, float, float] | None:
@@ -242,16 +235,12 @@ def _clip_box(box: Sequence[float], image: ImageEntry) -> tuple[float, float, fl
     left, top, width, height = map(float, box)
     right, bottom = min(left + width, image.width), min(top + height, image.height)
     left, top = max(left, 0.0), max(top, 0.0)
-    return None if right - left < SMALLEST_SIDE or bottom - top < SMALLEST_SIDE else (left, top, right, bottom)
-
-
-COCO_SPLITS = {"train": ("train",), "validation": ("val", "valid", "validation", "test")}
-"""What folders and files of each part may be called."""
+    return None if right - left < MIN_BOX_SIDE or bottom - top < MIN_BOX_SIDE else (left, top, right, bottom)
 
 
 @dataclass(frozen=True, eq=False)
 class CocoData:
-    """A set to learn from and one to be judged by, with the same categories."""
+    """Training and validation images with the same categories."""
 
     name: str
     train: CocoPart
@@ -266,7 +255,7 @@ class CocoData:
             )
         for part in (self.train, self.validation):
             if not part.marked:
-                raise ValueError(f"{part.file} must mark at least one object that is no crowd, it has none")
+                raise ValueError(f"{part.file} must mark at least one object that is no crowd, got none")
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -275,7 +264,7 @@ class CocoData:
 
     @property
     def has_masks(self) -> bool:
-        """Whether every object to learn has a mask."""
+        """Whether every training object has a mask."""
         return self.train.has_masks
 
     @cached_property
@@ -297,7 +286,7 @@ def load(name: str | os.PathLike[str] = "coco", root: str | os.PathLike[str] | N
 
     Raises:
         FileNotFoundError: there is no such folder, or no annotations in it.
-        ValueError: what the files say cannot be used; names the file and the id.
+        ValueError: invalid annotations; names the file and the id.
     """
     given = Path(name).expanduser()
     folder = next((path for path in (given, data_root(root) / given) if path.is_dir()), None)
@@ -313,12 +302,12 @@ def load(name: str | os.PathLike[str] = "coco", root: str | os.PathLike[str] | N
 def _find_annotations(folder: Path, part: str) -> Path:
     for word in COCO_SPLITS[part]:
         official = sorted(folder.glob(f"annotations/instances_{word}*.json"))
-        others = [folder / "annotations" / f"{word}.json", folder / f"{word}.json"]
-        others += [folder / word / "_annotations.coco.json", folder / f"{word}" / "annotations.json"]
+        names = ("annotations/{}.json", "{}.json", "{}/_annotations.coco.json", "{}/annotations.json")
+        others = [folder / name.format(word) for name in names]
         # Of several years the last one.
-        found = [*reversed(official), *(file for file in others if file.is_file())]
-        if found:
-            return found[0]
+        files = [*reversed(official), *(file for file in others if file.is_file())]
+        if files:
+            return files[0]
     raise FileNotFoundError(
         f"{folder} has no {part} annotations: neither annotations/instances_{COCO_SPLITS[part][0]}2017.json nor "
         f"annotations/{COCO_SPLITS[part][0]}.json nor {COCO_SPLITS[part][0]}.json"

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 MAX_COORDINATE = 1e7
-"""Coordinates beyond are no pixels of any image."""
 
 Segmentation = list[list[float]] | dict[str, Any]
 
 
 def check_segmentation(segmentation: Any, height: int, width: int) -> str | None:
-    """What is wrong with a segmentation of an image, as the end of a sentence; None if nothing is.
+    """The problem of a segmentation of an image, as the end of a sentence; None if it is valid.
 
     Example:
         >>> check_segmentation([[70, 70, 90, 70, 90, 90]], 64, 64)

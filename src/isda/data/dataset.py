@@ -19,7 +19,7 @@ Images = Tensor | ImageFiles
 
 
 class Arrays(NamedTuple):
-    """What a reader finds on disk, before it is checked and given a name."""
+    """The unchecked result of a reader."""
 
     x_train: Images
     y_train: Tensor
@@ -52,11 +52,15 @@ class DataSet:
     source: str = ""
     """Where the images were read from."""
     published: ChannelStatistics | None = None
-    """The mean and standard deviation the field uses for this set, if it has agreed on any."""
+    """The commonly used mean and standard deviation of this set, if there are any."""
 
     def __post_init__(self) -> None:
         for split, images, labels in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            _check_images(self.name, f"x_{split}", images)
+            if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.dim() != 4):
+                raise ValueError(
+                    f"x_{split} of {self.name} must be uint8 of shape (N, C, H, W), got {images.dtype} of shape "
+                    f"{tuple(images.shape)}"
+                )
             check_labels(f"y_{split} of {self.name}", labels, len(images), len(self.classes))
         train, test = self.x_train, self.x_test
         if isinstance(train, Tensor) and isinstance(test, Tensor) and train.shape[1:] != test.shape[1:]:
@@ -84,7 +88,7 @@ class DataSet:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of labels, sizes and class names, which tells whether a data set is still the one it was."""
+        """A digest of labels, sizes and class names, by which runs notice that a data set has changed."""
         sizes = [
             [len(images), images.channels] if isinstance(images, ImageFiles) else list(images.shape)
             for images in (self.x_train, self.x_test)
@@ -140,11 +144,4 @@ def check_labels(what: str, labels: Tensor, num_images: int, num_classes: int) -
         raise ValueError(
             f"{what} holds the label {int(labels[first])} at position {first}; "
             f"with {num_classes} classes labels must be in 0..{num_classes - 1}"
-        )
-
-
-def _check_images(name: str, what: str, images: Images) -> None:
-    if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.dim() != 4):
-        raise ValueError(
-            f"{what} of {name} must be uint8 of shape (N, C, H, W), got {images.dtype} of shape {tuple(images.shape)}"
         )

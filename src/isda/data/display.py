@@ -30,7 +30,7 @@ def data_set_rows(root: Path) -> list[DataSetRow]:
 
 
 def data_set_row(data: DataSet) -> DataSetRow:
-    """The row of a loaded set, which knows its classes and pixel statistics too."""
+    """The row of a loaded set, with its classes and pixel statistics."""
     return {
         "name": data.name,
         "train": len(data.y_train),
@@ -67,10 +67,10 @@ def data_set_table(rows: Sequence[DataSetRow], root: Path) -> Table:
         shape = "x".join(map(str, (row["channels"], *size))) if size else "various"
         counts = (f"{row[key]:,}" if key in row else "?" for key in ("train", "test", "classes"))
         where = [row["source"]] if row["found"] else ["not found, looked in", *row["looked_in"]]
-        places = "\n".join(_relative_to_root(place, root) for place in where)
-        table.add_row(
-            escape(escape_control_characters(row["name"])), *counts, shape, escape(escape_control_characters(places))
-        )
+        # Relative to the root, which the title names.
+        paths = [path.replace(f"{root}{os.sep}", "") if path != str(root) else "the root itself" for path in where]
+        name, locations = (escape(escape_control_characters(text)) for text in (row["name"], "\n".join(paths)))
+        table.add_row(name, *counts, shape, locations)
     return table
 
 
@@ -96,8 +96,8 @@ def _named_row(named: NamedDataSet, root: Path) -> DataSetRow:
         "image_size": (named.size, named.size) if named.size else None,
         "found": located is not None,
         "source": (", ".join(map(str, located[1])) or "scikit-learn") if located else None,
-        "looked_in": [str(archive), *map(str, named.places(root))],
-        "wanted": None if located else named.wanted(root),
+        "looked_in": [str(archive), *map(str, named.search_folders(root))],
+        "wanted": None if located else named.instructions(root),
     }
 
 
@@ -108,11 +108,6 @@ def _npz_row(path: Path) -> DataSetRow:
     except ValueError as error:
         # One broken file must not hide the others from the list.
         return row | {"found": False, "wanted": str(error)}
-
-
-def _relative_to_root(place: str, root: Path) -> str:
-    """Paths below the root without it, as the table's title names the root."""
-    return place.replace(f"{root}{os.sep}", "") if place != str(root) else "the root itself"
 
 
 SHEET_COLUMNS = 12
@@ -131,8 +126,7 @@ def contact_sheet(data: DataSet, columns: int = SHEET_COLUMNS) -> tuple[Tensor, 
     rows = []
     for label in shown:
         members = (data.y_train == label).nonzero().flatten()[:columns].tolist()
-        cells = [_cell(data.x_train[i]) for i in members]
-        rows.append(cells)
+        rows.append([_cell(data.x_train[i]) for i in members])
     # Images of a folder may differ in size.
     height, width = (max(cell.shape[side] for row in rows for cell in row) for side in (1, 2))
     sheet = torch.full(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 GREY_MODES = ("1", "L")
-# Wider than 8 bits: converting would clip without a word.
+# More than 8 bits per channel: PIL would clip silently.
 WIDE_MODES = ("I", "F")
 
 
@@ -25,7 +25,7 @@ def open_image(path: Path) -> Image:
     """Open an image without decoding its pixels.
 
     Raises:
-        ValueError: the file is no image, no regular file, or has more than 8 bits per channel.
+        ValueError: the file is not an image, not a regular file, or has more than 8 bits per channel.
     """
     import PIL.Image
 

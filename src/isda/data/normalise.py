@@ -73,17 +73,14 @@ def channel_statistics(images: Tensor | ImageFiles) -> ChannelStatistics:
         step = -(-len(images) // DECODED_FOR_STATISTICS)
         batches = [images[i][None] for i in range(0, len(images), step)]
     # A histogram of the 256 values is exact, and needs no floating-point copy of the images.
-    counts = torch.stack([_histogram(batch) for batch in batches]).sum(0).double()
+    pixels = [batch.transpose(0, 1).flatten(1) for batch in batches]
+    histograms = [torch.stack([channel.bincount(minlength=256) for channel in part]) for part in pixels]
+    counts = torch.stack(histograms).sum(0).double()
     weights = counts / counts.sum(1, keepdim=True)
     values = torch.arange(256, device=counts.device, dtype=torch.float64) / 255
     mean = weights @ values
     variance = (weights * (values - mean[:, None]).square()).sum(1)
     return ChannelStatistics(tuple(mean.tolist()), tuple(v**0.5 or 1.0 for v in variance.tolist()))
-
-
-def _histogram(images: Tensor) -> Tensor:
-    channels = images.transpose(0, 1).flatten(1)
-    return torch.stack([torch.bincount(channel, minlength=256) for channel in channels])
 
 
 def normalise_per_image(images: Tensor) -> Tensor:

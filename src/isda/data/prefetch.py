@@ -14,7 +14,7 @@ from isda._utils.seeds import generator
 
 
 def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int) -> Tensor:
-    """(steps, batch_size) the samples of an epoch, shuffled, as full batches; what is left over is not used.
+    """(steps, batch_size) shuffled samples of an epoch in full batches; the remainder is dropped.
 
     Example:
         >>> batch_order(torch.arange(5), 2, seed=0, epoch=0).shape
@@ -34,10 +34,10 @@ _Output = TypeVar("_Output")
 def prefetch(
     prepare: Callable[[_Input], _Output], parts: Sequence[_Input], workers: int = PREFETCH_WORKERS
 ) -> Iterator[_Output]:
-    """What ``prepare`` makes of each part, in their order; ``workers`` of them are under way at a time.
+    """Yield ``prepare(part)`` for each part in order, computed ahead by ``workers`` threads.
 
     Example:
-        >>> list(ahead(str.upper, ["a", "b", "c"], workers=2))
+        >>> list(prefetch(str.upper, ["a", "b", "c"], workers=2))
         ['A', 'B', 'C']
     """
     with ThreadPoolExecutor(workers) as pool:

@@ -67,12 +67,6 @@ def balanced_sample(labels: Tensor, size: int, seed: Seed = 0) -> Tensor:
         raise ValueError(f"size must be in 1..{len(labels)} for {len(labels)} samples, got {size}")
     quota = torch.full_like(available, size // len(available))
     quota[torch.randperm(len(available), generator=generator)[: size % len(available)]] += 1
-    short = (quota > available).nonzero().flatten().tolist()
-    if short:
-        raise ValueError(
-            f"size={size} asks for {int(quota[short[0]])} samples of class {short[0]}, "
-            f"which has {int(available[short[0]])}"
-        )
     return _draw(labels, quota, generator)
 
 
@@ -116,7 +110,7 @@ def semi_supervised_split(
     rest = _without(labels, chosen)
     if unlabelled is not None and not 0 <= unlabelled <= len(rest):
         raise ValueError(f"unlabelled must be in 0..{len(rest)} beside {labelled} labelled samples, got {unlabelled}")
-    # Drawn before, and whether or not it is needed, so that what is held out changes nothing else.
+    # Drawn first, and always, so that the held-out part does not change the other draws.
     order = torch.randperm(len(rest), generator=generator)[:unlabelled]
     held_out = chosen[:0]
     if size:
@@ -150,19 +144,13 @@ def long_tailed(labels: Tensor, imbalance_factor: float, seed: Seed = 0, size: i
     shares = imbalance_factor**-exponents
     if size is None:
         quota = (int(available.min()) * shares + 1e-6).floor().long()
-        told = f"the smallest class has {int(available.min())} samples"
+        reason = f"the smallest class has {int(available.min())} samples"
     else:
         if not 0 < size <= len(labels):
             raise ValueError(f"size must be in 1..{len(labels)} for {len(labels)} samples, got {size}")
-        quota, told = _in_proportion(shares, size), f"there are {size} samples in all"
+        quota, reason = _in_proportion(shares, size), f"there are {size} samples in all"
     if quota.min() < 1:
-        raise ValueError(f"imbalance_factor={imbalance_factor} leaves no sample of the last class: {told}")
-    short = (quota > available.cpu()).nonzero().flatten().tolist()
-    if short:
-        raise ValueError(
-            f"size={size} asks for {int(quota[short[0]])} samples of class {short[0]}, "
-            f"which has {int(available[short[0]])}"
-        )
+        raise ValueError(f"imbalance_factor={imbalance_factor} leaves no sample of the last class: {reason}")
     return _draw(labels, quota, generator)
 
 
@@ -180,7 +168,7 @@ def _generator(seed: Seed) -> torch.Generator:
 
 
 def _proportional(counts: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """How many of each class: size * share rounded down, the rest to the largest remainders, ties by lot."""
+    """Samples per class: size * share rounded down, the rest to the largest remainders, ties at random."""
     share = size * counts.cpu().double() / int(counts.sum())
     quota = share.floor().long()
     lot = torch.randperm(len(quota), generator=generator)
@@ -192,7 +180,7 @@ def _proportional(counts: Tensor, size: int, generator: torch.Generator) -> Tens
 
 
 def _in_proportion(shares: Tensor, size: int) -> Tensor:
-    """How many of each class: size * share rounded down, the rest to the largest remainders, ties to the first."""
+    """Samples per class: size * share rounded down, the rest to the largest remainders, ties to the first."""
     exact = size * shares / shares.sum()
     quota = (exact + 1e-6).floor().long()
     largest = (exact - quota).mul(1e9).round().argsort(descending=True, stable=True)
@@ -201,6 +189,14 @@ def _in_proportion(shares: Tensor, size: int) -> Tensor:
 
 
 def _draw(labels: Tensor, quota: Tensor, generator: torch.Generator) -> Tensor:
+    """Indices of as many random samples of each class as its quota."""
+    available = labels.bincount(minlength=len(quota)).cpu()
+    short = (quota > available).nonzero().flatten().tolist()
+    if short:
+        raise ValueError(
+            f"size={int(quota.sum())} asks for {int(quota[short[0]])} samples of class {short[0]}, which has "
+            f"{int(available[short[0]])}"
+        )
     chosen = []
     for label, count in enumerate(quota.tolist()):
         members = (labels == label).nonzero().flatten()

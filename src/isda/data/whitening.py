@@ -88,13 +88,8 @@ class ZCAWhitening(nn.Module):
         variances, directions = torch.linalg.eigh(covariance / len(flat))
         varies = variances > variances[-1] * dimension * torch.finfo(torch.float64).eps
         scale = torch.where(varies, variances.clamp_min(0) + eps, 1.0).sqrt()
-        return cls(
-            mean.float(),
-            (directions / scale @ directions.T).float(),
-            tuple(images.shape[1:]),
-            int(varies.sum()),
-            eps,
-        )
+        whitening = (directions / scale @ directions.T).float()
+        return cls(mean.float(), whitening, tuple(images.shape[1:]), int(varies.sum()), eps)
 
     def forward(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """Whiten images (N, C, H, W), uint8 or floating point in 0..1; nothing is drawn."""
@@ -110,11 +105,11 @@ class ZCAWhitening(nn.Module):
         return (centred + self.mean).to(self.mean.dtype).unflatten(1, self.image_shape)
 
     def save(self, path: Path, of: str = "") -> None:
-        """Write a safetensors file that is there as a whole or not at all, and knows its content.
+        """Write a safetensors file with a digest of its content; it is never left incomplete.
 
         Args:
             path: the file.
-            of: whatever identifies the data set, for `read` to compare.
+            of: an identifier of the data set, which `read` compares.
 
         Raises:
             OSError: it could not be written; the message names the file.
@@ -129,11 +124,11 @@ class ZCAWhitening(nn.Module):
 
     @classmethod
     def read(cls, path: Path, of: str = "") -> ZCAWhitening:
-        """What `save` wrote, on the CPU.
+        """Read a file of `save`, to the CPU.
 
         Args:
             path: the file.
-            of: the data set that it must be of, where both this and the file say.
+            of: the expected identifier of the data set; not compared if this or the file's is empty.
 
         Raises:
             ValueError: the file is missing, damaged, or holds something else; the message names it.
@@ -149,9 +144,8 @@ class ZCAWhitening(nn.Module):
             pixels = math.prod(shape)
             if mean.shape != (pixels,) or whitening.shape != (pixels, pixels):
                 raise ValueError(f"its matrix is {tuple(whitening.shape)} for images of shape {shape}")
-            # Files of earlier versions have no digest.
-            if settings.pop("sha256", None) not in (None, _digest(settings, mean, whitening)):
-                raise ValueError("it has another content than when it was written")
+            if settings.pop("sha256") != _digest(settings, mean, whitening):
+                raise ValueError("its content has changed since it was written")
             if of and settings.get("of", "") not in ("", of):
                 raise ValueError("it is of another data set")
         except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -163,15 +157,14 @@ class ZCAWhitening(nn.Module):
             raise ValueError(f"images must have the shape (N, *{self.image_shape}), got {tuple(images.shape)}")
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
+        """The part of the representation in parentheses."""
         return f"image_shape={self.image_shape}, rank={self.rank}, eps={self.eps:g}"
 
 
 def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps: float = 0.0) -> ZCAWhitening:
-    """The whitening of a data set's training images, fitted once and kept in `root`/zca.
+    """The whitening of a data set's training images, fitted once and cached in `root`/zca.
 
-    The file is found again by the set's name, `eps` and a fingerprint of the images, so that another split or
-    subset of the same set has another file.
+    The name of the file contains the name of the set, `eps` and a digest of the images.
     """
     if not isinstance(data.x_train, Tensor):
         raise ValueError(f"data must hold images in memory to be whitened, got {data.name}, decoded on access")
@@ -179,18 +172,18 @@ def zca_whitening(data: DataSet, root: str | os.PathLike[str] | None = None, eps
     try:
         whitening = ZCAWhitening.read(path)
     except ValueError:
-        # Not there yet, or damaged: better fitted again than refused.
+        # Missing or damaged.
         whitening = ZCAWhitening.fit(data.x_train, eps)
         try:
             whitening.save(path)
         except OSError as error:
-            # Data roots are often read-only; the whitening is good all the same.
+            # Data roots are often read-only.
             warnings.warn(f"the whitening is not kept for the next run: {error}", stacklevel=2)
     return whitening.to(data.x_train.device)
 
 
 def whitening_cache_path(name: str, images: Tensor, root: str | os.PathLike[str] | None, eps: float) -> Path:
-    """Where the whitening of these images is kept."""
+    """The file in which the whitening of these images is cached."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
     for chunk in images.split(CHUNK):
         digest.update(chunk.cpu().contiguous().numpy().data)

@@ -23,16 +23,16 @@ from isda.losses.long_tail import Offset
 
 BOUNDS = ("jensen", "tilted")
 MAX_STRENGTH = 1e9
-LEAST_C, MOST_C = 1e-12, 1e12
-"""Beyond these the other part of the objective is lost in rounding; what "auto" searches lies far inside."""
-LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+MIN_C, MAX_C = 1e-12, 1e12
+"""Beyond these bounds one part of the objective is lost in rounding; "auto" searches far inside of them."""
+MIN_SCALE, MAX_SCALE = 1e-30, 1e30
 
 
 def check_settings(model: Any) -> None:
-    """Raise ValueError for the first setting that is not what it must be."""
+    """Raise ValueError for the first invalid setting."""
     _number_or_auto("lambda_0", model.lambda_0, at_least=0, at_most=MAX_STRENGTH)
-    _number_or_auto("C", model.C, at_least=LEAST_C, at_most=MOST_C)
-    _number_or_auto("scale", model.scale, at_least=LEAST_SCALE, at_most=MOST_SCALE)
+    _number_or_auto("C", model.C, at_least=MIN_C, at_most=MAX_C)
+    _number_or_auto("scale", model.scale, at_least=MIN_SCALE, at_most=MAX_SCALE)
     check_choice("covariance", model.covariance, COVARIANCES)
     check_choice("bound", model.bound, BOUNDS)
     check_offset(model.offset)
@@ -66,7 +66,7 @@ def _number(
     at_most: float | None = None,
     below: float = math.inf,
 ) -> None:
-    # Compared as it is: an integer may be larger than any float.
+    # Not converted first: an integer may be larger than any float.
     good = not isinstance(value, bool) and isinstance(value, Real) and value < below
     good = good and (at_least is None or value >= at_least) and (above is None or value > above)
     good = good and (at_most is None or value <= at_most)
@@ -105,11 +105,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         bound: "jensen" (the paper's) or "tilted".
         standardize: scale every feature to mean 0 and standard deviation 1 first; the penalty is on the weights of the
             scaled features. ``coef_`` and ``intercept_`` are for the features as they came.
-        unlabelled: the label of rows without one, for example -1 as in sklearn.semi_supervised: such rows take part
-            by the consistency bound (Prop. 2). None, the default, if every row has a label: then -1 is a class as any
-            other.
-        class_weight: None, "balanced", or weights >= 0 by label: factors of the losses, which the covariances do not
-            see.
+        unlabelled: the label of unlabelled rows, for example -1 as in sklearn.semi_supervised: these enter by the
+            consistency bound (Prop. 2). None, the default, if every row has a label: then -1 is a class as any other.
+        class_weight: None, "balanced", or weights >= 0 by label: factors of the losses, not of the covariances.
         offset: for classes of very different sizes: "logit-adjustment", "ldam", or a provider of isda.losses.long_tail
             with a strength of its own. Offsets o_yj are part of the logits in training alone. lambda_0 and C are then
             chosen by the mean over classes of the held-out log-likelihood, in which every class counts the same.
@@ -132,8 +130,8 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         classes_: the labels, sorted.
         coef_: (n_classes, n_features) weights, (1, n_features) for two classes; not with hidden layers.
         intercept_: (n_classes,) or (1,).
-        lambda_0_, C_, scale_: what was used.
-        cv_results_: what was tried, as GridSearchCV has it, where something was "auto"; None otherwise.
+        lambda_0_, C_, scale_: the values that were used.
+        cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None.
         n_iter_: (1,) steps that were taken.
         gradient_norm_: largest entry of the gradient at the end.
         network_, loss_curve_, validation_curve_: of the stochastic trainer, where it was used.
@@ -206,20 +204,23 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         known = data.labelled & (data.counts > 0)
         classes, encoded = np.unique(data.labels[known], return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got {_class_names(classes)}{self._left_out(data)}")
+            message = f"one class: {classes.tolist()[0]!r}" if len(classes) else "none"
+            unlabelled, unweighted = int((~data.labelled).sum()), int((data.counts == 0).sum())
+            message += f"; {unlabelled} rows are unlabelled={self.unlabelled!r}" if unlabelled else ""
+            message += f"; {unweighted} rows have sample_weight 0" if unweighted else ""
+            raise ValueError(f"y must hold at least two classes, got {message}")
         factors = class_factors(self.class_weight, classes, data.labels[known], data.counts[known])
         self.classes_ = classes
         self._warm = self.warm_start and before is not None and np.array_equal(before, classes)
         others = ~data.labelled if self.consistency else np.zeros_like(known)
         self.scaler_ = Scaler.of(data.rows[known | others], data.counts[known | others], on=self.standardize)
-        fitted = ScaledData(
-            self.scaler_.scaled(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_)
+        scaled = ScaledData(
+            self.scaler_.transform(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_)
         )
-        unlabelled = self.scaler_.scaled(data.rows[others])
-        if self.hidden or len(unlabelled):
-            fit_stochastic(self, fitted, unlabelled)
+        if self.hidden or others.any():
+            fit_stochastic(self, scaled, self.scaler_.transform(data.rows[others]))
         else:
-            fit_convex(self, fitted, known, data)
+            fit_convex(self, scaled, known, data)
         return self
 
     def partial_fit(
@@ -235,22 +236,22 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         if first:
             if classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit, got None")
-            every = np.unique(np.asarray(classes))
-            if not _labelled(every, self.unlabelled).all():
+            all_classes = np.unique(np.asarray(classes))
+            if not _labelled(all_classes, self.unlabelled).all():
                 raise ValueError(f"classes must not hold the label of unlabelled rows, got {self.unlabelled!r} in them")
         else:
-            every = self.classes_
+            all_classes = self.classes_
         labels = data.labels[data.labelled]
-        strange = np.setdiff1d(labels, every)
-        if len(strange):
-            raise ValueError(f"y must hold labels of the classes {every.tolist()}, got {strange.tolist()}")
-        encoded = np.searchsorted(every, labels)
-        factors = class_factors(self.class_weight, every, labels, data.counts[data.labelled])
+        unknown = np.setdiff1d(labels, all_classes)
+        if len(unknown):
+            raise ValueError(f"y must hold labels of the classes {all_classes.tolist()}, got {unknown.tolist()}")
+        encoded = np.searchsorted(all_classes, labels)
+        factors = class_factors(self.class_weight, all_classes, labels, data.counts[data.labelled])
         if first:
-            self.classes_, self.scaler_ = every, Scaler.of(data.rows, data.counts, on=self.standardize)
-        rows = self.scaler_.scaled(data.rows)
-        fitted = ScaledData(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
-        fit_partially(self, fitted, rows[~data.labelled])
+            self.classes_, self.scaler_ = all_classes, Scaler.of(data.rows, data.counts, on=self.standardize)
+        rows = self.scaler_.transform(data.rows)
+        scaled = ScaledData(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
+        fit_partially(self, scaled, rows[~data.labelled])
         return self
 
     def _checked(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True) -> FitData:
@@ -261,27 +262,21 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         check_magnitudes(rows, counts, standardize=self.standardize)
         return FitData(rows, labels, counts, _labelled(labels, self.unlabelled))
 
-    def _left_out(self, data: FitData) -> str:
-        """The end of the message about too few classes: how many rows have no label, or no weight."""
-        unlabelled, weightless = int((~data.labelled).sum()), int((data.counts == 0).sum())
-        told = f"; {unlabelled} rows are unlabelled={self.unlabelled!r}" if unlabelled else ""
-        return told + (f"; {weightless} rows have sample_weight 0" if weightless else "")
-
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Logits (n_samples, n_classes); with two classes their difference (n_samples,), as scikit-learn has it."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             if hasattr(self, "coef_"):
                 scores = rows @ self.coef_.T + self.intercept_
             else:
-                scores = network_scores(self.network_, self.scaler_.scaled(rows))
-        overflown = int((~np.isfinite(scores)).any(1).sum())
-        if overflown:
+                scores = network_scores(self.network_, self.scaler_.transform(rows))
+        overflows = int((~np.isfinite(scores)).any(1).sum())
+        if overflows:
             largest = max(float(rows.max()), -float(rows.min()))
             raise ValueError(
                 f"X must hold values of the size that the classifier was fitted to, got values up to {largest:.2g}: "
-                f"the logits of {overflown} of {len(rows)} rows overflow"
+                f"the logits of {overflows} of {len(rows)} rows overflow"
             )
         if len(self.classes_) == 2:
             return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0])
@@ -289,11 +284,11 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Class probabilities (n_samples, n_classes)."""
-        return np.asarray(softmax(self._both(self.decision_function(X)), axis=1))
+        return np.asarray(softmax(_two_columns(self.decision_function(X)), axis=1))
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Logarithms of the class probabilities, exact where those round to 0."""
-        return np.asarray(log_softmax(self._both(self.decision_function(X)), axis=1))
+        return np.asarray(log_softmax(_two_columns(self.decision_function(X)), axis=1))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels (n_samples,)."""
@@ -307,7 +302,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> ISDAClassifier:
-        """Read what ``save_classifier`` wrote.
+        """Read a file of ``save``.
 
         Example:
             >>> import tempfile
@@ -320,18 +315,15 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         """
         return load_classifier(cls, Path(path))
 
-    @staticmethod
-    def _both(scores: NDArray[Any]) -> NDArray[Any]:
-        return scores if scores.ndim == 2 else np.stack([np.zeros_like(scores), scores], 1)
+
+def _two_columns(scores: NDArray[Any]) -> NDArray[Any]:
+    """(N, C) logits; the differences (N,) of two classes become two columns."""
+    return scores if scores.ndim == 2 else np.stack([np.zeros_like(scores), scores], 1)
 
 
 def _labelled(labels: NDArray[Any], unlabelled: Any) -> NDArray[np.bool_]:
-    """(N,) which of the labels are not the mark of unlabelled rows."""
+    """(N,) whether each label differs from the one of unlabelled rows."""
     if unlabelled is None:
         return np.ones(len(labels), dtype=bool)
-    # As objects: a mark of another type than the labels is none of them.
+    # As objects: a value of another type than the labels differs from all of them.
     return np.array([bool(label != unlabelled) for label in labels.tolist()], dtype=bool)
-
-
-def _class_names(classes: NDArray[Any]) -> str:
-    return f"one class: {classes.tolist()[0]!r}" if len(classes) else "none"

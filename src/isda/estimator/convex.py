@@ -17,20 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isda.estimator.covariances import KEEPS_AXES, ClassRows, row_covariances
-from isda.estimator.data import Scaler
+from isda.estimator.data import ScaledData, Scaler
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.selection import SelectionFold, select
 from isda.estimator.solver import minimise
 
-# Fewer rows than features: the same problem in the space of the rows, exactly, with as many coordinates as rows.
-#
-# A part of w_j that is orthogonal to all rows changes no logit and no margin variance under covariances of these rows
-# (or under the identity, which it can only raise); it only costs penalty. The optimum therefore lies in the span of
-# the rows.
-
 
 def row_space(inputs: Tensor) -> Tensor | None:
-    """(N, A) orthonormal directions whose span holds all rows (N, A); None where N >= A, and nothing is gained.
+    """(N, A) orthonormal directions whose span holds all rows (N, A); None if N >= A.
 
     Example:
         >>> basis = row_space(torch.tensor([[3.0, 4.0, 0.0]]))
@@ -42,27 +36,26 @@ def row_space(inputs: Tensor) -> Tensor | None:
     return torch.linalg.qr(inputs.t()).Q.t().contiguous()
 
 
+# Problem sizes, in multiplications of a product of all rows with all weights.
 _LARGE = 10**8
-"""Multiplications of a product of all rows with all weights from which float32 rows stay float32."""
+"""From here on float32 rows stay float32."""
 _POLISHED = 10**7
-"""Up to here Newton steps to the accuracy of float64 cost nothing that anybody would notice."""
+"""Below, Newton steps to the accuracy of float64 are cheap."""
 _TOL_OF_FOLDS, _LARGE_FOLDS = 1e-4, 10**6
-"""How far folds are solved, and from how many multiplications on in float32, which is enough for that."""
+"""The tolerance of folds, and the size from which on they are solved in float32, which is enough for that."""
 _EXACT_FOLDS = 10**4
-"""Up to here they are solved to the accuracy of float64 as well, so that rounding chooses nothing."""
+"""Below, folds are solved to the accuracy of float64 as well, so that the choice does not depend on rounding."""
 
 
 class ConvexFit(NamedTuple):
     """The optimum, for the rows as they were given."""
 
-    weight: NDArray[Any]
-    """(K, A), K = 1 for two classes."""
-    intercept: NDArray[Any]
-    """(K,)."""
+    weight: NDArray[Any]  # (K, A), K = 1 for two classes
+    intercept: NDArray[Any]  # (K,)
     strength: float
     C: float
     scale: float
-    """That weight and intercept have been multiplied by."""
+    """The factor on weight and intercept, already applied."""
     n_iter: int
     gradient_norm: float
     cv_results: dict[str, Any] | None
@@ -70,7 +63,7 @@ class ConvexFit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexProblem:
-    """How to fit; see ISDAClassifier for what the settings mean."""
+    """Settings of the convex fit, see ISDAClassifier."""
 
     strength: float | None
     """lambda_0, or None to choose it."""
@@ -88,34 +81,27 @@ class ConvexProblem:
 
     def fit(
         self,
-        inputs: NDArray[Any],
-        labels: NDArray[Any],
-        num_classes: int,
+        data: ScaledData,
         *,
-        counts: NDArray[Any],
-        class_weights: NDArray[Any],
         folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
         offset: Tensor | None = None,
         start: NDArray[Any] | None = None,
         reduce: bool = True,
     ) -> ConvexFit:
-        """Fit rows (N, A) with labels 0..C-1.
+        """Fit labelled rows.
 
         Args:
-            inputs: (N, A).
-            labels: (N,).
-            num_classes: C.
-            counts: (N,) sample weights, all above 0: a weight of 2 is the row twice.
-            class_weights: (C,) factors of the losses of each class, which the statistics do not see.
+            data: the rows; a sample weight of 2 is the row twice, class weights affect the losses only.
             folds: training and held-out rows of each fold, for the choice of lambda_0 and C.
-            offset: (C, C) of the margins of each class, or None; folds are then judged with equal weights of classes.
+            offset: (C, C) of the margins of each class, or None; with it, classes have equal weights in held-out rows.
             start: (K, A + 1) weights and intercepts to start from.
-            reduce: whether to solve in the space of the rows where there are fewer of them than features.
+            reduce: whether to solve in the span of the rows if there are fewer of them than features.
         """
+        inputs, labels, counts, class_weights, num_classes = data
         wide = inputs.dtype == np.float32 and inputs.size * num_classes >= _LARGE
         rows = torch.from_numpy(inputs if wide else inputs.astype(np.float64))
         reduce = reduce and self.covariance not in KEEPS_AXES
-        everything = _Weighted(
+        everything = _WeightedRows(
             rows,
             torch.from_numpy(labels),
             torch.from_numpy(counts).to(rows.dtype),
@@ -139,8 +125,8 @@ class ConvexProblem:
                 report=self.report,
             )
             strength, inverse, scale, results = chosen
-        # Nothing to choose by: every class has one row, and no spread that could be augmented.
-        strength, inverse, scale = (1.0 if one is None else one for one in (strength, inverse, scale))
+        # Without folds every class has a single row, and so no covariance to augment with.
+        strength, inverse, scale = (1.0 if value is None else value for value in (strength, inverse, scale))
         basis = row_space(rows) if reduce else None
         whole = everything.onto(basis).rows()
         objective = ConvexObjective(
@@ -151,49 +137,46 @@ class ConvexProblem:
             bound=self.bound,
             offset=offset,
         )
-        found = minimise(
+        first = None if start is None else torch.from_numpy(start).to(rows.dtype)
+        if first is not None and basis is not None:
+            first = torch.cat([first[:, :-1] @ basis.t(), first[:, -1:]], 1)
+        solution = minimise(
             objective,
-            None if start is None else _onto(torch.from_numpy(start).to(rows.dtype), basis),
+            first,
             tol=self.tol,
             max_iter=self.max_iter,
             polish=rows.dtype == torch.float64 and size < _POLISHED,
         )
-        weight = found.parameters[:, :-1] if basis is None else found.parameters[:, :-1] @ basis
-        intercept = found.parameters[:, -1]
+        weight = solution.parameters[:, :-1] if basis is None else solution.parameters[:, :-1] @ basis
+        intercept = solution.parameters[:, -1]
         if num_classes > 2:
             intercept = intercept - intercept.mean()
-        return ConvexFit(
-            scale * weight.numpy(),
-            scale * intercept.numpy(),
-            strength,
-            inverse,
-            scale,
-            found.n_iter,
-            found.gradient_norm,
-            results,
-        )
+        settings, search = (strength, inverse, scale), (solution.n_iter, solution.gradient_norm)
+        return ConvexFit(scale * weight.numpy(), scale * intercept.numpy(), *settings, *search, results)
 
     def _fold(
-        self, everything: _Weighted, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool
+        self, everything: _WeightedRows, train: NDArray[Any], held_out: NDArray[Any], *, reduce: bool, balanced: bool
     ) -> SelectionFold:
-        mine, theirs = everything.pick(train), everything.pick(held_out)
+        fitted, test = everything.pick(train), everything.pick(held_out)
         if self.standardize:
-            # As the training rows say: a feature that hardly varies among them may be large in a row they do not know.
-            scaler = Scaler.of(mine.inputs.numpy(), mine.counts.numpy(), on=True)
-            mine, theirs = mine.scaled(scaler), theirs.scaled(scaler)
-        basis = row_space(mine.inputs) if reduce else None
-        mine, theirs = mine.onto(basis), theirs.onto(basis)
-        rows, weights = mine.rows(), theirs.loss_weights
+            # By the training rows: a feature that hardly varies among them may be large in a held-out row.
+            scaler = Scaler.of(fitted.inputs.numpy(), fitted.counts.numpy(), on=True)
+            fitted, test = fitted.scaled(scaler), test.scaled(scaler)
+        basis = row_space(fitted.inputs) if reduce else None
+        fitted, test = fitted.onto(basis), test.onto(basis)
+        rows, weights = fitted.rows(), test.loss_weights
         if balanced:
             # A class of weight 0 stays at 0.
-            sizes = everything.class_totals().clamp_min(torch.finfo(weights.dtype).tiny)
-            weights = weights * everything.total / (everything.num_classes * sizes[theirs.labels])
-        return SelectionFold(
-            rows, row_covariances(self.covariance, rows), theirs.inputs, theirs.labels, weights, mine.total
-        )
+            sizes = weights.new_zeros(everything.num_classes)
+            sizes.index_add_(0, everything.labels, everything.loss_weights).clamp_min_(torch.finfo(weights.dtype).tiny)
+            weights = weights * everything.total / (everything.num_classes * sizes[test.labels])
+        covariances = row_covariances(self.covariance, rows)
+        return SelectionFold(rows, covariances, test.inputs, test.labels, weights, fitted.total)
 
 
-class _Weighted(NamedTuple):
+class _WeightedRows(NamedTuple):
+    """Rows in their original order, before they become ClassRows."""
+
     inputs: Tensor
     labels: Tensor
     counts: Tensor
@@ -204,25 +187,21 @@ class _Weighted(NamedTuple):
     def total(self) -> float:
         return float(self.loss_weights.sum())
 
-    def class_totals(self) -> Tensor:
-        """(C,) sums of the weights."""
-        return self.loss_weights.new_zeros(self.num_classes).index_add_(0, self.labels, self.loss_weights)
-
-    def single(self) -> _Weighted:
+    def single(self) -> _WeightedRows:
         """In float32."""
         return self._replace(
             inputs=self.inputs.float(), counts=self.counts.float(), loss_weights=self.loss_weights.float()
         )
 
-    def scaled(self, scaler: Scaler) -> _Weighted:
-        """With other features."""
-        return self._replace(inputs=torch.from_numpy(scaler.scaled(self.inputs.numpy())))
+    def scaled(self, scaler: Scaler) -> _WeightedRows:
+        """With scaled features."""
+        return self._replace(inputs=torch.from_numpy(scaler.transform(self.inputs.numpy())))
 
-    def onto(self, basis: Tensor | None) -> _Weighted:
+    def onto(self, basis: Tensor | None) -> _WeightedRows:
         """In the coordinates of a row space."""
         return self if basis is None else self._replace(inputs=self.inputs @ basis.t())
 
-    def pick(self, index: NDArray[Any]) -> _Weighted:
+    def pick(self, index: NDArray[Any]) -> _WeightedRows:
         chosen = torch.from_numpy(index)
         return self._replace(
             inputs=self.inputs[chosen],
@@ -233,7 +212,3 @@ class _Weighted(NamedTuple):
 
     def rows(self) -> ClassRows:
         return ClassRows.of(self.inputs, self.labels, self.num_classes, weights=self.loss_weights, counts=self.counts)
-
-
-def _onto(start: Tensor, basis: Tensor | None) -> Tensor:
-    return start if basis is None else torch.cat([start[:, :-1] @ basis.t(), start[:, -1:]], 1)

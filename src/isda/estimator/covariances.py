@@ -22,16 +22,13 @@ from isda.functional.quadratic import centred
 
 
 class ClassRows(NamedTuple):
-    """Rows x_i with their labels y_i, those of a class next to each other."""
+    """Rows x_i with their labels y_i, sorted by class."""
 
-    inputs: Tensor
-    """(N, A)."""
-    labels: Tensor
-    """(N,) int64, ascending."""
-    loss_weights: Tensor
-    """(N,) of each row's loss; their sum is 1."""
+    inputs: Tensor  # (N, A)
+    labels: Tensor  # (N,) int64, ascending
+    loss_weights: Tensor  # (N,) of each row's loss; their sum is 1
     counts: Tensor
-    """(N,) how often each row counts in the statistics: sample_weight, or ones."""
+    """(N,) weights in the statistics: sample_weight, or ones."""
     num_classes: int
 
     @classmethod
@@ -51,12 +48,8 @@ class ClassRows(NamedTuple):
         counts = ones if counts is None else counts.to(inputs.dtype)
         return cls(inputs[order], labels[order], weights[order] / weights.sum(), counts[order], num_classes)
 
-    def with_inputs(self, inputs: Tensor) -> ClassRows:
-        """The same rows in other coordinates."""
-        return self._replace(inputs=inputs)
-
     def class_slices(self) -> Iterator[tuple[int, slice]]:
-        """The classes that occur, and where their rows lie."""
+        """The classes that occur, with the slices of their rows."""
         sizes, start = torch.bincount(self.labels, minlength=self.num_classes).tolist(), 0
         for index, size in enumerate(sizes):
             if size:
@@ -69,12 +62,9 @@ def sum_by_class(values: Tensor, rows: ClassRows) -> Tensor:
     return values.new_zeros(rows.num_classes, *values.shape[1:]).index_add_(0, rows.labels, values)
 
 
-# Covariances of fixed rows, in the form that makes a bound over all of them cheap.
-#
-# Sigma_c = own_c S_c + pooled_c P + diag(d_c): the class's own covariance S_c, one matrix P for all classes, variances.
-# S_c is never made. With logits z = W x + b, R[c, j] = (w_j - w_c)' S_c (w_j - w_c) is the variance of the margin
-# z_j - z_c over the rows of the class, so that it costs N x C numbers beside the logits and no product of its own.
-# Every R[c, j] is a quadratic form of W, and ``pull`` is its gradient: linear in W at fixed cotangents.
+def _class_counts(rows: ClassRows) -> Tensor:
+    """(C,) sums of the counts, at least the smallest positive number."""
+    return sum_by_class(rows.counts, rows).clamp_min(torch.finfo(rows.inputs.dtype).tiny)
 
 
 class WeightLogitGradient(NamedTuple):
@@ -88,21 +78,13 @@ class RowCovariances(NamedTuple):
     """Sigma_c = own_c S_c + pooled_c P + diag(d_c) for the classes of given rows; a part that is None is zero."""
 
     rows: ClassRows
-    own: Tensor | None = None
-    """(C,)."""
-    pooled: Tensor | None = None
-    """(C,)."""
+    own: Tensor | None = None  # (C,)
+    pooled: Tensor | None = None  # (C,)
     matrix: Tensor | None = None
     """(A, A) the matrix P; None for the identity."""
-    diagonal: Tensor | None = None
-    """(C, A)."""
+    diagonal: Tensor | None = None  # (C, A)
     average: Tensor | None = None
-    """(A, A) about their mean over all rows: for an optimiser to know which directions are steep."""
-
-    @property
-    def one_for_all(self) -> bool:
-        """Whether every class has the same covariance, a multiple of P."""
-        return self.own is None and self.diagonal is None
+    """(A, A) about their mean over all rows, for the preconditioner."""
 
     # -- the published bound: margins from the class's own weight --------------------------------------------------
 
@@ -110,10 +92,8 @@ class RowCovariances(NamedTuple):
         """(C, C) table R[c, j] = (w_j - w_c)' Sigma_c (w_j - w_c)."""
         weight, table = centred(weight), weight.new_zeros(len(weight), len(weight))
         if self.own is not None:
-            spread = self._spread(self._row_margins(logits))
-            table += self._share(self.own).unsqueeze(1) * sum_by_class(
-                self.rows.counts.unsqueeze(1) * spread.square(), self.rows
-            )
+            squares = self.rows.counts.unsqueeze(1) * self._centred_margins(logits).square()
+            table += (self.own / _class_counts(self.rows)).unsqueeze(1) * sum_by_class(squares, self.rows)
         if self.pooled is not None:
             table += self.pooled.unsqueeze(1) * margin_from_gram(self._product(weight) @ weight.t())
         if self.diagonal is not None:
@@ -126,9 +106,9 @@ class RowCovariances(NamedTuple):
         """The gradient of 1/2 sum_cj table[c, j] R[c, j]."""
         weight, by_weight, by_logits = centred(weight), None, None
         if self.own is not None:
-            spread = self._spread(self._row_margins(logits))
-            share = (self._share(self.own).unsqueeze(1) * table).index_select(0, self.rows.labels)
-            by_logits = share.mul_(spread).mul_(self.rows.counts.unsqueeze(1))
+            share = (self.own / _class_counts(self.rows)).unsqueeze(1)
+            share = (share * table).index_select(0, self.rows.labels)
+            by_logits = share.mul_(self._centred_margins(logits)).mul_(self.rows.counts.unsqueeze(1))
             by_logits.scatter_add_(1, self.rows.labels.unsqueeze(1), -by_logits.sum(1, keepdim=True))
         if self.pooled is not None:
             by_weight = _laplacian(self.pooled.unsqueeze(1) * table) @ self._product(weight)
@@ -143,36 +123,38 @@ class RowCovariances(NamedTuple):
 
     def blocks(self) -> list[tuple[int, slice]]:
         """Ranges of rows with one covariance, and a class that has it."""
-        return [(0, slice(0, len(self.rows.labels)))] if self.one_for_all else list(self.rows.class_slices())
+        if self.own is None and self.diagonal is None:  # a multiple of P for every class
+            return [(0, slice(0, len(self.rows.labels)))]
+        return list(self.rows.class_slices())
 
     def gram(self, weight: Tensor, logits: Tensor) -> Callable[[int, slice], Tensor]:
-        """A function that makes the (C, C) table W Sigma_c W' of a block."""
+        """A function that computes the (C, C) table W Sigma_c W' of a block."""
         weight = centred(weight)
         common = None if self.pooled is None else self._product(weight) @ weight.t()
 
         def table(index: int, part: slice) -> Tensor:
-            made = weight.new_zeros(len(weight), len(weight))
+            product = weight.new_zeros(len(weight), len(weight))
             if self.own is not None:
                 spread, counts = self._block_spread(logits, part), self.rows.counts[part]
-                made = made.addmm(spread.t(), spread * (counts * self.own[index] / counts.sum()).unsqueeze(1))
+                product = product.addmm(spread.t(), spread * (counts * self.own[index] / counts.sum()).unsqueeze(1))
             if self.pooled is not None and common is not None:
-                made = torch.add(made, common, alpha=float(self.pooled[index]))
+                product = torch.add(product, common, alpha=float(self.pooled[index]))
             if self.diagonal is not None:
-                made = made.addmm(weight * self.diagonal[index], weight.t())
-            return made
+                product = product.addmm(weight * self.diagonal[index], weight.t())
+            return product
 
         return table
 
     def pull_gram(
         self, weight: Tensor, logits: Tensor
     ) -> tuple[Callable[[int, slice, Tensor], None], Callable[[], WeightLogitGradient]]:
-        """Collect the gradient of 1/2 sum_blocks tr(L W Sigma W'): give each block's symmetric L (C, C), then ask."""
+        """Functions that add a block's symmetric L (C, C), and that return the gradient of 1/2 sum tr(L W Sigma W')."""
         weight = centred(weight)
         common = weight.new_zeros(len(weight), len(weight)) if self.pooled is not None else None
         by_weight = torch.zeros_like(weight) if self.diagonal is not None else None
         by_logits = torch.zeros_like(logits) if self.own is not None else None
 
-        def give(index: int, part: slice, laplacian: Tensor) -> None:
+        def add(index: int, part: slice, laplacian: Tensor) -> None:
             if self.own is not None and by_logits is not None:
                 counts = self.rows.counts[part]
                 share = (counts * self.own[index] / counts.sum()).unsqueeze(1)
@@ -182,32 +164,22 @@ class RowCovariances(NamedTuple):
             if self.diagonal is not None and by_weight is not None:
                 by_weight.addmm_(laplacian, weight * self.diagonal[index])
 
-        def ask() -> WeightLogitGradient:
+        def total() -> WeightLogitGradient:
             if common is None:
                 return WeightLogitGradient(by_weight, by_logits)
-            made = common @ self._product(weight)
-            return WeightLogitGradient(made if by_weight is None else made + by_weight, by_logits)
+            pooled = common @ self._product(weight)
+            return WeightLogitGradient(pooled if by_weight is None else pooled + by_weight, by_logits)
 
-        return give, ask
+        return add, total
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def _product(self, weight: Tensor) -> Tensor:
         return weight if self.matrix is None else weight @ self.matrix
 
-    def _share(self, own: Tensor) -> Tensor:
-        """(C,) own_c / n_c."""
-        return own / sum_by_class(self.rows.counts, self.rows).clamp_min(torch.finfo(own.dtype).tiny)
-
-    def _row_margins(self, logits: Tensor) -> Tensor:
-        return logits - logits.gather(1, self.rows.labels.unsqueeze(1))
-
-    def _spread(self, values: Tensor) -> Tensor:
-        """(N, C) values minus their mean over the rows of the class."""
-        counts = self.rows.counts.unsqueeze(1)
-        total = sum_by_class(self.rows.counts, self.rows).clamp_min(torch.finfo(values.dtype).tiny)
-        means = sum_by_class(values * counts, self.rows) / total.unsqueeze(1)
-        return values - means.index_select(0, self.rows.labels)
+    def _centred_margins(self, logits: Tensor) -> Tensor:
+        """(N, C) margins z_j - z_y minus their mean over the rows of the class."""
+        return _minus_class_mean(logits - logits.gather(1, self.rows.labels.unsqueeze(1)), self.rows)
 
     def _block_spread(self, logits: Tensor, part: slice) -> Tensor:
         counts, values = self.rows.counts[part].unsqueeze(1), logits[part]
@@ -221,7 +193,7 @@ def _laplacian(table: Tensor) -> Tensor:
 
 
 KEEPS_AXES = ("diagonal", "shrunk")
-"""Covariances that are another matrix after a rotation of the features."""
+"""Covariances that a rotation of the features changes."""
 
 
 def row_covariances(name: str, rows: ClassRows) -> RowCovariances:
@@ -229,32 +201,24 @@ def row_covariances(name: str, rows: ClassRows) -> RowCovariances:
     return _MAKERS[check_choice("covariance", name, COVARIANCES)](rows)
 
 
-def class_means(rows: ClassRows) -> Tensor:
-    """(C, A) means; zeros for a class without rows."""
-    return sum_by_class(rows.inputs * rows.counts.unsqueeze(1), rows) / _class_counts(rows).unsqueeze(1)
+def _minus_class_mean(values: Tensor, rows: ClassRows) -> Tensor:
+    """(N, ...) values minus their mean over the rows of the class."""
+    means = sum_by_class(values * rows.counts.unsqueeze(1), rows) / _class_counts(rows).unsqueeze(1)
+    return values - means.index_select(0, rows.labels)
 
 
-def _class_counts(rows: ClassRows) -> Tensor:
-    return sum_by_class(rows.counts, rows).clamp_min(torch.finfo(rows.inputs.dtype).tiny)
-
-
-def _class_centred(rows: ClassRows) -> Tensor:
-    """(N, A) rows less the mean of their class."""
-    return rows.inputs - class_means(rows).index_select(0, rows.labels)
-
-
-def _moment(apart: Tensor, counts: Tensor) -> Tensor:
+def _moment(centred_rows: Tensor, counts: Tensor) -> Tensor:
     """(A, A) mean outer product."""
-    return (apart * (counts / counts.sum()).unsqueeze(1)).t() @ apart
+    return (centred_rows * (counts / counts.sum()).unsqueeze(1)).t() @ centred_rows
 
 
 def _full(rows: ClassRows) -> RowCovariances:
     ones = rows.inputs.new_ones(rows.num_classes)
-    return RowCovariances(rows, own=ones, average=_moment(_class_centred(rows), rows.counts))
+    return RowCovariances(rows, own=ones, average=_moment(_minus_class_mean(rows.inputs, rows), rows.counts))
 
 
 def _within(rows: ClassRows) -> RowCovariances:
-    matrix = _moment(_class_centred(rows), rows.counts)
+    matrix = _moment(_minus_class_mean(rows.inputs, rows), rows.counts)
     return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), matrix=matrix, average=matrix)
 
 
@@ -270,13 +234,13 @@ def _identity(rows: ClassRows) -> RowCovariances:
 
 
 def _diagonal(rows: ClassRows) -> RowCovariances:
-    squares = sum_by_class(_class_centred(rows).square() * rows.counts.unsqueeze(1), rows)
+    squares = sum_by_class(_minus_class_mean(rows.inputs, rows).square() * rows.counts.unsqueeze(1), rows)
     average = torch.diag(squares.sum(0) / rows.counts.sum())
     return RowCovariances(rows, diagonal=squares / _class_counts(rows).unsqueeze(1), average=average)
 
 
 def _shrunk(rows: ClassRows) -> RowCovariances:
-    apart, counts = _class_centred(rows), _class_counts(rows)
+    apart, counts = _minus_class_mean(rows.inputs, rows), _class_counts(rows)
     within = _moment(apart, rows.counts)
     variances = within.diagonal()
     occurring = sum_by_class(torch.ones_like(rows.counts), rows) > 0
@@ -288,9 +252,9 @@ def _shrunk(rows: ClassRows) -> RowCovariances:
     inner = sum_by_class((weighted * (apart @ target)).sum(1), rows) / counts
     square = torch.zeros_like(trace)
     for index, part in rows.class_slices():
-        mine = apart[part] * rows.counts[part].sqrt().unsqueeze(1)
-        small = mine @ mine.t() if mine.shape[0] < mine.shape[1] else mine.t() @ mine
-        square[index] = small.square().sum() / counts[index].square()
+        own = apart[part] * rows.counts[part].sqrt().unsqueeze(1)
+        gram = own @ own.t() if own.shape[0] < own.shape[1] else own.t() @ own
+        square[index] = gram.square().sum() / counts[index].square()
     distance = (square - 2 * inner + target.square().sum()).clamp_min(0)
     given_up = shrinkage_to_target(sum_by_class(rows.counts, rows) - 1, trace, square, distance)
     return RowCovariances(

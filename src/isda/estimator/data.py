@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
+from torch import Tensor
 
 from isda._utils.checks import largest_feature
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
-"""Between these lie sums of sample weights and class weights that float32 can hold."""
+MIN_WEIGHT, MAX_WEIGHT = 1e-30, 1e30
+"""Bounds of sums of sample weights and class weights, for float32."""
 
 
 class FitData(NamedTuple):
-    """What fit was called with, checked."""
+    """The validated arguments of fit."""
 
-    rows: NDArray[Any]
-    """(N, A)."""
-    labels: NDArray[Any]
-    """(N,)."""
-    counts: NDArray[Any]
-    """(N,) sample weights."""
-    labelled: NDArray[np.bool_]
-    """(N,)."""
+    rows: NDArray[Any]  # (N, A)
+    labels: NDArray[Any]  # (N,)
+    counts: NDArray[Any]  # (N,) sample weights
+    labelled: NDArray[np.bool_]  # (N,)
 
 
 class ScaledData(NamedTuple):
     """The labelled rows, scaled, with labels 0..C-1."""
 
-    inputs: NDArray[Any]
-    """(N, A)."""
-    targets: NDArray[Any]
-    """(N,)."""
-    counts: NDArray[Any]
-    """(N,) sample weights, above 0."""
-    class_weights: NDArray[Any]
-    """(C,)."""
+    inputs: NDArray[Any]  # (N, A)
+    targets: NDArray[Any]  # (N,)
+    counts: NDArray[Any]  # (N,) sample weights, above 0
+    class_weights: NDArray[Any]  # (C,)
     num_classes: int
 
 
 class Scaler(NamedTuple):
     """Features x as (x - centre) / spread."""
 
-    centre: NDArray[Any]
-    """(A,)."""
-    spread: NDArray[Any]
-    """(A,)."""
+    centre: NDArray[Any]  # (A,)
+    spread: NDArray[Any]  # (A,)
 
     @classmethod
     def of(cls, rows: NDArray[Any], counts: NDArray[Any], *, on: bool) -> Scaler:
@@ -59,23 +51,34 @@ class Scaler(NamedTuple):
         constant = (rows == rows[0]).all(0)
         centre = np.where(constant, rows[0], np.average(rows, axis=0, weights=counts))
         spread = np.sqrt(np.average((rows - centre) ** 2, axis=0, weights=counts))
-        # Values that differ by their rounding alone are divided by what that is the rounding of.
+        # Values that differ by rounding only are divided by their magnitude.
         nearly = spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre)
         spread = np.where(nearly, np.maximum(np.abs(centre), 1), spread)
         return cls(centre.astype(rows.dtype), np.where(constant | (spread == 0), 1, spread).astype(rows.dtype))
 
-    def scaled(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The rows as they are fitted."""
+    def transform(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The scaled rows."""
         return (rows - self.centre) / self.spread
 
-    def unscaled(self, weight: NDArray[Any], intercept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Weights and intercepts for rows as they came, from those for scaled ones."""
+    def to_original(self, weight: NDArray[Any], intercept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Weights and intercepts for unscaled rows, from those for scaled rows."""
         coefficients = weight / self.spread
         return coefficients, intercept - coefficients @ self.centre
 
-    def rescaled(self, coefficients: NDArray[Any], intercept: NDArray[Any]) -> NDArray[Any]:
-        """The inverse of ``unscaled``: (K, A + 1), the intercepts as the last column."""
+    def from_original(self, coefficients: NDArray[Any], intercept: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of ``to_original``: (K, A + 1), the intercepts as the last column."""
         return np.concatenate([coefficients * self.spread, (intercept + coefficients @ self.centre)[:, None]], 1)
+
+
+def log_likelihood(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
+    """Weighted mean of log p(y | x) over rows with logits (N, C)."""
+    each = torch.log_softmax(logits, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
+    return float((each * weights).sum() / weights.sum())
+
+
+def print_progress(line: str) -> None:
+    """Print a line to stderr."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def check_magnitudes(rows: NDArray[Any], counts: NDArray[Any], *, standardize: bool) -> None:
@@ -88,32 +91,28 @@ def check_magnitudes(rows: NDArray[Any], counts: NDArray[Any], *, standardize: b
     if not largest < below:
         hint = "divide the feature by a constant" if standardize else "set standardize=True"
         raise ValueError(f"X must hold values smaller than {below:.2g} in magnitude, got {largest:.2g}; {hint}")
-    if counts.max() > MOST_WEIGHT or not LEAST_WEIGHT <= counts.sum() <= MOST_WEIGHT:
+    if counts.max() > MAX_WEIGHT or not MIN_WEIGHT <= counts.sum() <= MAX_WEIGHT:
         raise ValueError(
-            f"sample_weight must have a sum between {LEAST_WEIGHT:g} and {MOST_WEIGHT:g}, got weights up to "
+            f"sample_weight must have a sum between {MIN_WEIGHT:g} and {MAX_WEIGHT:g}, got weights up to "
             f"{counts.max():.2g}"
         )
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """(C,) factors of the losses of each class; ValueError unless they are finite, >= 0 and leave something to fit.
+    """(C,) factors of the losses of each class; ValueError unless they are finite, >= 0 and have a positive sum.
 
-    Args:
-        class_weight: None, "balanced", or weights by label.
-        classes: (C,) labels, sorted.
-        labels: (N,) of the labelled rows.
-        counts: (N,) their sample weights.
+    ``classes`` are sorted; ``labels`` and ``counts`` are those of the labelled rows.
     """
     factors = np.asarray(compute_class_weight(class_weight, classes=classes, y=labels), dtype=np.float64)
     for label, factor in zip(classes.tolist(), factors.tolist(), strict=True):
-        if not 0 <= factor <= MOST_WEIGHT:
+        if not 0 <= factor <= MAX_WEIGHT:
             raise ValueError(
-                f"class_weight must hold finite numbers >= 0 and <= {MOST_WEIGHT:g}, got {factor} for class {label!r}"
+                f"class_weight must hold finite numbers >= 0 and <= {MAX_WEIGHT:g}, got {factor} for class {label!r}"
             )
     total = float((counts * factors[np.searchsorted(classes, labels)]).sum())
-    if len(labels) and not LEAST_WEIGHT <= total <= MOST_WEIGHT:
+    if len(labels) and not MIN_WEIGHT <= total <= MAX_WEIGHT:
         raise ValueError(
             "class_weight times sample_weight must have a sum over the labelled rows between "
-            f"{LEAST_WEIGHT:g} and {MOST_WEIGHT:g}, got {total:.2g}"
+            f"{MIN_WEIGHT:g} and {MAX_WEIGHT:g}, got {total:.2g}"
         )
     return factors

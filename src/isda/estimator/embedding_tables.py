@@ -22,16 +22,14 @@ from isda.tasks.common.evaluation import Tally
 
 @dataclass(frozen=True)
 class TableSplit:
-    """Rows by what they are for."""
+    """Training rows, test rows and unlabelled rows."""
 
-    learnt: FeatureRows
-    """Labelled, to learn from."""
-    judged: FeatureRows
-    """Labelled, to judge by."""
-    asked: tuple[FeatureRows, ...]
-    """Unlabelled, of each file or part."""
+    train: FeatureRows
+    test: FeatureRows
+    unlabelled: tuple[FeatureRows, ...]
+    """Of each file or part."""
     held_out: bool
-    """Whether ``judged`` was split off the rows to learn from."""
+    """Whether ``test`` was split off the training rows."""
 
 
 def read_tables(
@@ -43,20 +41,20 @@ def read_tables(
     label: str | None = None,
     ignore: Sequence[str] = (),
 ) -> TableSplit:
-    """Read a file of embeddings (.npz) or a table (.csv), and perhaps a second one to judge by.
+    """Read a file of embeddings (.npz) or a table (.csv), and optionally a second one with test rows.
 
     Args:
         path: of the file.
-        test: another one, to judge by; by default the test part of the first, else a share of its labelled rows.
-            Columns of two tables are matched by name.
-        split: that share, of each class.
-        seed: which rows these are.
+        test: the file of test rows; by default the test part of the first, else a share of its labelled rows is held
+            out. Columns of two tables are matched by name.
+        split: the share of each class that is held out.
+        seed: of the choice of held-out rows.
         label: the column of labels of a table.
         ignore: columns of a table that are neither label nor feature.
 
     Raises:
         FileNotFoundError: a file is not there.
-        ValueError: a file is damaged or holds something else, has too few labels, or the two do not fit together.
+        ValueError: a file is damaged or of another kind, has too few labels, or the two files do not match.
     """
     if not 0 < split < 1:
         raise ValueError(f"split must lie strictly between 0 and 1, got {split}")
@@ -65,14 +63,17 @@ def read_tables(
         first, second = _read_table(test, label, ignore, rows)
         own = first if second is None else second
     for part in (rows, own):
-        _check_size(part)
+        if part is not None:
+            _check_magnitudes(part)
     labelled = rows.take(rows.labelled)
     if len(np.unique(labelled.names)) < 2:
-        raise ValueError(f"{path} must have labelled rows of at least two classes, got {_told(labelled)}")
+        names = np.unique(labelled.names).tolist()
+        got = f"{len(labelled)} of {', '.join(map(repr, names))}" if names else "none"
+        raise ValueError(f"{path} must have labelled rows of at least two classes, got {got}")
     if own is None:
-        learnt, judged = _held_out(labelled, split, seed)
-        return TableSplit(learnt, judged, (rows.take(~rows.labelled),), held_out=True)
-    _check_fit(labelled, own)
+        train_rows, test_rows = _held_out(labelled, split, seed)
+        return TableSplit(train_rows, test_rows, (rows.take(~rows.labelled),), held_out=True)
+    _check_test_rows(labelled, own)
     return TableSplit(labelled, own.take(own.labelled), tuple(r.take(~r.labelled) for r in (rows, own)), held_out=False)
 
 
@@ -86,13 +87,11 @@ def _read_table(
     return read_csv_rows(path, label, ignore, like), None
 
 
-def _check_size(rows: FeatureRows | None) -> None:
-    """Raise a ValueError for features that are not finite, or whose squares are not."""
-    if rows is None:
-        return
-    broken = int((~np.isfinite(rows.features).all(1)).sum())
-    if broken:
-        raise ValueError(f"features of {rows.source} must be finite, got {broken} rows whose are not")
+def _check_magnitudes(rows: FeatureRows) -> None:
+    """Raise a ValueError for NaN or infinite features, or features whose squares overflow."""
+    bad = int((~np.isfinite(rows.features).all(1)).sum())
+    if bad:
+        raise ValueError(f"features of {rows.source} must be finite, got {bad} rows with NaN or infinite features")
     below = largest_feature(torch.float64)
     large = np.flatnonzero(np.abs(rows.features).max(1) >= below)
     if len(large):
@@ -103,57 +102,51 @@ def _check_size(rows: FeatureRows | None) -> None:
         )
 
 
-def _told(rows: FeatureRows) -> str:
-    names = np.unique(rows.names).tolist()
-    return f"{len(rows)} of {', '.join(map(repr, names))}" if names else "none"
-
-
 def _held_out(labelled: FeatureRows, split: float, seed: int) -> tuple[FeatureRows, FeatureRows]:
-    """A share of each class; the only row of a class stays, to be learnt from."""
+    """Split a share of each class off the labelled rows; the only row of a class stays in the training rows."""
     _, labels, counts = np.unique(labelled.names, return_inverse=True, return_counts=True)
     several = np.flatnonzero(counts[labels] > 1)
     size = round(split * len(several))
     if not 0 < size < len(several):
-        raise ValueError(f"split must leave rows to learn from and to judge by, got {split} of {len(several)} rows")
+        raise ValueError(f"split must leave training rows and test rows, got {split} of {len(several)} rows")
     held_out = several[hold_out(torch.from_numpy(labels[several].astype(np.int64)), size, seed).held_out.numpy()]
-    learnt, judged = labelled.take(np.setdiff1d(np.arange(len(labels)), held_out)), labelled.take(held_out)
-    lost = sorted(set(labelled.names.tolist()) - set(learnt.names.tolist()))
+    train = labelled.take(np.setdiff1d(np.arange(len(labels)), held_out))
+    lost = sorted(set(labelled.names.tolist()) - set(train.names.tolist()))
     if lost:
-        raise ValueError(f"split must leave rows of every class to learn from, got {split}: it leaves no {lost[0]!r}")
-    return learnt, judged
+        raise ValueError(f"split must leave training rows of every class, got {split}, which leaves no {lost[0]!r}")
+    return train, labelled.take(held_out)
 
 
-def _check_fit(learnt: FeatureRows, test: FeatureRows) -> None:
-    if test.features.shape[1] != learnt.features.shape[1]:
+def _check_test_rows(train: FeatureRows, test: FeatureRows) -> None:
+    if test.features.shape[1] != train.features.shape[1]:
         raise ValueError(
-            f"test must have the {learnt.features.shape[1]} features of {learnt.source}, got {test.features.shape[1]} "
+            f"test must have the {train.features.shape[1]} features of {train.source}, got {test.features.shape[1]} "
             f"in {test.source}"
         )
-    unknown = sorted(set(test.names[test.labelled].tolist()) - set(learnt.names.tolist()))
+    unknown = sorted(set(test.names[test.labelled].tolist()) - set(train.names.tolist()))
     if unknown:
-        raise ValueError(f"test must have classes of {learnt.source}, got {unknown[0]!r} in {test.source}")
+        raise ValueError(f"test must have classes of {train.source}, got {unknown[0]!r} in {test.source}")
 
 
 MIN_PROBABILITY = 1e-12
-"""What a probability of 0 counts for in the likelihood."""
+"""Lower bound of probabilities in the likelihood."""
 
 
 def probability_measures(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
     """Error and expected calibration error (15 bins) in percent, and the mean log-likelihood of the true classes.
 
-    Args:
-        probabilities: (N, C).
-        labels: (N,) in 0..C-1.
+    Probabilities are (N, C), labels (N,) in 0..C-1.
 
     Example:
-        >>> measures(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 1]))["log_likelihood"]  # log of 0.5 and 0.75
+        >>> measures = probability_measures(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 1]))
+        >>> measures["log_likelihood"]  # mean of log 0.5 and log 0.75
         -0.490...
     """
     tally = Tally(probabilities.shape[1])
     floored = np.maximum(np.asarray(probabilities, dtype=np.float64), MIN_PROBABILITY)
     tally.add(torch.from_numpy(floored).log(), torch.from_numpy(np.asarray(labels, dtype=np.int64)))
-    found = tally.measures()
-    return {"error": found["error"], "log_likelihood": -found["nll"], "calibration": found["calibration"]}
+    measures = tally.measures()
+    return {"error": measures["error"], "log_likelihood": -measures["nll"], "calibration": measures["calibration"]}
 
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
@@ -161,12 +154,12 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class TableClassification:
-    """A fitted classifier and how good it is."""
+    """A fitted classifier and its evaluation."""
 
     model: Any
-    """What predicts: fitted to all labelled rows that are not test rows."""
-    figures: dict[str, float] | None
-    """Error, log-likelihood and calibration on the rows kept apart; None where those have no labels."""
+    """Fitted to all labelled rows, except those of a separate test part."""
+    measures: dict[str, float] | None
+    """Error, log-likelihood and calibration on the test rows; None if these have no labels."""
     tables: TableSplit
     seconds: float
 
@@ -174,75 +167,75 @@ class TableClassification:
         """As plain values."""
         return {
             "file": str(file),
-            "rows": len(self.tables.learnt),
-            "features": self.tables.learnt.features.shape[1],
+            "rows": len(self.tables.train),
+            "features": self.tables.train.features.shape[1],
             "classes": np.asarray(self.model.classes_).tolist(),
-            "judged_by": len(self.tables.judged),
+            "judged_by": len(self.tables.test),
             "held_out": self.tables.held_out,
-            **(self.figures or {}),
+            **(self.measures or {}),
             "lambda_0": float(self.model.lambda_0_),
             "C": float(self.model.C_),
             "scale": float(self.model.scale_),
-            "unlabelled": sum(map(len, self.tables.asked)),
+            "unlabelled": sum(map(len, self.tables.unlabelled)),
             "seconds": self.seconds,
         }
 
-    def told(self, file: Path) -> str:
-        """In words."""
-        said, kept = self.record(file), "held out" if self.tables.held_out else "for testing"
+    def summary(self, file: Path) -> str:
+        """As text."""
+        record, kind = self.record(file), "held-out" if self.tables.held_out else "test"
         lines = [
-            f"{file}: learnt from {said['rows']} rows of {said['features']} features, {len(said['classes'])} classes, "
-            f"{self.seconds:.1f} s; judged by {said['judged_by']} rows {kept}"
+            f"{file}: trained on {record['rows']} rows of {record['features']} features, {len(record['classes'])} "
+            f"classes, {self.seconds:.1f} s; evaluated on {record['judged_by']} {kind} rows"
         ]
-        if self.figures is not None:
+        if self.measures is not None:
             names = {"error": "error, %", "log_likelihood": "log-likelihood", "calibration": "calibration error, %"}
-            lines += [f"{heading:>24} {self.figures[name]:9.3f}" for name, heading in names.items()]
-        lines += [f"{name:>24} {said[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
+            lines += [f"{heading:>24} {self.measures[name]:9.3f}" for name, heading in names.items()]
+        lines += [f"{name:>24} {record[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
         return "\n".join(lines)
 
 
 def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
-    """Fit a classifier, judge it, and where the rows to judge by were held out, fit it again with them.
+    """Fit and evaluate a classifier; if the test rows were held out, fit it again with them to predict.
 
     Args:
         tables: the rows.
-        model: a classifier of scikit-learn's kind with settings ``lambda_0``, ``C`` and ``scale``, which it may choose,
-            then found as ``lambda_0_``, ``C_`` and ``scale_``. It is not changed.
+        model: an estimator of scikit-learn's interface with settings ``lambda_0``, ``C`` and ``scale``, and fitted
+            attributes ``lambda_0_``, ``C_`` and ``scale_``. It is not changed.
     """
-    began = time.monotonic()
     from sklearn.base import clone
 
-    fitted = clone(model).fit(tables.learnt.features, tables.learnt.names)
-    figures = None
-    if len(tables.judged):
-        labels = np.searchsorted(fitted.classes_, tables.judged.names)
-        figures = probability_measures(fitted.predict_proba(tables.judged.features), labels)
-    if tables.held_out and any(map(len, tables.asked)):
-        # The settings stay: choosing them again would take as long, and tell nothing that was judged.
-        settled = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_, scale=fitted.scale_)
-        both = (tables.learnt, tables.judged)
-        fitted = settled.fit(
+    began = time.monotonic()
+    fitted = clone(model).fit(tables.train.features, tables.train.names)
+    measures = None
+    if len(tables.test):
+        labels = np.searchsorted(fitted.classes_, tables.test.names)
+        measures = probability_measures(fitted.predict_proba(tables.test.features), labels)
+    if tables.held_out and any(map(len, tables.unlabelled)):
+        # With the settings that were evaluated.
+        final = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_, scale=fitted.scale_)
+        both = (tables.train, tables.test)
+        fitted = final.fit(
             np.concatenate([rows.features for rows in both]), np.concatenate([rows.names for rows in both])
         )
-    return TableClassification(fitted, figures, tables, time.monotonic() - began)
+    return TableClassification(fitted, measures, tables, time.monotonic() - began)
 
 
 def prediction_table(result: TableClassification, tables: TableSplit) -> str:
-    """The predicted class of every unlabelled row and its probability, as text of comma-separated values.
+    """The predicted class of every unlabelled row and its probability, as comma-separated values.
 
-    A name that a spreadsheet would take for a formula gets an apostrophe in front of it.
+    An apostrophe is put before names that a spreadsheet would take for a formula.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "row", "prediction", "probability"])
-    for rows in tables.asked:
+    for rows in tables.unlabelled:
         if len(rows):
             writer.writerows(_predictions(result.model, rows))
     return text.getvalue()
 
 
 def _escape_formula(text: str) -> str:
-    """What begins with = + - @, a tab or a carriage return is run by spreadsheets, unless it is a number."""
+    """Spreadsheets run text that begins with = + - @, a tab or a carriage return, unless it is a number."""
     return f"'{text}" if text.startswith(FORMULA_PREFIXES) and not is_number(text) else text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,35 +16,28 @@ from isda import __version__, networks
 from isda.data import DataSet
 from isda.data.augment import Normalize
 from isda.data.dataset import Images
+from isda.data.readers.npz import NPZ_KEYS
 from isda.data.splits import balanced_sample
 from isda.engine.digests import file_digest
 from isda.estimator.embedding_files import FeatureRows, write_npz
 from isda.estimator.embedding_tables import TableSplit, read_tables
 from isda.networks import Network
 from isda.networks.timm_models import TIMM_PREFIX
-from isda.networks.weight_files import check_weight_values, read_weights
+from isda.networks.weight_files import match_weights, read_weights, strip_prefix
 from isda.tasks.common.data import images_at
 from isda.tasks.common.dry_run import BUILD_ERRORS, first_line
 from isda.tasks.transfer.features import Source, extract_features, load_source, match_input_format
 
 __all__ = ["Embeddings", "FeatureRows", "TableSplit", "embed", "read_tables"]
 
-BODY_PREFIX = "body."
-"""How the names of a body begin in the weights of this package."""
-
 CLASSIFIER_PREFIXES = ("classifier.", "fc.", "head.", "last_linear.", "head_dist.")
-"""How the names of a last layer begin, in this package, torchvision and timm: it makes no features."""
-
-BATCH_COUNT_SUFFIX = "num_batches_tracked"
-"""Files from before torch counted batches lack it, and only an average without momentum would use it."""
+"""Prefixes of the names of a last layer in this package, torchvision and timm."""
 
 
 def input_channels(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> int | None:
-    """The channels of the images that weights are for, or None where they do not have the first convolution of a body.
+    """The channels of the images that weights are for, or None if they lack the first convolution of the body.
 
-    Args:
-        given: tensors for the body, in any order.
-        own: those of the body, in the order of its layers.
+    ``own`` must be in the order of the layers.
 
     Example:
         >>> import torch
@@ -52,77 +45,23 @@ def input_channels(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> in
         >>> input_channels({"second.weight": torch.zeros(8, 8, 5, 5), "first.weight": torch.zeros(8, 1, 5, 5)}, own)
         1
     """
-    first = next((name for name, tensor in own.items() if tensor.dim() == 4), None)
-    found = given.get(first) if first is not None else None
-    return int(found.shape[1]) if found is not None and found.dim() == 4 else None
-
-
-def body_weights(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the body: without the prefix that this package gives them, and without those of a last layer.
-
-    Args:
-        state: of the file.
-        own: of the body.
-    """
-    if any(name.startswith(BODY_PREFIX) for name in state):
-        return {
-            name.removeprefix(BODY_PREFIX): tensor for name, tensor in state.items() if name.startswith(BODY_PREFIX)
-        }
-    return {name: tensor for name, tensor in state.items() if name in own or not name.startswith(CLASSIFIER_PREFIXES)}
-
-
-def check_body_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Raise a ValueError that names the first tensor that is missing, left over, of another shape, or not finite.
-
-    Args:
-        given: tensors for the body.
-        own: those that it has.
-        source: where they come from.
-    """
-    for name, tensor in given.items():
-        if name in own and own[name].shape != tensor.shape:
-            raise ValueError(
-                f"pretrained must have {name} of shape {tuple(own[name].shape)}, got {tuple(tensor.shape)} in {source}"
-            )
-    missing = [name for name in own if name not in given and not name.endswith(BATCH_COUNT_SUFFIX)]
-    unknown = [name for name in given if name not in own]
-    for names, wrong in ((missing, "lacks"), (unknown, "has the unknown")):
-        if names:
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ValueError(f"pretrained must hold the weights of the network, {source} {wrong} {names[0]}{others}")
-    check_weight_values(given, own, source)
+    first = next((name for name, tensor in own.items() if tensor.dim() == 4), "")
+    weight = given.get(first)
+    return int(weight.shape[1]) if weight is not None and weight.dim() == 4 else None
 
 
 TIMM_WEIGHTS = "timm"
-"""Instead of a file of weights: those that timm fetches."""
+"""Instead of a file of weights: those that timm downloads."""
 
 DEFAULT_IMAGE_SIZE = (224, 224)
-"""Of images that differ in size, for a network that does not say what it was trained on."""
-
+"""For images of various sizes and a network without a configuration."""
 MAX_IMAGE_SIDE = 10_000
-"""Height and width of images, beyond which no network of today goes."""
-
 RANDOM_SEED = 0
-
-
-class EmbeddingBackbone(Protocol):
-    """Makes features of images."""
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What identifies it and how it sees images, as plain values."""
-
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-
-    def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) float32 on the CPU, of the images at ``indices`` (N,)."""
 
 
 @dataclass(frozen=True)
 class RunBackbone:
-    """The network of a run, with the images as it was trained to see them."""
+    """The network of a run, with the image format of its training."""
 
     source: Source
 
@@ -133,13 +72,8 @@ class RunBackbone:
         kept = ("network", "method", "seed", "mean", "std", "image_size", "source_data", "source_sha256")
         return {key: fields[key] for key in kept}
 
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-        return self.source.trained.network.feature_dim
-
     def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) what its classifier reads."""
+        """(N, A) float32 inputs of its classifier on the CPU, for the images at ``indices`` (N,)."""
         return extract_features(self.source.trained, images, indices, device).float()
 
 
@@ -156,7 +90,7 @@ class NamedBackbone:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Name, weights and what images go through."""
+        """Name, weights and image format."""
         return {
             "network": self.name,
             "weights": self.weights,
@@ -165,20 +99,18 @@ class NamedBackbone:
             "std": self.normalise.std,
         }
 
-    @property
-    def feature_dim(self) -> int:
-        """A."""
-        return self.network.feature_dim
-
     @torch.inference_mode()
     def features(self, images: Images, indices: Tensor, device: torch.device) -> Tensor:
-        """(N, A) what the last layer would read."""
+        """(N, A) float32 inputs of its last layer on the CPU, for the images at ``indices`` (N,)."""
         # Of one size, so that they are one tensor.
-        seen = cast(Tensor, match_input_format(images_at(images, indices), self.channels, self.image_size))
+        resized = cast(Tensor, match_input_format(images_at(images, indices), self.channels, self.image_size))
         network = self.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        pixels = self.normalise(seen.to(device)).contiguous(memory_format=torch.channels_last)
-        made: Tensor = network.features(pixels).float().cpu()
-        return made
+        pixels = self.normalise(resized.to(device)).contiguous(memory_format=torch.channels_last)
+        features: Tensor = network.features(pixels).float().cpu()
+        return features
+
+
+EmbeddingBackbone = RunBackbone | NamedBackbone
 
 
 def find_backbone(
@@ -190,28 +122,28 @@ def find_backbone(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> EmbeddingBackbone:
-    """The network that a user names.
+    """Load a network by name or from a run.
 
     Args:
         network: ``timm:NAME``, a name of `isda networks`, or the folder of a finished run of a classifier.
-        data: whose images it will see.
-        pretrained: a file of weights, or "timm" for those that timm fetches; random weights if left out.
+        data: the images to embed.
+        pretrained: a file of weights, or "timm" for those that timm downloads; by default random weights.
         image_size: height and width that images are resized to; by default what the network was trained on, else
             what the images have.
         mean: of pixels in 0..1, a value or one per channel; by default the network's own, else the data set's.
         std: likewise.
 
     Raises:
-        ValueError: no such network, weights that do not fit it, or settings that a run has decided.
+        ValueError: no such network, weights that do not fit it, or settings that the run determines.
     """
     if image_size is not None and not 1 <= image_size <= MAX_IMAGE_SIDE:
         raise ValueError(f"image_size must be in 1..{MAX_IMAGE_SIDE}, got {image_size}")
     known = network.startswith(TIMM_PREFIX) or network in networks.names()
     if not known and Path(network).is_dir():
         given = {"pretrained": pretrained, "image_size": image_size, "mean": mean, "std": std}
-        decided = [name for name, value in given.items() if value is not None]
-        if decided:
-            raise ValueError(f"{decided[0]} must not be given with the run {network}, which decides it")
+        refused = [name for name, value in given.items() if value is not None]
+        if refused:
+            raise ValueError(f"{refused[0]} must not be given with the run {network}, which determines it")
         return RunBackbone(load_source(Path(network)))
     if not known and ("/" in network or "\\" in network):
         raise ValueError(f"network must be timm:NAME, a name of `isda networks` or the folder of a run, got {network}")
@@ -229,16 +161,16 @@ def _named_backbone(
     from_timm = name.startswith(TIMM_PREFIX)
     state = read_weights(Path(pretrained)) if pretrained not in (None, TIMM_WEIGHTS) else None
     channels = 3 if from_timm else data.channels
-    network = _create_network(name, channels, fetched=pretrained == TIMM_WEIGHTS)
+    network = _create_network(name, channels, download=pretrained == TIMM_WEIGHTS)
     if state is not None:
-        weights_of_body = body_weights(state, network.body.state_dict())
-        taken = input_channels(weights_of_body, network.body.state_dict())
-        if taken not in (None, channels):
-            channels, network = taken, _create_network(name, taken, fetched=False)
-        check_body_weights(weights_of_body, network.body.state_dict(), str(pretrained))
-        network.body.load_state_dict(weights_of_body, strict=False)
-    own: Mapping[str, Any] = getattr(network.body, "pretrained_cfg", None) or {} if from_timm else {}
-    size = tuple(own.get("input_size", ())[1:]) or data.image_size or DEFAULT_IMAGE_SIZE
+        own = network.body.state_dict()
+        file_channels = input_channels(strip_prefix(own, state), own)
+        if file_channels not in (None, channels):
+            channels, network = file_channels, _create_network(name, file_channels, download=False)
+            own = network.body.state_dict()
+        network.body.load_state_dict(own | match_weights(own, state, str(pretrained), CLASSIFIER_PREFIXES))
+    config: Mapping[str, Any] = getattr(network.body, "pretrained_cfg", None) or {} if from_timm else {}
+    size = tuple(config.get("input_size", ())[1:]) or data.image_size or DEFAULT_IMAGE_SIZE
     weights = {None: f"random, seed {RANDOM_SEED}", TIMM_WEIGHTS: "timm"}.get(pretrained)
     return NamedBackbone(
         name,
@@ -247,15 +179,15 @@ def _named_backbone(
         channels,
         (image_size, image_size) if image_size is not None else (int(size[0]), int(size[1])),
         Normalize(
-            _per_channel("mean", mean or own.get("mean") or data.mean, channels),
-            _per_channel("std", std or own.get("std") or data.std, channels),
+            _per_channel("mean", mean or config.get("mean") or data.mean, channels),
+            _per_channel("std", std or config.get("std") or data.std, channels),
         ),
     )
 
 
-def _create_network(name: str, channels: int, *, fetched: bool) -> Network:
-    """The network with random weights that are always the same, or with timm's."""
-    if not fetched:
+def _create_network(name: str, channels: int, *, download: bool) -> Network:
+    """The network with fixed random weights, or with timm's."""
+    if not download:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(RANDOM_SEED)
             return networks.create(name, num_classes=1, in_channels=channels)
@@ -277,14 +209,14 @@ def _per_channel(what: str, values: Sequence[float], channels: int) -> list[floa
 
 
 SAMPLE_SEED = 0
-"""Which images are taken where not all are wanted."""
+"""Of the choice of images if not all are embedded."""
 
 Progress = Callable[[Sequence[Tensor], str], Iterable[Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Features of training and test images (N, A) float32, their labels (N,) int64, class names, and where from."""
+    """Features of training and test images (N, A) float32, their labels (N,) int64, class names and provenance."""
 
     x_train: NDArray[np.float32]
     y_train: NDArray[np.int64]
@@ -294,15 +226,9 @@ class Embeddings:
     provenance: dict[str, Any]
 
     def write(self, path: Path) -> None:
-        """As an .npz file that `isda classify` reads."""
-        arrays: dict[str, NDArray[Any]] = {
-            "x_train": self.x_train,
-            "y_train": self.y_train,
-            "x_test": self.x_test,
-            "y_test": self.y_test,
-            "classes": np.array(self.classes),
-        }
-        write_npz(path, arrays, self.provenance)
+        """Write an .npz file for `isda classify`."""
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in NPZ_KEYS}
+        write_npz(path, arrays | {"classes": np.array(self.classes)}, self.provenance)
 
 
 def embed(
@@ -315,45 +241,47 @@ def embed(
     batch_size: int = 64,
     progress: Progress = lambda parts, what: parts,
 ) -> Embeddings:
-    """Let a network see the images of a data set.
+    """Compute the features of the images of a data set.
 
     Args:
         data: the images.
         backbone: the network.
-        device: where it computes.
-        train: how many training images, equally many of each class; all by default.
-        test: how many test images, likewise.
-        batch_size: images at once.
-        progress: shows how far the batches have come.
+        device: on which it runs.
+        train: number of training images, equally many of each class; all by default.
+        test: number of test images, likewise.
+        batch_size: images per call of the network.
+        progress: wraps the batches to show progress.
 
     Raises:
-        ValueError: features that are not finite, or more images asked for than there are.
+        ValueError: NaN or infinite features, or more images requested than there are.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     parts = {"train": (data.x_train, data.y_train, train), "test": (data.x_test, data.y_test, test)}
     chosen = {part: _sample_indices(part, labels, count) for part, (_, labels, count) in parts.items()}
-    made = {}
+    features = {}
     for part, (images, _, _) in parts.items():
         batches = progress(chosen[part].split(min(batch_size, len(chosen[part]))), f"{part} images")
-        made[part] = torch.cat([_features(backbone, images, batch, device) for batch in batches]).numpy()
-        broken = int((~np.isfinite(made[part]).all(1)).sum())
-        if broken:
-            raise ValueError(f"features must be finite, got {broken} {part} images of {data.name} whose are not")
+        features[part] = torch.cat([_features(backbone, images, batch, device) for batch in batches]).numpy()
+        bad = int((~np.isfinite(features[part]).all(1)).sum())
+        if bad:
+            raise ValueError(
+                f"features must be finite, got {bad} {part} images of {data.name} with NaN or infinite features"
+            )
     labels = {part: parts[part][1][chosen[part]].numpy() for part in parts}
     provenance = {"isda": __version__, "data": data.name, "data_digest": data.digest, **backbone.provenance}
     if train is not None or test is not None:
         provenance["drawn_with_seed"] = SAMPLE_SEED
-    return Embeddings(made["train"], labels["train"], made["test"], labels["test"], data.classes, provenance)
+    return Embeddings(features["train"], labels["train"], features["test"], labels["test"], data.classes, provenance)
 
 
 def _features(backbone: EmbeddingBackbone, images: Images, batch: Tensor, device: torch.device) -> Tensor:
     try:
         return backbone.features(images, batch, device)
     except (AssertionError, *BUILD_ERRORS) as error:  # timm asserts that images have the size of a vision transformer
-        told = backbone.provenance
+        provenance = backbone.provenance
         raise ValueError(
-            f"{told['network']} cannot take images of size {told['image_size']}: {first_line(error)}"
+            f"{provenance['network']} cannot take images of size {provenance['image_size']}: {first_line(error)}"
         ) from error
 
 

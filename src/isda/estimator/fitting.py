@@ -6,7 +6,6 @@ logits in training only.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from isda._utils.choices import check_choice
 from isda.estimator.convex import ConvexFit, ConvexProblem
-from isda.estimator.data import FitData, ScaledData
+from isda.estimator.data import FitData, ScaledData, print_progress
 from isda.estimator.stochastic import LabelledRows, StochasticFit, StochasticTrainer, classifier_of, make_network
 from isda.losses.long_tail import LDAMMargins, LogitAdjustment, Offset, OffsetTable
 
@@ -39,10 +38,10 @@ def stratified_folds(
         cv: number of folds, a splitter of scikit-learn, or the splits themselves.
         inputs: (N, A) rows.
         labels: (N,) labels.
-        seed: of the order in which a number of folds deals the rows.
+        seed: of the assignment of rows to folds.
 
     Example:
-        >>> for train, held_out in splits(5, np.zeros((5, 1)), np.array([0, 0, 1, 1, 2]), seed=0):
+        >>> for train, held_out in stratified_folds(5, np.zeros((5, 1)), np.array([0, 0, 1, 1, 2]), seed=0):
         ...     print(np.array([0, 0, 1, 1, 2])[train], np.array([0, 0, 1, 1, 2])[held_out])
         [0 1 2] [0 1]
         [0 1 2] [0 1]
@@ -54,7 +53,7 @@ def stratified_folds(
 
 
 def check_folds(cv: Any) -> None:
-    """Raise ValueError for what is neither a number of folds, a splitter, nor splits."""
+    """Raise ValueError unless ``cv`` is a number of folds, a splitter, or splits."""
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
         if cv < 2:
             raise ValueError(f"cv must be at least 2 folds, got {cv}")
@@ -69,7 +68,7 @@ def _assign_folds(folds: int, labels: NDArray[Any], seed: int) -> Iterator[tuple
     fold, first = np.full(len(labels), -1), 0
     for index, size in enumerate(sizes):
         if size > 1:
-            # Go on where the last class stopped: the folds are about as large as each other.
+            # Continue where the last class stopped, so that the folds are of about equal size.
             fold[order[encoded == index]] = (first + np.arange(size)) % folds
             first += size
     for number in range(folds):
@@ -81,20 +80,15 @@ _MAKERS: dict[str, Callable[[Tensor], Offset]] = {"logit-adjustment": LogitAdjus
 
 
 def check_offset(offset: Any) -> None:
-    """Raise ValueError for what is neither None, a name, nor a provider."""
+    """Raise ValueError unless ``offset`` is None, a name, or a provider."""
     if not (offset is None or isinstance(offset, Offset)):
         check_choice("offset", offset, tuple(_MAKERS))
 
 
 def offset_table(offset: str | Offset | None, counts: NDArray[Any]) -> Tensor | None:
-    """(C, C) o_yj, or None where nothing is added.
-
-    Args:
-        offset: by name, with the provider's own strength, or a provider of isda.losses.long_tail for these classes.
-        counts: (C,) how often each class occurs.
+    """(C, C) o_yj, or None without an offset.
 
     Example:
-        >>> import numpy as np
         >>> offset_table("logit-adjustment", np.array([90, 10])).exp()
         tensor([[1.0000, 0.1111],
                 [9.0000, 1.0000]], dtype=torch.float64)
@@ -110,36 +104,36 @@ def offset_table(offset: str | Offset | None, counts: NDArray[Any]) -> Tensor | 
 
 
 STRENGTHS = (0.0, 0.5, 2.0)
-"""What "auto" tries with hidden layers, each by a training of its own."""
+"""The values that "auto" tries with hidden layers."""
 _STRENGTH, _C = 0.5, 1.0
-"""Where there are no held-out rows to choose by."""
+"""Defaults of "auto" without held-out rows."""
 _UNSCALED = 1.0
-"""What is trained step by step has the logits that its loss asks for."""
+"""The scale of logits that are trained by mini-batches."""
 
 
-def fit_convex(model: ISDAClassifier, fitted: ScaledData, known: NDArray[np.bool_], data: FitData) -> None:
-    """Set coef_, intercept_ and how they were found."""
+def fit_convex(model: ISDAClassifier, scaled: ScaledData, known: NDArray[np.bool_], data: FitData) -> None:
+    """Set coef_, intercept_ and the attributes about the fit."""
     folds: list[tuple[NDArray[Any], NDArray[Any]]] = []
     if "auto" in (model.lambda_0, model.C):
         if isinstance(model.cv, int):
-            folds = stratified_folds(model.cv, fitted.inputs, fitted.targets, _seed(model))
-        else:  # splits of all rows: those that count have another place here
-            place = np.cumsum(known) - 1
+            folds = stratified_folds(model.cv, scaled.inputs, scaled.targets, _seed(model))
+        else:  # splits of all rows, as indices of the known ones
+            position = np.cumsum(known) - 1
             pairs = stratified_folds(model.cv, data.rows, data.labels, _seed(model))
-            folds = [(place[a[known[a]]], place[b[known[b]]]) for a, b in pairs]
+            folds = [(position[a[known[a]]], position[b[known[b]]]) for a, b in pairs]
     start = None
     if model._warm and hasattr(model, "coef_"):
-        start = model.scaler_.rescaled(model.coef_, model.intercept_) / model.scale_
-    fit = _solve(model, fitted, folds, model.scale, start)
+        start = model.scaler_.from_original(model.coef_, model.intercept_) / model.scale_
+    fit = _solve(model, scaled, folds, model.scale, start)
     _forget_network(model)
-    model.coef_, model.intercept_ = model.scaler_.unscaled(fit.weight, fit.intercept)
+    model.coef_, model.intercept_ = model.scaler_.to_original(fit.weight, fit.intercept)
     model.lambda_0_, model.C_, model.scale_, model.cv_results_ = fit.strength, fit.C, fit.scale, fit.cv_results
     model.n_iter_, model.gradient_norm_ = np.array([fit.n_iter]), fit.gradient_norm
 
 
 def _solve(
     model: ISDAClassifier,
-    fitted: ScaledData,
+    scaled: ScaledData,
     folds: list[tuple[NDArray[Any], NDArray[Any]]],
     scale: float | str,
     start: NDArray[Any] | None = None,
@@ -153,94 +147,84 @@ def _solve(
         tol=model.tol,
         max_iter=model.max_iter,
         standardize=model.standardize,
-        report=_print_progress if model.verbose else None,
+        report=print_progress if model.verbose else None,
     )
-    inputs, targets, counts, class_weights, num_classes = fitted
-    return problem.fit(
-        inputs,
-        targets,
-        num_classes,
-        counts=counts,
-        class_weights=class_weights,
-        folds=folds,
-        offset=_offset(model, fitted),
-        start=start,
-    )
+    return problem.fit(scaled, folds=folds, offset=_offset(model, scaled), start=start)
 
 
-def _offset(model: ISDAClassifier, fitted: ScaledData) -> Tensor | None:
-    return offset_table(model.offset, np.bincount(fitted.targets, fitted.counts, minlength=fitted.num_classes))
+def _offset(model: ISDAClassifier, scaled: ScaledData) -> Tensor | None:
+    return offset_table(model.offset, np.bincount(scaled.targets, scaled.counts, minlength=scaled.num_classes))
 
 
-def fit_stochastic(model: ISDAClassifier, fitted: ScaledData, unlabelled: NDArray[Any]) -> None:
+def fit_stochastic(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArray[Any]) -> None:
     """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
     seed = _seed(model)
-    rows, held_out, train = _hold_out(model, fitted, seed)
-    others, offset = torch.from_numpy(unlabelled.astype(np.float32)), _offset(model, fitted)
-    chosen: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
+    rows, held_out, train = _hold_out(model, scaled, seed)
+    others, offset = torch.from_numpy(unlabelled.astype(np.float32)), _offset(model, scaled)
+    strengths: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
     penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
     if not model.hidden:
-        part = ScaledData(fitted.inputs[train], fitted.targets[train], fitted.counts[train], *fitted[3:])
+        part = ScaledData(scaled.inputs[train], scaled.targets[train], scaled.counts[train], *scaled[3:])
         choosing = "auto" in (model.lambda_0, model.C)
         fit = _solve(model, part, stratified_folds(5, part.inputs, part.targets, seed) if choosing else [], _UNSCALED)
-        chosen, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
+        strengths, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
         weights = fit.weight, fit.intercept
     elif model.lambda_0 == "auto" and held_out is None:
-        chosen = (_STRENGTH,)
-    found: list[tuple[float, StochasticFit]] = []
-    for strength in chosen:
+        strengths = (_STRENGTH,)
+    fits: list[StochasticFit] = []
+    for strength in strengths:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = make_network(fitted.inputs.shape[1], tuple(model.hidden), fitted.num_classes)
+            network = make_network(scaled.inputs.shape[1], tuple(model.hidden), scaled.num_classes)
             if model._warm and hasattr(model, "network_"):
                 network.load_state_dict(model.network_.state_dict())
             elif weights is not None:
                 _set_classifier(network, *weights)
             trainer = _trainer(model, strength, penalty, offset)
-            found.append((strength, trainer.fit(network, rows, others, held_out, seed)))
-    best = max(found, key=lambda one: one[1].validation_curve[one[1].best_epoch] if held_out else 0)
-    if model.hidden and len(chosen) > 1:
-        scores = [trained.validation_curve[trained.best_epoch] for _, trained in found]
+            fits.append(trainer.fit(network, rows, others, held_out, seed))
+    scores = [fit.validation_curve[fit.best_epoch] if held_out else 0.0 for fit in fits]
+    index = scores.index(max(scores))
+    if model.hidden and len(strengths) > 1:
         cv_results = {
-            "param_lambda_0": np.array(chosen),
-            "param_C": np.full(len(chosen), penalty),
-            "params": [{"lambda_0": strength, "C": penalty} for strength in chosen],
+            "param_lambda_0": np.array(strengths),
+            "param_C": np.full(len(strengths), penalty),
+            "params": [{"lambda_0": strength, "C": penalty} for strength in strengths],
             "mean_test_score": np.array(scores),
-            "best_index": chosen.index(best[0]),
+            "best_index": index,
         }
-    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = best[0], penalty, _UNSCALED, cv_results
-    _keep_network(model, best[1].network)
-    model.loss_curve_, model.validation_curve_ = best[1].loss_curve, best[1].validation_curve
-    model.n_iter_, model.gradient_norm_ = np.array([len(best[1].loss_curve)]), None
+    best = fits[index]
+    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = strengths[index], penalty, _UNSCALED, cv_results
+    _keep_network(model, best.network)
+    model.loss_curve_, model.validation_curve_ = best.loss_curve, best.validation_curve
+    model.n_iter_, model.gradient_norm_ = np.array([len(best.loss_curve)]), None
 
 
-def fit_partially(model: ISDAClassifier, fitted: ScaledData, unlabelled: NDArray[Any]) -> None:
-    """One pass over these rows; the network, its statistics and AdamW's go on from the last call."""
+def fit_partially(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArray[Any]) -> None:
+    """One pass over these rows; the network, its statistics and those of AdamW continue from the last call."""
     strength = getattr(model, "lambda_0_", _STRENGTH) if model.lambda_0 == "auto" else float(model.lambda_0)
     penalty = getattr(model, "C_", _C) if model.C == "auto" else float(model.C)
     if isinstance(model.offset, str):
         raise ValueError(
-            "offset must be None or a provider that knows the sizes of the classes for partial_fit, "
-            f"got {model.offset!r}"
+            f"offset must be None or a provider with the sizes of the classes for partial_fit, got {model.offset!r}"
         )
-    trainer, seed = _trainer(model, strength, penalty, _offset(model, fitted)), _seed(model)
+    trainer, seed = _trainer(model, strength, penalty, _offset(model, scaled)), _seed(model)
     if not hasattr(model, "_stream"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = make_network(fitted.inputs.shape[1], tuple(model.hidden), fitted.num_classes)
+            network = make_network(scaled.inputs.shape[1], tuple(model.hidden), scaled.num_classes)
         if hasattr(model, "network_"):
             network.load_state_dict(model.network_.state_dict())
         elif hasattr(model, "coef_"):
-            parameters = model.scaler_.rescaled(model.coef_, model.intercept_) / model.scale_
+            parameters = model.scaler_.from_original(model.coef_, model.intercept_) / model.scale_
             _set_classifier(network, parameters[:, :-1], parameters[:, -1])
         model._stream = (network, trainer.criterion(network, None), trainer.optimiser(network), [0])
         model.loss_curve_, model.n_iter_, model.scale_ = [], np.array([0]), getattr(model, "scale_", _UNSCALED)
     network, criterion, optimiser, calls = model._stream
     order = torch.Generator().manual_seed(seed + calls[0])
     calls[0] += 1
-    if len(fitted.inputs):
+    if len(scaled.inputs):
         others = torch.from_numpy(unlabelled.astype(np.float32))
-        loss = trainer.one_epoch(network, criterion, optimiser, _labelled(fitted), others, order)
+        loss = trainer.train_epoch(network, criterion, optimiser, _labelled_rows(scaled), others, order)
         model.loss_curve_.append(loss)
     model.n_iter_ = model.n_iter_ + 1
     model.lambda_0_, model.C_, model.cv_results_, model.gradient_norm_ = strength, penalty, None, None
@@ -254,51 +238,38 @@ def network_scores(network: nn.Sequential, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _hold_out(
-    model: ISDAClassifier, fitted: ScaledData, seed: int
+    model: ISDAClassifier, scaled: ScaledData, seed: int
 ) -> tuple[LabelledRows, LabelledRows | None, NDArray[Any]]:
-    """Rows to train on, rows to stop by, and the indices of the former."""
-    rows, everything = _labelled(fitted), np.arange(len(fitted.targets))
-    if not model.validation_fraction:
-        return rows, None, everything
-    pairs = stratified_folds(max(2, round(1 / model.validation_fraction)), fitted.inputs, fitted.targets, seed)
+    """Training rows, held-out rows for early stopping, and the indices of the former."""
+    rows, pairs = _labelled_rows(scaled), []
+    if model.validation_fraction:
+        pairs = stratified_folds(max(2, round(1 / model.validation_fraction)), scaled.inputs, scaled.targets, seed)
     if not pairs:
-        return rows, None, everything
+        return rows, None, np.arange(len(scaled.targets))
     train, index = pairs[0]
     held_out = LabelledRows(*(t[index] for t in rows))
     if model.offset is not None:
-        sizes = torch.zeros(fitted.num_classes).index_add_(0, rows.targets, rows.weights)
+        sizes = torch.zeros(scaled.num_classes).index_add_(0, rows.targets, rows.weights)
         held_out = held_out._replace(weights=held_out.weights / sizes[held_out.targets])
     return LabelledRows(*(t[train] for t in rows)), held_out, train
 
 
-def _labelled(fitted: ScaledData) -> LabelledRows:
-    weights = fitted.counts * fitted.class_weights[fitted.targets]
+def _labelled_rows(scaled: ScaledData) -> LabelledRows:
+    weights = scaled.counts * scaled.class_weights[scaled.targets]
     return LabelledRows(
-        torch.from_numpy(fitted.inputs.astype(np.float32)),
-        torch.from_numpy(fitted.targets.astype(np.int64)),
+        torch.from_numpy(scaled.inputs.astype(np.float32)),
+        torch.from_numpy(scaled.targets.astype(np.int64)),
         torch.from_numpy(weights.astype(np.float32)),
     )
 
 
 def _trainer(model: ISDAClassifier, strength: float, penalty: float, offset: Tensor | None) -> StochasticTrainer:
-    return StochasticTrainer(
-        strength=strength,
-        C=penalty,
-        covariance=model.covariance,
-        bound=model.bound,
-        offset=None if offset is None else OffsetTable(offset),
-        consistency=model.consistency,
-        epochs=model.epochs,
-        patience=model.patience,
-        batch_size=model.batch_size,
-        learning_rate=model.learning_rate,
-        report=_print_progress if model.verbose else None,
-    )
+    return StochasticTrainer(model, strength, penalty, None if offset is None else OffsetTable(offset))
 
 
 @torch.no_grad()
 def _set_classifier(network: nn.Sequential, weight: NDArray[Any], intercept: NDArray[Any]) -> None:
-    """Start from the convex optimum; with two classes its one row is the difference of two."""
+    """Set the last layer to the convex optimum; with two classes its single row is the difference of two."""
     if len(weight) == 1:
         weight, intercept = np.concatenate([-weight, weight]) / 2, np.concatenate([-intercept, intercept]) / 2
     head = classifier_of(network)
@@ -307,7 +278,7 @@ def _set_classifier(network: nn.Sequential, weight: NDArray[Any], intercept: NDA
 
 
 def _keep_network(model: ISDAClassifier, network: nn.Sequential, *, stream: bool = False) -> None:
-    """Set network_, and for a linear one coef_ and intercept_ as of any linear model."""
+    """Set network_, and coef_ and intercept_ if it is linear."""
     if not stream:
         _forget_network(model)
     model.network_ = network
@@ -319,7 +290,7 @@ def _keep_network(model: ISDAClassifier, network: nn.Sequential, *, stream: bool
     weight, intercept = head.weight.detach().double().numpy(), head.bias.detach().double().numpy()
     if len(weight) == 2:
         weight, intercept = weight[1:] - weight[:1], intercept[1:] - intercept[:1]
-    model.coef_, model.intercept_ = model.scaler_.unscaled(model.scale_ * weight, model.scale_ * intercept)
+    model.coef_, model.intercept_ = model.scaler_.to_original(model.scale_ * weight, model.scale_ * intercept)
 
 
 def _forget_network(model: ISDAClassifier) -> None:
@@ -328,11 +299,7 @@ def _forget_network(model: ISDAClassifier) -> None:
 
 
 def _seed(model: ISDAClassifier) -> int:
-    """Of folds, weights and orders; the same in every fit unless a random_state says otherwise."""
+    """The seed of folds, weights and orders: 0 without a random_state."""
     if model.random_state is None:
         return 0
     return int(check_random_state(model.random_state).randint(2**31 - 1))
-
-
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -118,56 +118,57 @@ class ConvexObjective:
 
     def _tilted_bound(self, weight: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, WeightLogitGradient]:
         gram = self.covariances.gram(weight, logits)
-        give, ask = self.covariances.pull_gram(weight, logits)
+        add, total = self.covariances.pull_gram(weight, logits)
         normaliser, softmax = logits.new_empty(len(logits), 1), torch.empty_like(logits)
         for index, part in self.covariances.blocks():
-            found = self._find(index, part, logits, gram(index, part))
-            normaliser[part], softmax[part] = found.value.unsqueeze(1), found.softmax
-            give(index, part, self.strength * self._spread_of(part, found))
-        return normaliser, softmax, ask()
+            solution = self._solve_tilt(index, part, logits, gram(index, part))
+            normaliser[part], softmax[part] = solution.value.unsqueeze(1), solution.softmax
+            add(index, part, self.strength * self._spread_of(part, solution))
+        return normaliser, softmax, total()
 
-    def _find(self, index: int, part: slice, logits: Tensor, gram: Tensor) -> ConvergedTilt:
+    def _solve_tilt(self, index: int, part: slice, logits: Tensor, gram: Tensor) -> ConvergedTilt:
         start, shifted = self._tilts.get(index), self._shifted(logits)[part]
         if start is None:
             start = torch.softmax(shifted, 1)
-        found = converged_tilt(shifted, self.strength * gram, start)
-        self._tilts[index] = found.tilt
-        return found
+        solution = converged_tilt(shifted, self.strength * gram, start)
+        self._tilts[index] = solution.tilt
+        return solution
 
-    def _spread_of(self, part: slice, found: ConvergedTilt) -> Tensor:
+    def _spread_of(self, part: slice, solution: ConvergedTilt) -> Tensor:
         """(C, C) sum_i u_i sum_j s_ij (e_j - t_i)(e_j - t_i)'."""
         share = self.rows.loss_weights[part].unsqueeze(1)
-        cross = (share * found.softmax).t() @ found.tilt
-        return torch.diag((share * found.softmax).sum(0)) - cross - cross.t() + (share * found.tilt).t() @ found.tilt
+        softmax, tilt = solution.softmax, solution.tilt
+        cross = (share * softmax).t() @ tilt
+        return torch.diag((share * softmax).sum(0)) - cross - cross.t() + (share * tilt).t() @ tilt
 
     def _tilted_hessian(self, weight: Tensor, logits: Tensor) -> Callable[[Tensor], Tensor]:
         gram = self.covariances.gram(weight, logits)
         blocks = self.covariances.blocks()
         tables = {index: gram(index, part) for index, part in blocks}
-        found = {index: self._find(index, part, logits, tables[index]) for index, part in blocks}
+        solutions = {index: self._solve_tilt(index, part, logits, tables[index]) for index, part in blocks}
 
         def apply(direction: Tensor) -> Tensor:
             turn, change = self._linear(direction)
             above = self.covariances.gram(weight + turn, logits + change)
             below = self.covariances.gram(weight - turn, logits - change)
-            give_first, ask_first = self.covariances.pull_gram(weight, logits)
-            give_second, ask_second = self.covariances.pull_gram(turn, change)
+            add_first, total_first = self.covariances.pull_gram(weight, logits)
+            add_second, total_second = self.covariances.pull_gram(turn, change)
             moved = torch.empty_like(logits)
             for index, part in blocks:
-                tilt, softmax, _ = found[index]
+                tilt, softmax, _ = solutions[index]
                 rise = self.strength * (above(index, part) - below(index, part)) / 2
                 # t = softmax(c - K t) moves by dt = S (dc - dK t - K dt).
                 push = change[part] + rise.diagonal() / 2 - tilt @ rise
                 push = _times_softmax_covariance(softmax, push)
                 _, image = tilt_system(softmax, push, self.strength * tables[index])
-                # Its inner product does not see the null space of K; dt = S (dc - dK t) - S (K dt) does.
+                # The system leaves the null space of K open; dt = S (dc - dK t) - S (K dt) determines it.
                 step = push - _times_softmax_covariance(softmax, image)
                 share = self.rows.loss_weights[part].unsqueeze(1)
                 moved[part] = share * step
                 cross = (share * step).t() @ tilt
-                give_first(index, part, self.strength * (torch.diag((share * step).sum(0)) - cross - cross.t()))
-                give_second(index, part, self.strength * self._spread_of(part, found[index]))
-            return self._gradient(moved, ask_first(), ask_second())
+                add_first(index, part, self.strength * (torch.diag((share * step).sum(0)) - cross - cross.t()))
+                add_second(index, part, self.strength * self._spread_of(part, solutions[index]))
+            return self._gradient(moved, total_first(), total_second())
 
         return apply
 

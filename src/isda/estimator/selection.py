@@ -9,6 +9,7 @@ scale. Gains below a threshold are ignored. Each fold starts from its solution a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,27 +17,20 @@ import torch
 from torch import Tensor
 
 from isda.estimator.covariances import ClassRows, RowCovariances
+from isda.estimator.data import log_likelihood
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.solver import minimise
-
-# One factor on all logits, by the likelihood of held-out rows.
-#
-# A strong augmentation finds good directions and small logits: it is afraid of samples that nobody will see. How large
-# logits should be is a question of its own, which one number answers.
 
 _STEPS, _EXACT = 100, 1e-10
 
 
 def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
-    """The s > 0 with the largest sum_i u_i log softmax(s z_i)_y, and one further row whose class is unknown.
+    """The s > 0 with the largest sum_i u_i log softmax(s z_i)_y plus one row with the mean logits and uniform labels.
 
-    The sum is concave in s. Without the further row, which has the logits of all others and every label alike, s would
-    be infinite where each row is classified rightly. Logits that are no better than chance keep their size.
+    The sum is concave in s. Without the additional row s would be infinite if each row is classified correctly. s is 1
+    for logits that are no better than chance.
 
-    Args:
-        logits: (N, C).
-        labels: (N,).
-        weights: (N,) u, in units of rows; their sum is how many rows there are beside the further one.
+    The weights u (N,) are in units of rows.
 
     Example:
         >>> logits, labels = torch.tensor([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]), torch.tensor([0, 1, 0])
@@ -66,22 +60,12 @@ def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
     return scale
 
 
-# The strength lambda_0, the inverse penalty C and a scale of the logits, chosen by cross-validated log-likelihood.
-#
-# The search walks a lattice of powers of ten: first along C without augmentation, then over both, in steps of a decade
-# and at last of half a decade, to a point that is better than its neighbours on every side. One of the ways it tries is
-# along lambda C: penalty and augmentation grow alike, the directions of the weights hardly change, and the scale makes
-# good what their size loses. Every point has the scale that is best for it. So the choice lies inside
-# of what was tried, or at the limits below. What gains next to nothing is not better: where rows are easy, all of a
-# wide plain is equally good, and a walk to its highest pebble would tell of rounding. Each fold starts a point from its
-# solution at the nearest one before.
-
 LIMITS_OF_C = (-6.0, 4.0)
 LIMITS_OF_STRENGTH = (-2.0, 4.0)
-"""Powers of ten between which the search stays: a weaker augmentation is none, a weaker penalty too."""
+"""Exponents of ten that bound the search."""
 _STEPS_OF_FOLDS, _FIRST_C = 200, -1.0
 _MIN_GAIN = 1e-4
-"""Nats per row that a step, or augmentation itself, must gain."""
+"""Minimal gain in nats per row of a step, and of augmentation itself."""
 _OFF = -float("inf")
 """The exponent of lambda = 0."""
 
@@ -90,22 +74,19 @@ GridPoint = tuple[float, float]
 
 
 class SelectionFold(NamedTuple):
-    """One fold: what is trained on, and what is held out."""
+    """Training and held-out rows of one fold."""
 
     rows: ClassRows
     covariances: RowCovariances
-    inputs: Tensor
-    """(M, A) held-out rows."""
-    labels: Tensor
-    """(M,)."""
-    weights: Tensor
-    """(M,) of the held-out rows."""
+    inputs: Tensor  # (M, A) held-out rows
+    labels: Tensor  # (M,)
+    weights: Tensor  # (M,) of the held-out rows
     total: float
     """Sum of the weights of the training rows: C is relative to it."""
 
 
 class Selection(NamedTuple):
-    """What was chosen, and everything that was tried."""
+    """The chosen values, and all that were tried."""
 
     strength: float
     C: float
@@ -126,55 +107,42 @@ def select(
     offset: Tensor | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Selection:
-    """Choose lambda, C and the scale, those of them that are None, by the mean log-likelihood of held-out rows.
+    """Choose those of lambda, C and the scale that are None by the mean log-likelihood of held-out rows.
 
-    Args:
-        folds: the folds.
-        strength: lambda, or None to choose it.
-        C: inverse penalty, or None to choose it.
-        scale: factor on the logits, or None to choose it.
-        bound: "jensen" or "tilted".
-        tol: largest entry of the gradient of a fold's fit.
-        max_iter: steps of a fold's fit at most.
-        polish: whether a fold's fit goes on to the accuracy of the numbers.
-        offset: (C, C) of margins, in training alone; None for zeros.
-        report: called with a line for every point, or None.
+    ``offset`` (C, C) is added to margins in training only; ``report`` is called with a line for every point. See
+    `minimise` for ``tol``, ``max_iter`` and ``polish``, which apply to the fit of a fold.
     """
     trials = _Trials(folds, scale, bound, offset, tol, max_iter, polish, report)
-    along_strength = strength is None
-    at_strength = _OFF if strength is None or strength == 0 else float(np.log10(strength))
-    point = (at_strength, _FIRST_C if C is None else float(np.log10(C)))
+    exponent = _OFF if strength is None or strength == 0 else float(np.log10(strength))
+    point, augmented = (exponent, _FIRST_C if C is None else float(np.log10(C))), None
     if C is None:
-        point = _descend(trials, point, [(0.0, 1.0)], 1.0)
-    if along_strength:
-        start = (0.0, point[1])
+        point = _climb(trials, point, [(0.0, 1.0)], 1.0)
+    if strength is None:
         moves = [(1.0, 0.0)] if C is not None else [(1.0, 0.0), (0.0, 1.0), (1.0, -1.0)]
-        augmented = _descend(trials, start, moves, 1.0)
-        augmented = _descend(trials, augmented, moves, 0.5)
-        if C is None:
-            point = _descend(trials, point, [(0.0, 1.0)], 0.5)
-        if trials.is_better(augmented, point):
-            point = augmented
-    elif C is None:
-        point = _descend(trials, point, [(0.0, 1.0)], 0.5)
+        augmented = _climb(trials, (0.0, point[1]), moves, 1.0)
+        augmented = _climb(trials, augmented, moves, 0.5)
+    if C is None:
+        point = _climb(trials, point, [(0.0, 1.0)], 0.5)
+    if augmented is not None and trials.is_better(augmented, point):
+        point = augmented
     trials.score(point)
     chosen_strength = strength if strength is not None else _power(point[0])
     inverse = C if C is not None else _power(point[1])
-    return Selection(chosen_strength, inverse, trials.scale(point), trials.results(point))
+    return Selection(chosen_strength, inverse, trials.scales[point], trials.results(point))
 
 
-def _descend(trials: _Trials, point: GridPoint, moves: list[GridPoint], size: float) -> GridPoint:
-    """Walk one way after the other until no neighbour at this distance is better."""
+def _climb(trials: _Trials, point: GridPoint, moves: list[GridPoint], size: float) -> GridPoint:
+    """Coordinate ascent: move along one direction after the other until no neighbour at this distance is better."""
     settled = False
     while not settled:
         settled = True
         for move in moves:
             for sign in (size, -size):
                 while True:
-                    there = (point[0] + sign * move[0], point[1] + sign * move[1])
-                    if not _within_limits(there) or not trials.is_better(there, point):
+                    neighbour = (point[0] + sign * move[0], point[1] + sign * move[1])
+                    if not _within_limits(neighbour) or not trials.is_better(neighbour, point):
                         break
-                    point, settled = there, False
+                    point, settled = neighbour, False
     return point
 
 
@@ -185,102 +153,88 @@ def _within_limits(point: GridPoint) -> bool:
 
 
 def _power(exponent: float) -> float:
-    # As many digits as a logarithm gives back: 0.3 is 0.3 again.
+    # Rounded so that 10^log10(0.3) is 0.3 again.
     return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
 
 
+@dataclass
 class _Trials:
-    """Points that were tried, and the solutions of all folds at each."""
+    """Points that were tried, with the scores, the scale and the solutions of all folds at each."""
 
-    def __init__(
-        self,
-        folds: Sequence[SelectionFold],
-        scale: float | None,
-        bound: str,
-        offset: Tensor | None,
-        tol: float,
-        max_iter: int,
-        polish: bool,
-        report: Callable[[str], None] | None,
-    ) -> None:
-        self._folds, self._scale, self._bound, self._offset = folds, scale, bound, offset
-        self._tol, self._max_iter, self._polish, self._report = tol, max_iter, polish, report
-        self._scores: dict[GridPoint, list[float]] = {}
-        self._scales: dict[GridPoint, float] = {}
-        self._solutions: dict[GridPoint, list[Tensor]] = {}
+    folds: Sequence[SelectionFold]
+    scale: float | None
+    bound: str
+    offset: Tensor | None
+    tol: float
+    max_iter: int
+    polish: bool
+    report: Callable[[str], None] | None
+    scores: dict[GridPoint, list[float]] = field(default_factory=dict)
+    scales: dict[GridPoint, float] = field(default_factory=dict)
+    solutions: dict[GridPoint, list[Tensor]] = field(default_factory=dict)
 
     def score(self, point: GridPoint) -> float:
         """Mean log-likelihood of the held-out rows."""
-        if point not in self._scores:
+        if point not in self.scores:
             self._try(point)
-        sizes = [float(fold.weights.sum()) for fold in self._folds]
-        return float(np.average(self._scores[point], weights=sizes))
+        sizes = [float(fold.weights.sum()) for fold in self.folds]
+        return float(np.average(self.scores[point], weights=sizes))
 
-    def scale(self, point: GridPoint) -> float:
-        """The factor on the logits at a point that was tried."""
-        return self._scales[point]
-
-    def is_better(self, one: GridPoint, than: GridPoint) -> bool:
-        """Whether it is worth going there."""
-        return self.score(one) > self.score(than) + _MIN_GAIN
+    def is_better(self, point: GridPoint, other: GridPoint) -> bool:
+        """Whether the score exceeds the other's by more than the minimal gain."""
+        return self.score(point) > self.score(other) + _MIN_GAIN
 
     def _try(self, point: GridPoint) -> None:
-        solutions = self._solved(point)
-        logits = [_logits(found, fold.inputs) for found, fold in zip(solutions, self._folds, strict=True)]
-        scale = self._best_scale(logits) if self._scale is None else self._scale
-        self._scores[point] = [_log_likelihood(scale * z, fold) for z, fold in zip(logits, self._folds, strict=True)]
-        self._scales[point], self._solutions[point] = scale, solutions
-        if self._report is not None:
-            told = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
-            self._report(f"{told}: held-out log-likelihood {self.score(point):.4f}")
+        solutions = self._solve(point)
+        logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, self.folds, strict=True)]
+        scale = self.scale
+        if scale is None:
+            labels, weights = (torch.cat([getattr(f, name) for f in self.folds]) for name in ("labels", "weights"))
+            scale = best_scale(torch.cat(logits), labels, weights)
+        self.scores[point] = [
+            log_likelihood(scale * z, fold.labels, fold.weights) for z, fold in zip(logits, self.folds, strict=True)
+        ]
+        self.scales[point], self.solutions[point] = scale, solutions
+        if self.report is not None:
+            values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
+            self.report(f"{values}: held-out log-likelihood {self.score(point):.4f}")
 
-    def _solved(self, point: GridPoint) -> list[Tensor]:
+    def _solve(self, point: GridPoint) -> list[Tensor]:
         """The optimum of each fold."""
-        starts = self._solutions[self._nearest(point)] if self._solutions else [None] * len(self._folds)
-        solved = []
-        for fold, start in zip(self._folds, starts, strict=True):
+        starts = self.solutions[self._nearest(point)] if self.solutions else [None] * len(self.folds)
+        solutions = []
+        for fold, start in zip(self.folds, starts, strict=True):
             objective = ConvexObjective(
                 fold.rows,
                 fold.covariances,
                 strength=_power(point[0]),
                 penalty=1 / (_power(point[1]) * fold.total),
-                bound=self._bound,
-                offset=self._offset,
+                bound=self.bound,
+                offset=self.offset,
             )
-            # In coordinates of its own: those of another fold know the labels that are held out here, and a search that
-            # stops early shows it.
-            found = minimise(
-                objective,
-                start,
-                tol=self._tol,
-                max_iter=min(self._max_iter, _STEPS_OF_FOLDS),
-                warn=False,
-                polish=self._polish,
-            )
-            solved.append(found.parameters)
-        return solved
-
-    def _best_scale(self, logits: list[Tensor]) -> float:
-        labels = torch.cat([fold.labels for fold in self._folds])
-        return best_scale(torch.cat(logits), labels, torch.cat([fold.weights for fold in self._folds]))
+            steps = min(self.max_iter, _STEPS_OF_FOLDS)
+            # Each with its own preconditioner: that of another fold would depend on the labels that are held out here.
+            solution = minimise(objective, start, tol=self.tol, max_iter=steps, warn=False, polish=self.polish)
+            solutions.append(solution.parameters)
+        return solutions
 
     def _nearest(self, point: GridPoint) -> GridPoint:
         def distance(other: GridPoint) -> float:
             lowest = LIMITS_OF_STRENGTH[0] - 1
             return abs(max(other[0], lowest) - max(point[0], lowest)) + abs(other[1] - point[1])
 
-        return min(self._solutions, key=distance)
+        return min(self.solutions, key=distance)
 
     def results(self, chosen: GridPoint) -> dict[str, Any]:
         """Columns like those of scikit-learn's cv_results_."""
-        points = list(self._scores)
-        table = np.array([self._scores[point] for point in points])
+        points = list(self.scores)
+        table = np.array([self.scores[point] for point in points])
         means = np.array([self.score(point) for point in points])
         columns: dict[str, Any] = {
             "param_lambda_0": np.array([_power(point[0]) for point in points]),
             "param_C": np.array([_power(point[1]) for point in points]),
             "params": [{"lambda_0": _power(point[0]), "C": _power(point[1])} for point in points],
-            "scale": np.array([self._scales[point] for point in points]),
+            "scale": np.array([self.scales[point] for point in points]),
             "mean_test_score": means,
             "std_test_score": table.std(1),
             "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
@@ -295,9 +249,3 @@ def _logits(parameters: Tensor, inputs: Tensor) -> Tensor:
     """(M, C) of rows (M, A)."""
     logits = torch.addmm(parameters[:, -1], inputs, parameters[:, :-1].t())
     return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
-
-
-def _log_likelihood(logits: Tensor, fold: SelectionFold) -> float:
-    """Weighted mean of log p(y | x) over the held-out rows."""
-    picked = torch.log_softmax(logits, 1).gather(1, fold.labels.unsqueeze(1)).squeeze(1)
-    return float((picked * fold.weights).sum() / fold.weights.sum())

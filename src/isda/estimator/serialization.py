@@ -31,7 +31,7 @@ def save_classifier(model: ISDAClassifier, path: Path) -> None:
         arrays |= {"coef": model.coef_, "intercept": model.intercept_}
     else:
         arrays |= {f"network.{name}": tensor.numpy() for name, tensor in model.network_.state_dict().items()}
-    described = {
+    description = {
         "settings": model.get_params(),
         "classes": model.classes_.tolist(),
         "dtype_of_classes": model.classes_.dtype.str,
@@ -42,12 +42,28 @@ def save_classifier(model: ISDAClassifier, path: Path) -> None:
         "gradient_norm": model.gradient_norm_,
         "feature_names": None if not hasattr(model, "feature_names_in_") else list(model.feature_names_in_),
     }
-    _write(path, arrays, described)
+    try:
+        text = json.dumps(description)
+    except TypeError as error:
+        raise ValueError(f"the settings of a classifier must be plain values to be saved: {error}") from error
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic_write(path) as unfinished:
+        save_file(contiguous, str(unfinished), {"format": FILE_FORMAT, "classifier": text})
 
 
 def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
-    """Read what ``save_classifier`` wrote; ValueError for any other file."""
-    arrays, described = _read(path)
+    """Read a file of ``save_classifier``; ValueError for any other file."""
+    check_regular_file(path)
+    expected = f"{path} must be a classifier saved by ISDAClassifier.save"
+    try:
+        with safe_open(str(path), framework="np") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FILE_FORMAT:
+                raise ValueError(f"{expected}, got another safetensors file")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{expected}, got: {error}") from error
+    described: dict[str, Any] = json.loads(metadata["classifier"])
     settings = described["settings"]
     model = kind(**settings | {"hidden": tuple(settings["hidden"])})
     model.classes_ = np.array(described["classes"], dtype=np.dtype(described["dtype_of_classes"]))
@@ -66,29 +82,3 @@ def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
         network.load_state_dict(state)
         model.network_ = network.eval()
     return model
-
-
-def _write(path: Path, arrays: dict[str, np.ndarray], described: dict[str, Any]) -> None:
-    """Write arrays by name and what else describes the classifier."""
-    try:
-        text = json.dumps(described)
-    except TypeError as error:
-        raise ValueError(f"the settings of a classifier that is saved must be plain values: {error}") from error
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with atomic_write(path) as unfinished:
-        save_file(whole, str(unfinished), {"format": FILE_FORMAT, "classifier": text})
-
-
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and description."""
-    check_regular_file(path)
-    try:
-        with safe_open(str(path), framework="np") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FILE_FORMAT:
-                raise ValueError(
-                    f"{path} must be a classifier saved by ISDAClassifier.save, got another safetensors file"
-                )
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["classifier"])  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} must be a classifier saved by ISDAClassifier.save, got: {error}") from error

@@ -18,16 +18,14 @@ from torch import Tensor
 
 from isda.estimator.objective import ConvexObjective
 
-_MEMORY = 10
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
 _POLISHED = 1e-13
 
 
 class Solution(NamedTuple):
-    """Where the search ended."""
+    """The result of a minimisation."""
 
-    parameters: Tensor
-    """(K, A + 1)."""
+    parameters: Tensor  # (K, A + 1)
     value: float
     gradient_norm: float
     """Largest absolute entry of the gradient."""
@@ -36,11 +34,7 @@ class Solution(NamedTuple):
 
 
 class Preconditioner:
-    """Coordinates in which the objective is about as steep in every direction.
-
-    Args:
-        objective: the objective, of whose rows and covariances the curvature is taken.
-    """
+    """Coordinates in which the Hessian of an objective is close to the identity."""
 
     def __init__(self, objective: ConvexObjective) -> None:
         rows, average = objective.rows, objective.covariances.average
@@ -55,7 +49,7 @@ class Preconditioner:
         matrix.diagonal().add_(max(objective.penalty, floor))
         factor, failed = torch.linalg.cholesky_ex(matrix)
         while failed and floor <= float(matrix.diagonal().sum()):
-            # By rounding, of which float32 rows have more. Any such coordinates lead to the same minimum.
+            # Failed by rounding. The minimum does not depend on the coordinates.
             floor *= 100
             matrix.diagonal().add_(floor)
             factor, failed = torch.linalg.cholesky_ex(matrix)
@@ -85,51 +79,36 @@ def minimise(
     *,
     tol: float,
     max_iter: int,
-    curvature: Preconditioner | None = None,
     warn: bool = True,
     polish: bool = False,
 ) -> Solution:
     """Minimise until no entry of the gradient is larger than ``tol``; warn (ConvergenceWarning) if that fails.
 
-    Args:
-        objective: what to minimise.
-        start: (K, A + 1) parameters to start from; zeros if None.
-        tol: bound of the largest entry of the gradient.
-        max_iter: steps at most.
-        curvature: of this objective or one like it; made if None.
-        warn: whether to warn.
-        polish: whether to go on to the accuracy of the numbers by a few Newton steps, where ``tol`` was reached.
+    ``start`` is (K, A + 1) parameters, by default zeros. ``polish`` continues after ``tol`` was reached, by a few
+    Newton steps to the accuracy of the dtype.
     """
     if start is None:
         start = objective.rows.inputs.new_zeros(objective.shape)
-    curvature = Preconditioner(objective) if curvature is None else curvature
-    search = _ScipyObjective(objective, curvature, tol)
+    preconditioner = Preconditioner(objective)
+    search = _ScipyObjective(objective, preconditioner, tol)
     outcome = minimize(
         search.evaluate,
-        curvature.coordinates(start).flatten().double().numpy(),
+        preconditioner.coordinates(start).flatten().double().numpy(),
         jac=True,
         method="L-BFGS-B",
         callback=search.stop_when_converged,
-        options={
-            "maxcor": _MEMORY,
-            "maxiter": max_iter,
-            "maxfun": 20 * max_iter,
-            "ftol": 0.0,
-            "gtol": 0.0,
-            "maxls": 50,
-        },
+        options={"maxcor": 10, "maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxls": 50},
     )
     parameters, value, gradient = search.best
     steps = int(outcome.nit)
     if search.norm > tol and steps < max_iter:
-        # The line search has met the rounding of the values; gradients alone still tell the way.
-        parameters, value, gradient, more = _newton(
-            objective, curvature, search.best, tol, min(max_iter - steps, _NEWTON_STEPS)
-        )
+        # The line search is limited by the rounding of the values; Newton's method needs only gradients.
+        limit = min(max_iter - steps, _NEWTON_STEPS)
+        parameters, value, gradient, more = _newton(objective, preconditioner, search.best, tol, limit)
         steps += more
     if polish and float(gradient.abs().max()) <= tol:
-        found = parameters, value, gradient
-        parameters, value, gradient, _ = _newton(objective, curvature, found, _POLISHED, _POLISHING_STEPS)
+        point = parameters, value, gradient
+        parameters, value, gradient, _ = _newton(objective, preconditioner, point, _POLISHED, _POLISHING_STEPS)
     norm = float(gradient.abs().max())
     if norm > tol and warn:
         warnings.warn(
@@ -142,21 +121,21 @@ def minimise(
 
 
 class _ScipyObjective:
-    """What scipy asks, and the best point seen."""
+    """Value and gradient for scipy, and the best point so far."""
 
-    def __init__(self, objective: ConvexObjective, curvature: Preconditioner, tol: float) -> None:
-        self.objective, self.curvature, self.tol = objective, curvature, tol
+    def __init__(self, objective: ConvexObjective, preconditioner: Preconditioner, tol: float) -> None:
+        self.objective, self.preconditioner, self.tol = objective, preconditioner, tol
         self.norm = float("inf")
         self.best: tuple[Tensor, float, Tensor]
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         coordinates = torch.from_numpy(flat).view(self.objective.shape).to(self.objective.rows.inputs.dtype)
-        parameters = self.curvature.parameters(coordinates)
+        parameters = self.preconditioner.parameters(coordinates)
         value, gradient = self.objective.evaluate(parameters)
         norm = float(gradient.abs().max())
         if norm <= self.norm or not hasattr(self, "best"):
             self.norm, self.best = norm, (parameters, value, gradient)
-        return value, self.curvature.pull(gradient).flatten().double().numpy()
+        return value, self.preconditioner.pull(gradient).flatten().double().numpy()
 
     def stop_when_converged(self, intermediate_result: object) -> None:
         if self.norm <= self.tol:
@@ -165,15 +144,15 @@ class _ScipyObjective:
 
 def _newton(
     objective: ConvexObjective,
-    curvature: Preconditioner,
+    preconditioner: Preconditioner,
     start: tuple[Tensor, float, Tensor],
     tol: float,
     max_iter: int,
 ) -> tuple[Tensor, float, Tensor, int]:
-    """Full Newton steps from a point next to the minimum, each by conjugate gradients; stops when they help no more."""
+    """Full Newton steps from a point near the minimum, by conjugate gradients, until there is no improvement."""
     (parameters, value, gradient), steps = start, 0
     while float(gradient.abs().max()) > tol and steps < max_iter:
-        direction = _newton_direction(objective, curvature, parameters, gradient, tol)
+        direction = _newton_direction(objective, preconditioner, parameters, gradient, tol)
         moved = parameters - direction
         new_value, new_gradient = objective.evaluate(moved)
         if not (new_value < value or float(new_gradient.abs().max()) < float(gradient.abs().max())):
@@ -183,15 +162,14 @@ def _newton(
 
 
 def _newton_direction(
-    objective: ConvexObjective, curvature: Preconditioner, parameters: Tensor, gradient: Tensor, tol: float
+    objective: ConvexObjective, preconditioner: Preconditioner, parameters: Tensor, gradient: Tensor, tol: float
 ) -> Tensor:
     product = objective.hessian_product(parameters)
-    solution, residual = torch.zeros_like(gradient), curvature.pull(gradient)
+    solution, residual = torch.zeros_like(gradient), preconditioner.pull(gradient)
     direction, norm = residual, residual.square().sum()
     enough = max(1e-12 * float(norm), (tol / 100) ** 2)
     for _ in range(250):
-        along = curvature.parameters(direction)
-        image = curvature.pull(product(along))
+        image = preconditioner.pull(product(preconditioner.parameters(direction)))
         curved = (direction * image).sum()
         if not float(curved) > 0:
             break
@@ -201,4 +179,4 @@ def _newton_direction(
         if float(norm) <= enough:
             break
         direction = residual + norm / previous * direction
-    return curvature.parameters(solution)
+    return preconditioner.parameters(solution)

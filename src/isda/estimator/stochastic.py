@@ -7,20 +7,22 @@ not select a weaker one. The weights with the best held-out log-likelihood are k
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda.estimator.data import log_likelihood, print_progress
 from isda.losses import ISDALoss
 from isda.losses.long_tail import Offset
 
+if TYPE_CHECKING:
+    from isda.estimator.classifier import ISDAClassifier
+
 
 class StochasticFit(NamedTuple):
-    """What training left."""
+    """The result of training."""
 
     network: nn.Sequential
     """Hidden layers, and the classifier as the last one."""
@@ -29,18 +31,15 @@ class StochasticFit(NamedTuple):
     validation_curve: list[float]
     """Log-likelihood of the held-out rows before the first epoch and after every one; empty without such rows."""
     best_epoch: int
-    """After how many epochs the weights were kept."""
+    """The number of epochs after which the weights were kept."""
 
 
 class LabelledRows(NamedTuple):
     """Rows with labels."""
 
-    inputs: Tensor
-    """(N, A)."""
-    targets: Tensor
-    """(N,)."""
-    weights: Tensor
-    """(N,) of the losses."""
+    inputs: Tensor  # (N, A)
+    targets: Tensor  # (N,)
+    weights: Tensor  # (N,) of the losses
 
 
 def make_network(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
@@ -62,46 +61,43 @@ def classifier_of(network: nn.Sequential) -> nn.Linear:
     return cast(nn.Linear, network[-1])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StochasticTrainer:
-    """How to train; see ISDAClassifier for what the settings mean."""
+    """Trains with the settings of a classifier, and the strength and C that were chosen."""
 
+    settings: ISDAClassifier
     strength: float
     C: float
-    covariance: str
-    bound: str
     offset: Offset | None
-    consistency: float
-    epochs: int
-    patience: int
-    batch_size: int
-    learning_rate: float
-    report: Callable[[str], None] | None = None
 
     def fit(
         self, network: nn.Sequential, rows: LabelledRows, unlabelled: Tensor, held_out: LabelledRows | None, seed: int
     ) -> StochasticFit:
-        """Train ``network`` in place on labelled rows, with unlabelled ones (M, A); stop when ``held_out`` says so."""
-        steps = self.epochs * -(-len(rows.inputs) // self.batch_size)
+        """Train ``network`` in place on labelled rows and unlabelled ones (M, A), with early stopping on ``held_out``.
+
+        Without held-out rows all epochs are trained.
+        """
+        epochs, patience = self.settings.epochs, self.settings.patience
+        steps = epochs * -(-len(rows.inputs) // self.settings.batch_size)
         criterion = self.criterion(network, -(-steps // 4))
         optimiser = self.optimiser(network)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         order = torch.Generator().manual_seed(seed)
         losses: list[float] = []
-        scores = [] if held_out is None else [_log_likelihood(network, held_out)]
+        scores = [] if held_out is None else [_score(network, held_out)]
         best, best_epoch = copy.deepcopy(network.state_dict()), 0
-        for epoch in range(1, self.epochs + 1):
-            losses.append(self.one_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
+        for epoch in range(1, epochs + 1):
+            losses.append(self.train_epoch(network, criterion, optimiser, rows, unlabelled, order, schedule))
             if held_out is None:
                 best_epoch = epoch
             else:
-                scores.append(_log_likelihood(network, held_out))
+                scores.append(_score(network, held_out))
                 if scores[-1] > scores[best_epoch]:
                     best, best_epoch = copy.deepcopy(network.state_dict()), epoch
-            if self.report is not None:
-                told = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
-                self.report(f"epoch {epoch}: loss {losses[-1]:.4f}{told}")
-            if epoch - best_epoch >= self.patience:
+            if self.settings.verbose:
+                score = "" if held_out is None else f", held-out log-likelihood {scores[-1]:.4f}"
+                print_progress(f"epoch {epoch}: loss {losses[-1]:.4f}{score}")
+            if epoch - best_epoch >= patience:
                 break
         if held_out is not None:
             network.load_state_dict(best)
@@ -116,8 +112,8 @@ class StochasticTrainer:
             head.in_features,
             self.strength,
             total_steps,
-            covariance=self.covariance,
-            bound=self.bound,
+            covariance=self.settings.covariance,
+            bound=self.settings.bound,
             offset=self.offset,
             reduction="none",
         )
@@ -126,9 +122,9 @@ class StochasticTrainer:
 
     def optimiser(self, network: nn.Sequential) -> torch.optim.Optimizer:
         """AdamW without its own decay: the penalty 1/(2 C n) |W|^2 is a part of the loss, as in the convex problem."""
-        return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=0.0)
+        return torch.optim.AdamW(network.parameters(), self.settings.learning_rate, weight_decay=0.0)
 
-    def one_epoch(
+    def train_epoch(
         self,
         network: nn.Sequential,
         criterion: ISDALoss,
@@ -142,16 +138,18 @@ class StochasticTrainer:
         head, total = classifier_of(network), float(rows.weights.sum())
         network.train()
         losses = []
-        for batch in torch.randperm(len(rows.inputs), generator=order).split(self.batch_size):
+        for batch in torch.randperm(len(rows.inputs), generator=order).split(self.settings.batch_size):
             features = network[:-1](rows.inputs[batch])
             each = criterion(head(features), rows.targets[batch], features=features, weight=head.weight)
             weights = rows.weights[batch]
             loss = (each * weights).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
-            if len(unlabelled) and self.consistency:
-                chosen = torch.randint(len(unlabelled), (self.batch_size,), generator=order)
+            if len(unlabelled) and self.settings.consistency:
+                chosen = torch.randint(len(unlabelled), (self.settings.batch_size,), generator=order)
                 logits = head(network[:-1](unlabelled[chosen]))
                 ramp = 1.0 if self.strength == 0 else criterion.strength / self.strength
-                loss = loss + self.consistency * ramp * criterion.consistency(logits, weight=head.weight).mean()
+                loss = (
+                    loss + self.settings.consistency * ramp * criterion.consistency(logits, weight=head.weight).mean()
+                )
             squares = sum(layer.weight.square().sum() for layer in network if isinstance(layer, nn.Linear))
             loss = loss + squares / (2 * self.C * total)
             optimiser.zero_grad()
@@ -165,7 +163,5 @@ class StochasticTrainer:
 
 
 @torch.no_grad()
-def _log_likelihood(network: nn.Sequential, rows: LabelledRows) -> float:
-    network.eval()
-    each = -F.cross_entropy(network(rows.inputs), rows.targets, reduction="none")
-    return float((each * rows.weights).sum() / rows.weights.sum())
+def _score(network: nn.Sequential, rows: LabelledRows) -> float:
+    return log_likelihood(network.eval()(rows.inputs), rows.targets, rows.weights)

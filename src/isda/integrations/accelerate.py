@@ -13,14 +13,14 @@ _Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 
 
 def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
-    """What ``accelerator.prepare`` is for models, for a criterion; returns it.
+    """Prepare a criterion, as ``accelerator.prepare`` does for models, and return it.
 
-    - Its statistics and class weights are put where the accelerator computes.
+    - Its statistics and class weights are moved to the accelerator's device.
     - The strength grows with the steps of the optimiser: of the batches that ``accelerator.accumulate`` gathers for one
-      step, only the last (``sync_gradients``) moves it, however few they are at the end of an epoch.
+      step, only the last (``sync_gradients``) increases it, however few they are at the end of an epoch.
     - ``accelerator.save_state`` and ``load_state`` keep statistics and step.
 
-    Statistics are shared between processes, as everywhere. ``total_steps`` are steps of the optimiser:
+    Statistics are shared between processes. ``total_steps`` are steps of the optimiser:
     ``math.ceil(len(loader) / accelerator.gradient_accumulation_steps) * epochs`` for a prepared loader.
 
     Args:
@@ -43,7 +43,7 @@ def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
     if not isinstance(criterion, SemanticLoss):
         raise ValueError(f"criterion must be one of isda's, got {type(criterion).__name__}")
     if _hold_between_steps in criterion._forward_pre_hooks.values():
-        raise ValueError("criterion must be prepared once, got one that has been prepared before")
+        raise ValueError("criterion must be prepared only once, got one that is already prepared")
     device = accelerator.device if accelerator.device_placement else criterion.covariance.count.device
     criterion.to(device)
     criterion.register_forward_pre_hook(_hold_between_steps, with_kwargs=True)
@@ -54,7 +54,7 @@ def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
 def _hold_between_steps(
     criterion: SemanticLoss, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A strength that is given does not move: so it is given for batches after which the optimiser makes no step."""
+    """Pass the current strength, which then does not advance, for batches without an optimiser step."""
     if kwargs.get("strength") is None and not _GradientState().sync_gradients:
         kwargs = {**kwargs, "strength": criterion.strength}
     return args, kwargs

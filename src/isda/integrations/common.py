@@ -15,17 +15,10 @@ from isda.losses.schedule import StrengthSchedule
 
 
 def import_library(library: str, extra: str) -> ModuleType:
-    """Import ``library``, or say what to install.
-
-    Args:
-        library: the name by which it is imported.
-        extra: the extra of isda-torch that brings it.
-
-    Raises:
-        ImportError: it is not installed.
+    """Import ``library``, or raise an ImportError that names the extra of isda-torch to install.
 
     Example:
-        >>> needs("a_library_nobody_has", "its-extra")
+        >>> import_library("a_library_nobody_has", "its-extra")
         Traceback (most recent call last):
         ...
         ImportError: a_library_nobody_has is not installed; pip install 'isda-torch[its-extra]'
@@ -34,27 +27,27 @@ def import_library(library: str, extra: str) -> ModuleType:
         return import_module(library)
     except ModuleNotFoundError as error:
         if error.name is None or error.name != library.partition(".")[0]:
-            raise  # it is there, but something that it uses itself is not: its own words say what
+            raise  # the library is installed, but one of its dependencies is not
         raise ImportError(f"{library} is not installed; {install_command(extra)}", name=library) from None
 
 
 class CriterionReplacement:
-    """Makes the criterion that a fit trains with, and keeps its statistics until the next one.
+    """Creates the criterion of a fit, and keeps its statistics until the next one.
 
-    The statistics belong to the network: another fit of it goes on with them, another network starts with none. A
+    The statistics belong to the network: another fit of it continues with them, another network starts without. A
     loaded state is used by the next fit.
 
     Args:
         lambda_0: see ISDALoss.
-        total_steps: T; None where every fit says how many steps it has.
-        classifier: the last layer or its name, where it cannot be found by convention.
+        total_steps: T; None for the number of steps of each fit.
+        classifier: the last layer or its name, if it cannot be found by convention.
         settings: of ISDALoss or ISDABCELoss; the others are those of the criterion that is replaced.
     """
 
     def __init__(
         self, lambda_0: float, total_steps: int | None, classifier: nn.Module | str | None, settings: dict[str, Any]
     ) -> None:
-        StrengthSchedule(lambda_0, total_steps)  # what is no strength or no number of steps is refused now
+        StrengthSchedule(lambda_0, total_steps)  # raises for invalid values
         self.lambda_0, self.total_steps, self.classifier, self.settings = lambda_0, total_steps, classifier, settings
         self.criterion: SemanticLoss | None = None
         self._network: weakref.ref[nn.Module] | None = None
@@ -64,9 +57,9 @@ class CriterionReplacement:
         """The criterion for one fit, attached to ``network``.
 
         Args:
-            plain: the nn.CrossEntropyLoss or nn.BCEWithLogitsLoss whose place it takes, with its settings.
-            network: what is trained.
-            total_steps: the optimiser steps of this fit, from the first on; a T that was asked for goes before.
+            plain: the nn.CrossEntropyLoss or nn.BCEWithLogitsLoss that it replaces, with its settings.
+            network: the network to train.
+            total_steps: the optimiser steps of this fit; used if the constructor was given none.
         """
         kind, settings = _isda_counterpart(plain)
         bare = network.module if isinstance(network, nn.parallel.DistributedDataParallel) else network
@@ -86,7 +79,7 @@ class CriterionReplacement:
         return criterion
 
     def end(self) -> None:
-        """Leave the network as it was; the statistics stay."""
+        """Detach the criterion from the network; the statistics stay."""
         if self.criterion is not None:
             self.criterion.detach()
 
@@ -97,22 +90,22 @@ class CriterionReplacement:
         return {} if self.criterion is None else self.criterion.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from statistics and step of an earlier training, in the next fit."""
+        """Use these statistics and this step in the next fit."""
         self._loaded = dict(state) or None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or pickle does not know the network: it keeps the statistics as a state that was loaded."""
+        """Copies and pickles have no network: they keep the statistics as a loaded state."""
         return vars(self) | {"criterion": None, "_network": None, "_loaded": self.state_dict() or None}
 
 
 def _isda_counterpart(plain: nn.Module) -> tuple[type[SemanticLoss], dict[str, Any]]:
-    """The criterion over augmented features that takes the place of one of torch, and its settings."""
-    own = getattr(type(plain), "forward", None)
-    if isinstance(plain, nn.CrossEntropyLoss) and own is nn.CrossEntropyLoss.forward:
+    """The ISDA criterion that replaces one of torch, and the settings that it takes over."""
+    forward = getattr(type(plain), "forward", None)
+    settings = {"class_weight": getattr(plain, "weight", None), "reduction": getattr(plain, "reduction", None)}
+    if isinstance(plain, nn.CrossEntropyLoss) and forward is nn.CrossEntropyLoss.forward:
         smoothing = {"label_smoothing": plain.label_smoothing, "ignore_index": plain.ignore_index}
-        return ISDALoss, {"class_weight": plain.weight, "reduction": plain.reduction, **smoothing}
-    if isinstance(plain, nn.BCEWithLogitsLoss) and own is nn.BCEWithLogitsLoss.forward:
-        weights = {"class_weight": plain.weight, "pos_weight": plain.pos_weight}
-        return ISDABCELoss, {"reduction": plain.reduction, **weights}
+        return ISDALoss, settings | smoothing
+    if isinstance(plain, nn.BCEWithLogitsLoss) and forward is nn.BCEWithLogitsLoss.forward:
+        return ISDABCELoss, settings | {"pos_weight": plain.pos_weight}
     kind = type(plain).__name__
     raise ValueError(f"criterion must be an nn.CrossEntropyLoss or an nn.BCEWithLogitsLoss, got {kind}")

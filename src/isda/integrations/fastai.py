@@ -12,21 +12,21 @@ from isda.losses import SemanticLoss
 _Callback: Any = import_library("fastai.callback.core", "fastai").Callback
 
 _BEFORE_MIXUP = -1
-"""The order of a callback whose loss function MixUp, which has 0, finds and mixes."""
+"""The order of this callback: before MixUp (0), which then mixes its loss function."""
 
 
 class ISDACallback(_Callback):
-    """While a Learner trains, its CrossEntropyLossFlat is the ISDALoss of its model.
+    """Replaces the CrossEntropyLossFlat of a Learner by the ISDALoss of its model during training.
 
-    Validation, predictions and ``learn.lr_find()`` have the loss function that the learner was made with, its
-    ``activation`` and ``decodes`` included, and leave the statistics alone. A BCEWithLogitsLossFlat becomes an
-    ISDABCELoss. The strength grows over the optimiser steps of a fit, GradientAccumulation counted; the statistics go
-    on from fit to fit. The callback is ``learn.isda``.
+    Validation, predictions and ``learn.lr_find()`` use the original loss function, with its ``activation`` and
+    ``decodes``, and do not change the statistics. A BCEWithLogitsLossFlat becomes an ISDABCELoss. The strength grows
+    over the optimiser steps of a fit, GradientAccumulation included; the statistics continue from fit to fit. The
+    callback is ``learn.isda``.
 
     Args:
         lambda_0: strength at the end of a fit.
         total_steps: T; None for the steps of the fit.
-        classifier: the last layer of the model or its name, where it cannot be found by convention.
+        classifier: the last layer of the model or its name, if it cannot be found by convention.
         **settings: for ISDALoss; class weights, ignore_index, reduction and label smoothing are the loss function's.
 
     Attributes:
@@ -55,26 +55,26 @@ class ISDACallback(_Callback):
         classifier: nn.Module | str | None = None,
         **settings: Any,
     ) -> None:
-        self._adoption = CriterionReplacement(lambda_0, total_steps, classifier, settings)
+        self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, settings)
         self._plain: Any = None
         self._steps = 0
 
     @property
     def criterion(self) -> SemanticLoss | None:
         """The criterion of the last fit, with its statistics; None before the first."""
-        return self._adoption.criterion
+        return self._replacement.criterion
 
     def before_fit(self) -> None:
-        """Stay away from trials of learning rates; tidy up after a fit that ended in an error."""
-        self._leave()
+        """Restore the loss function after a fit that failed; do not run in ``lr_find``."""
+        self.after_fit()
         self.run = not hasattr(self.learn, "lr_finder")
 
     def before_train(self) -> None:
-        """Attach when the first epoch begins. (``before_fit`` is no sign of training: validation has it as well.)"""
+        """Attach when the first epoch begins. (``before_fit`` is called by validation as well.)"""
         if self._plain is not None:
             return
         learn = self.learn
-        criterion = self._adoption.begin(
+        criterion = self._replacement.begin(
             getattr(learn.loss_func, "func", learn.loss_func), learn.model, max(self._steps_of(learn.n_epoch), 1)
         )
         self._steps = self._steps_of(learn.epoch)  # above 0 where start_epoch resumes
@@ -82,27 +82,24 @@ class ISDACallback(_Callback):
         self._plain, learn.loss_func = learn.loss_func, _LearnerLoss(learn.loss_func, criterion, learn)
 
     def after_step(self) -> None:
-        """Follow the optimiser; batches whose gradients are only accumulated do not come here."""
+        """Set the step of the optimiser; not called for batches whose gradients are only accumulated."""
         self._steps += 1
         if self.criterion is not None:
             self.criterion.set_step(self._steps)
 
     def after_fit(self) -> None:
-        """Leave the learner as it was; the statistics stay with the callback."""
-        self._leave()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Statistics and step, which ``learn.save`` does not know of."""
-        return self._adoption.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next fit go on from these statistics."""
-        self._adoption.load_state_dict(state_dict)
-
-    def _leave(self) -> None:
+        """Restore the learner's loss function; the statistics stay with the callback."""
         if self._plain is not None:
             self.learn.loss_func, self._plain = self._plain, None
-            self._adoption.end()
+            self._replacement.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics and step, which ``learn.save`` does not save."""
+        return self._replacement.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Use these statistics in the next fit."""
+        self._replacement.load_state_dict(state_dict)
 
     def _steps_of(self, epochs: int) -> int:
         """Optimiser steps of the first epochs of a fit."""
@@ -119,7 +116,7 @@ class ISDACallback(_Callback):
 
 
 class _LearnerLoss:
-    """The loss function of a learner that trains: the criterion in training, otherwise the learner's own."""
+    """The loss function of a learner during a fit: the criterion in training, otherwise the learner's own."""
 
     def __init__(self, plain: Any, criterion: SemanticLoss, learn: Any) -> None:
         self.plain, self.criterion, self.learn = plain, criterion, learn
@@ -138,11 +135,11 @@ class _LearnerLoss:
         return self.plain.reduction
 
     @reduction.setter
-    def reduction(self, value: str) -> None:  # MixUp asks for the losses of the samples
+    def reduction(self, value: str) -> None:  # set by MixUp
         self.plain.reduction = value
 
     def __getattr__(self, name: str) -> Any:
-        """``activation``, ``decodes`` and whatever else the learner's loss function has."""
+        """``activation``, ``decodes`` and other attributes of the learner's loss function."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.plain, name)

@@ -18,7 +18,7 @@ from isda.losses.targets import is_soft
 
 
 def write_statistics(criterion: nn.Module, path: Path, origin: dict[str, str]) -> None:
-    """Write the state_dict of ``criterion``, there as a whole or not at all; ``origin`` says where it comes from."""
+    """Write the state_dict of ``criterion``, with ``origin`` as metadata; the file is never left incomplete."""
     from safetensors.torch import save_file
 
     tensors = {
@@ -26,7 +26,7 @@ def write_statistics(criterion: nn.Module, path: Path, origin: dict[str, str]) -
         for name, tensor in criterion.state_dict().items()
     }
     with atomic_write(path) as unfinished:
-        # safetensors makes files that only their owner may read; a file made here follows the umask.
+        # safetensors creates files that only their owner may read; this one follows the umask.
         unfinished.touch()
         mode = unfinished.stat().st_mode
         save_file(tensors, unfinished, metadata=origin)
@@ -34,7 +34,7 @@ def write_statistics(criterion: nn.Module, path: Path, origin: dict[str, str]) -
 
 
 def read_origin(path: Path) -> dict[str, str] | None:
-    """What `write_statistics` was told of their origin; None where there is no such file."""
+    """The ``origin`` of `write_statistics`; None if there is no such file."""
     from safetensors import safe_open
 
     if not path.is_file():
@@ -44,34 +44,27 @@ def read_origin(path: Path) -> dict[str, str] | None:
 
 
 def read_statistics(criterion: nn.Module, path: Path) -> None:
-    """Put the statistics of a file into ``criterion``.
-
-    Raises:
-        ValueError: they are of a criterion with other settings.
-    """
+    """Load the statistics of a file into ``criterion``; a ValueError if its settings are different."""
     from safetensors.torch import load_file
 
     tensors, own = load_file(path), criterion.state_dict()
     saved, expected = ({name: tuple(t.shape) for name, t in state.items()} for state in (tensors, own))
     if saved != expected:
+        want, got = (", ".join(f"{name} {shape}" for name, shape in sorted(s.items())) for s in (expected, saved))
         raise ValueError(
-            f"{path} must hold the statistics of this criterion, {_format_shapes(expected)}, "
-            f"got {_format_shapes(saved)}; resume with the covariance, class weights and classes that it was saved with"
+            f"{path} must hold the statistics of this criterion, {want}, got {got}; resume with the covariance, class "
+            "weights and classes that it was saved with"
         )
     criterion.load_state_dict(tensors)
-
-
-def _format_shapes(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
 
 
 _TrainerCallback: Any = import_library("transformers", "huggingface").TrainerCallback
 
 _FILE = "isda.safetensors"
 _KEY = "isda"
-"""Under which the trainer's state, and so trainer_state.json, says whose statistics belong to it."""
-_NOT_COUNTED = -100
-"""The label that Trainer leaves out of num_items_in_batch; it cannot be told another."""
+"""The key in the trainer's state, and so in trainer_state.json, of the identity of the statistics."""
+_IGNORED = -100
+"""The label that Trainer does not count in num_items_in_batch, which is fixed."""
 _RESERVED = {
     "reduction": "the loss is divided by the number of labels in the whole step",
     "ignore_index": "Trainer counts every label but -100",
@@ -82,18 +75,17 @@ _HOW = "Trainer(..., compute_loss_func=isda.loss, callbacks=[isda])"
 
 
 class ISDATraining(_TrainerCallback):
-    """Trains a Hugging Face classifier with ISDALoss instead of the loss that its model brings.
+    """Trains a Hugging Face classifier with ISDALoss instead of its model's loss.
 
     The losses of a step are added up and divided by num_items_in_batch, so gradient accumulation and several processes
     give the gradient of one large batch. The strength is lambda_0 * t / T with the trainer's step t = global_step and
-    T = max_steps. Checkpoints get a file isda.safetensors with the statistics, which ``resume_from_checkpoint`` finds.
+    T = max_steps. Checkpoints get a file isda.safetensors with the statistics, which ``resume_from_checkpoint`` reads.
     Evaluation is cross-entropy and changes no state. Models of problem_type multi_label_classification get ISDABCELoss.
 
     Args:
         lambda_0: strength at the end of training.
-        classifier: the last layer or its name, where ``ISDALoss.attach`` does not find it.
-        resume_from_checkpoint: the checkpoint to resume from, where it was moved since it was saved; otherwise it is
-            found without this.
+        classifier: the last layer or its name, if ``ISDALoss.attach`` does not find it.
+        resume_from_checkpoint: the checkpoint to resume from, only needed if it was moved since it was saved.
         **settings: see ISDALoss: covariance, bound, class_weight, label_smoothing (that of TrainingArguments by
             default), ...
 
@@ -116,7 +108,7 @@ class ISDATraining(_TrainerCallback):
         for name, reason in _RESERVED.items():
             if name in settings:
                 raise ValueError(f"{name} must not be given, because {reason}, got {settings[name]!r}")
-        StrengthSchedule(lambda_0, None)  # what is no strength is refused now
+        StrengthSchedule(lambda_0, None)  # raises for invalid values
         self.lambda_0, self.classifier, self.settings = lambda_0, classifier, settings
         self.resume_from_checkpoint = resume_from_checkpoint
         self.criterion: SemanticLoss | None = None
@@ -126,9 +118,9 @@ class ISDATraining(_TrainerCallback):
         """The ``compute_loss_func`` of the Trainer: the losses of a batch, divided by the labels of the whole step.
 
         Args:
-            outputs: what the model returned: logits (N, C), of tokens (N, L, C) or of pixels (N, C, H, W), by
-                themselves, first in a tuple, or under "logits".
-            labels: classes (N,), (N, L) or (N, H', W'), -100 where they do not count; or distributions (N, C).
+            outputs: of the model: logits (N, C), of tokens (N, L, C) or of pixels (N, C, H, W), as a tensor, first in
+                a tuple, or under "logits".
+            labels: classes (N,), (N, L) or (N, H', W'), -100 to ignore; or distributions (N, C).
             num_items_in_batch: labels in all batches of this step of the optimiser; those of this batch by default.
         """
         criterion = self._attached()
@@ -145,23 +137,23 @@ class ISDATraining(_TrainerCallback):
         if not training:
             criterion.to(logits.device)
         total = criterion(logits, labels)
-        items: Tensor | float = labels.ne(_NOT_COUNTED).sum() if num_items_in_batch is None else num_items_in_batch
+        items: Tensor | float = labels.ne(_IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
         if is_soft(labels) and not isinstance(criterion, ISDABCELoss):
             items = items / logits.shape[1]  # every share of a distribution was counted
         return total / (items.clamp_min(1) if isinstance(items, Tensor) else max(items, 1))
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The same as ``loss``: where the object itself is given as ``compute_loss_func``."""
+        """The same as ``loss``, for the object itself as ``compute_loss_func``."""
         return self.loss(outputs, labels, num_items_in_batch)
 
-    # -- what the trainer calls --------------------------------------------------------------------------------------
+    # -- callbacks ---------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
-        """Have a criterion for evaluations before any training; the model is left alone."""
+        """Create a criterion for evaluations before any training; the model is not changed."""
         self._attach(model, args).detach()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
-        """Start with no statistics, or with those of the checkpoint."""
+        """Start without statistics, or with those of the checkpoint."""
         if args.n_gpu > 1:
             raise ValueError(
                 f"the number of GPUs of one process must be 1, got {args.n_gpu}, whose model copies overwrite each "
@@ -175,22 +167,22 @@ class ISDATraining(_TrainerCallback):
         state.stateful_callbacks[_KEY] = {"run": uuid.uuid4().hex, "folder": str(Path(args.output_dir).resolve())}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The optimiser has made its step: so does the strength."""
+        """Set the step of the optimiser."""
         if not self._called:
             raise ValueError(f"the trainer must use the loss of this callback, {_HOW}")
         self._attached().set_step(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Put the statistics into the checkpoint, on the process that saves the rest of it."""
-        # A hyperparameter search keeps the folders of its trials to itself, and never resumes one.
+        """Write the statistics into the checkpoint, in the process that saves it."""
+        # A hyperparameter search does not report the folders of its trials, and never resumes one.
         if args.should_save and not args.save_only_model and not state.is_hyper_param_search:
             write_statistics(self._attached(), _checkpoint(args.output_dir, state) / _FILE, _origin(state))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Leave the model as it was; the criterion stays, for a look at its statistics and for evaluations."""
+        """Detach from the model; the criterion stays, for its statistics and for evaluations."""
         self._attached().detach()
 
-    # -- how it is done ----------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _attached(self) -> SemanticLoss:
         if self.criterion is None:
@@ -204,20 +196,20 @@ class ISDATraining(_TrainerCallback):
             raise ValueError("problem_type must be a classification, got 'regression', which has no classes")
         kind: type[SemanticLoss] = ISDALoss
         if problem == "multi_label_classification":
-            kind, settings["ignore_value"] = ISDABCELoss, float(_NOT_COUNTED)
+            kind, settings["ignore_value"] = ISDABCELoss, float(_IGNORED)
         elif args.label_smoothing_factor:
             settings.setdefault("label_smoothing", args.label_smoothing_factor)
         criterion = kind.attach(model, self.lambda_0, classifier=self.classifier, reduction="sum", **settings)
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             criterion.detach()
             raise ValueError("covariance must not be one that is learnt by gradient: Trainer optimises the model alone")
-        # Class weights come from the user, on whatever device; the statistics are where the classifier is.
+        # Class weights may be on any device; the statistics are on that of the classifier.
         self.criterion = criterion.to(criterion.covariance.count.device)
         self._called = False
         return self.criterion
 
     def _saved_statistics(self, args: Any, state: Any) -> Path:
-        """The file of the checkpoint that the trainer resumes from, whose folder no callback is told."""
+        """The file of the checkpoint that the trainer resumes from, whose folder callbacks do not get."""
         saved = state.stateful_callbacks.get(_KEY)
         if saved is None:
             raise ValueError(

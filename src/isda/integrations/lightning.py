@@ -15,7 +15,7 @@ from isda.losses import SemanticLoss
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-# One library under two names; a script that has imported the older one keeps to it.
+# One library under two names: the older one if the script has imported it.
 _NAME = "pytorch_lightning" if "pytorch_lightning" in sys.modules else "lightning.pytorch"
 _Callback: Any = import_library(_NAME, "lightning").Callback
 
@@ -23,21 +23,21 @@ _REPLACED = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
 
 
 class ISDACallback(_Callback):
-    """While a Trainer fits, the module's nn.CrossEntropyLoss is the ISDALoss of its network.
+    """Replaces the nn.CrossEntropyLoss of a module by the ISDALoss of its network during a fit.
 
-    The module stays as it is: ``self.criterion(self.network(x), y)`` gives the augmented loss in training and plain
+    The module is not changed: ``self.criterion(self.network(x), y)`` gives the augmented loss in training and plain
     cross-entropy in validation, and without the callback everywhere. An nn.BCEWithLogitsLoss becomes an ISDABCELoss.
     The strength grows over ``trainer.estimated_stepping_batches`` and follows ``trainer.global_step``, so accumulated
     gradients count as one step. Checkpoints hold statistics and step in the state of this callback, never in the
     module's: they load without isda.
 
     Args:
-        criterion: the name of the criterion in the module; None where it has one nn.CrossEntropyLoss or
+        criterion: the name of the criterion in the module; None if it has one nn.CrossEntropyLoss or
             nn.BCEWithLogitsLoss.
         lambda_0: strength at the end of training.
         total_steps: T; None for the trainer's estimate.
-        classifier: the name of the last layer in the module, where it cannot be found by convention: in the module's
-            only part that has parameters, or else in the module itself.
+        classifier: the name of the last layer in the module, if it cannot be found by convention in the module's only
+            child with parameters, or else in the module itself.
         **settings: for ISDALoss; class weights, ignore_index, reduction and label smoothing are the criterion's.
 
     Attributes:
@@ -72,79 +72,74 @@ class ISDACallback(_Callback):
         classifier: str | None = None,
         **settings: Any,
     ) -> None:
-        self._name, self._adoption = criterion, CriterionReplacement(lambda_0, total_steps, classifier, settings)
+        self._name, self._replacement = criterion, CriterionReplacement(lambda_0, total_steps, classifier, settings)
         self._replaced: nn.Module | None = None
-        self._stand_in: _CriterionForward | None = None
+        self._forward: _CriterionForward | None = None
 
     @property
     def criterion(self) -> SemanticLoss | None:
         """The criterion of the last fit, with its statistics; None before the first."""
-        return self._adoption.criterion
+        return self._replacement.criterion
 
     @property
     def state_key(self) -> str:
-        """Where a checkpoint keeps the state; two criteria of one module have two callbacks."""
+        """The key of the state in a checkpoint; two criteria of one module have two callbacks."""
         return self._generate_state_key(criterion=self._name)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach.
 
-        Not before: now the network is complete (``LightningModule.setup``, ``configure_model``) and on its device, the
-        checkpoint is loaded, and trials of learning rates and batch sizes, which train without callbacks, are over.
+        Not earlier: now the network is complete (``LightningModule.setup``, ``configure_model``) and on its device, the
+        checkpoint is loaded, and searches of learning rates and batch sizes, which train without callbacks, are over.
         """
         plain = self._find_criterion(pl_module)
-        network = pl_module if self._adoption.classifier is not None else _network_of(pl_module)
-        criterion = self._adoption.begin(plain, network, self._steps(trainer))
+        network = pl_module if self._replacement.classifier is not None else _network_of(pl_module)
+        steps: float = self._replacement.total_steps or trainer.estimated_stepping_batches
+        if not 1 <= steps < float("inf"):
+            raise ValueError(f"total_steps must be given if the trainer does not know how long it trains, got {steps}")
+        criterion = self._replacement.begin(plain, network, int(steps))
         criterion.set_step(trainer.global_step)
-        plain.forward = self._stand_in = _CriterionForward(plain, criterion, trainer)
+        plain.forward = self._forward = _CriterionForward(plain, criterion, trainer)
         self._replaced = plain
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Follow the optimiser."""
+        """Set the step of the optimiser."""
         if self.criterion is not None:
             self.criterion.set_step(trainer.global_step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Warn after the first epoch if the module's criterion was never called."""
-        if self._stand_in is not None and not self._stand_in.called:
-            kind = type(self._stand_in.plain).__name__
+        if self._forward is not None and not self._forward.called:
+            kind = type(self._forward.plain).__name__
             warn(
                 f"{type(pl_module).__name__} never called its {kind} in the first epoch, so ISDA had no part in its "
                 "training; call it in training_step, as self.criterion(logits, targets), or name the criterion that is "
                 "called as ISDACallback(criterion=...)"
             )
-        self._stand_in = None
+        self._forward = None
 
     def teardown(self, *_: Any, **__: Any) -> None:
-        """Leave the module as it was; the statistics stay with the callback."""
+        """Restore the module's criterion; the statistics stay with the callback."""
         if self._replaced is not None:
             del self._replaced.forward
-            self._replaced = self._stand_in = None
-        self._adoption.end()
+            self._replaced = self._forward = None
+        self._replacement.end()
 
     on_exception = teardown
 
     def state_dict(self) -> dict[str, Any]:
         """Statistics and step."""
-        return self._adoption.state_dict()
+        return self._replacement.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the statistics of a checkpoint."""
-        self._adoption.load_state_dict(state_dict)
-
-    def _steps(self, trainer: Trainer) -> int:
-        if self._adoption.total_steps is not None:
-            return self._adoption.total_steps
-        steps = trainer.estimated_stepping_batches
-        if not 1 <= steps < float("inf"):
-            raise ValueError(f"total_steps must be given where the trainer cannot tell how long it trains, got {steps}")
-        return int(steps)
+        """Continue from the statistics of a checkpoint."""
+        self._replacement.load_state_dict(state_dict)
 
     def _find_criterion(self, module: LightningModule) -> nn.Module:
-        found = {name: part for name, part in module.named_modules() if isinstance(part, _REPLACED)}
-        if self._name in found or (self._name is None and len(found) == 1):
-            return found[self._name] if self._name is not None else next(iter(found.values()))
-        has = ", ".join(map(repr, found)) or "none"
+        criteria = {name: part for name, part in module.named_modules() if isinstance(part, _REPLACED)}
+        if self._name in criteria or (self._name is None and len(criteria) == 1):
+            return criteria[self._name] if self._name is not None else next(iter(criteria.values()))
+        has = ", ".join(map(repr, criteria)) or "none"
         raise ValueError(
             f"criterion must name an nn.CrossEntropyLoss or nn.BCEWithLogitsLoss of {type(module).__name__}, got "
             f"{self._name!r}; it has {has}"
@@ -152,7 +147,7 @@ class ISDACallback(_Callback):
 
 
 class _CriterionForward:
-    """The forward of a criterion whose place is taken in training."""
+    """The forward of a criterion that is replaced in training."""
 
     def __init__(self, plain: nn.Module, criterion: SemanticLoss, trainer: Trainer) -> None:
         self.plain, self.criterion, self.trainer = plain, criterion, trainer
@@ -166,11 +161,11 @@ class _CriterionForward:
         return type(self.plain).forward(self.plain, input, target)
 
     def __reduce__(self) -> Any:
-        """A copy of the module that is made in the middle of a fit gets the plain criterion."""
+        """A copy of the module during a fit gets the plain criterion."""
         return (getattr, (self.plain, "forward"))
 
 
 def _network_of(module: LightningModule) -> nn.Module:
-    """The only part of the module that has parameters, or the module."""
+    """The only child of the module with parameters, or the module."""
     parts = [part for part in module.children() if next(part.parameters(), None) is not None]
     return parts[0] if len(parts) == 1 else module

@@ -23,12 +23,12 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
     checkpoints and pickles keep the statistics and the step.
 
     Args:
-        module: see NeuralNetClassifier; where its last layer cannot be found by convention, name it:
+        module: see NeuralNetClassifier; if its last layer cannot be found by convention, name it:
             ``criterion__classifier="output"``.
         *args: see NeuralNetClassifier.
         criterion: ISDALoss or ExplicitLoss; any other is treated as NeuralNetClassifier does.
         **kwargs: see NeuralNetClassifier. ``criterion__total_steps`` is max_epochs times the batches of an epoch
-            unless it is given: training that goes on after that has the strength lambda_0.
+            by default; training beyond that has the strength lambda_0.
 
     Example:
         >>> import numpy as np
@@ -37,7 +37,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
         >>> net = ISDANeuralNetClassifier(nn.Linear(4, 3), criterion__lambda_0=0.5, **settings)
         >>> net.fit(X, y).predict_proba(X).sum(axis=1).round(5).tolist() == [1.0] * 60
         True
-        >>> net.criterion_.total_steps, net.criterion_.strength          # a fifth of the data judges
+        >>> net.criterion_.total_steps, net.criterion_.strength          # a fifth of the data is for validation
         (12, 0.5)
     """
 
@@ -45,33 +45,30 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
         super().__init__(module, *args, criterion=criterion, **kwargs)
 
     def initialize_criterion(self) -> ISDANeuralNetClassifier:
-        """Attach the criterion to the module, which is there already."""
+        """Attach the criterion to the initialised module."""
         if isinstance(self.criterion, type) and issubclass(self.criterion, SemanticLoss):
             self.criterion_ = self.criterion.attach(self.module_, **self.get_params_for("criterion"))
             return self
         return super().initialize_criterion()
 
     def run_single_epoch(self, iterator: Any, training: bool, *args: Any, **kwargs: Any) -> None:
-        """Run an epoch; before one that trains, T is set."""
+        """Run an epoch; set T before a training epoch."""
         ours = training and isinstance(self.criterion_, SemanticLoss)
         if ours and "total_steps" not in self.get_params_for("criterion"):
-            self.criterion_.total_steps = self.max_epochs * _length(iterator)
+            try:
+                batches = len(iterator)
+            except TypeError:
+                raise ValueError(
+                    "criterion__total_steps must be given if the number of batches is not known, got none"
+                ) from None
+            self.criterion_.total_steps = self.max_epochs * batches
         super().run_single_epoch(iterator, training, *args, **kwargs)
 
     def torch_compile(self, module: nn.Module, name: str) -> nn.Module:
-        """Compile what can be: the criterion runs outside of graphs."""
+        """Compile modules other than the criterion, which runs outside of graphs."""
         return module if isinstance(module, SemanticLoss) else super().torch_compile(module, name)
 
     def _get_predict_nonlinearity(self) -> Callable[[Tensor], Tensor]:
         softmax = partial(torch.softmax, dim=-1)
         auto = self.predict_nonlinearity == "auto" and isinstance(self.criterion_, (ISDALoss, ExplicitLoss))
         return softmax if auto else super()._get_predict_nonlinearity()
-
-
-def _length(iterator: Any) -> int:
-    try:
-        return len(iterator)
-    except TypeError:
-        raise ValueError(
-            "criterion__total_steps must be given where the number of batches is not known, got none"
-        ) from None

@@ -16,11 +16,7 @@ def cnn_13(num_classes: int, in_channels: int = 3, width: float = 1.0, dropout: 
     The last 3x3 convolution has no padding, which makes the 6x6 maps of the paper's table from 32x32 images. The table
     leaves out the normalisation; as in the works it follows, batch normalisation comes before every rectification.
 
-    Args:
-        num_classes: number of logits.
-        in_channels: channels of the images, which must measure at least 12x12.
-        width: factor on all channel counts.
-        dropout: rate after each of the two poolings.
+    Images must measure at least 12x12. ``dropout`` is the rate after each of the two poolings.
 
     Example:
         >>> cnn_13(num_classes=10, width=0.25).feature_dim
@@ -56,7 +52,7 @@ def _convolution(in_channels: int, out_channels: int, kernel: int, padding: int)
 
 
 class _SizeCheck(nn.Module):
-    """Passes images on, or says that they are too small for the network."""
+    """The identity; raises a ValueError for images that are too small for the network."""
 
     def forward(self, images: Tensor) -> Tensor:
         if min(images.shape[-2:]) < SMALLEST_IMAGE:
@@ -70,13 +66,8 @@ class _SizeCheck(nn.Module):
 class PooledBlock(nn.Module):
     """A 3x3 convolution followed at once by 2x2 max-pooling, then a residual 3x3 convolution at half resolution.
 
-    Pooling before normalisation leaves a quarter of the positions to everything that follows: most of what makes the
-    speed-run networks fast.
-
-    Args:
-        in_channels: of the maps it reads.
-        out_channels: of those it makes.
-        dropout: rate of the dropout between the two convolutions.
+    Pooling before normalisation leaves a quarter of the positions to everything that follows, which is most of what
+    makes the speed-run networks fast. ``dropout`` is the rate between the two convolutions.
     """
 
     def __init__(self, in_channels: int, out_channels: int, dropout: float = 0.0) -> None:
@@ -107,11 +98,7 @@ def fast_cnn(num_classes: int, in_channels: int = 3, width: float = 1.0, dropout
     Our own design in the spirit of the published CIFAR-10 speed-run networks (few layers, early pooling, a residual
     convolution per block), narrowed until a step is cheap on one core.
 
-    Args:
-        num_classes: number of logits.
-        in_channels: channels of the images, which must measure at least 8x8.
-        width: factor on all channel counts.
-        dropout: rate of the dropout inside every block.
+    Images must measure at least 8x8. ``dropout`` is the rate inside every block.
 
     Example:
         >>> fast_cnn(num_classes=10).feature_dim

@@ -37,13 +37,8 @@ def densenet(
 ) -> Network:
     """DenseNet-BC-``depth``-``growth``: three dense blocks of (depth - 4) / 6 bottleneck layers, compression 0.5.
 
-    Args:
-        depth: number of layers, 6n + 4.
-        growth: the growth rate k; the first convolution makes 2k channels.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate after every convolution except the first (the publication uses 0.2 without augmentation).
-        width: factor on the growth rate.
+    The first convolution makes 2 ``growth`` channels. ``width`` is a factor on the growth rate, ``dropout`` the rate
+    after every convolution except the first (the publication uses 0.2 without augmentation).
 
     Example:
         >>> densenet(40, 12, num_classes=10).feature_dim

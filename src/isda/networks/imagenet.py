@@ -11,8 +11,6 @@ from torch import nn
 
 from isda.networks.network import Network, classifier_with_zero_bias, dropout_rate, scaled_channels
 
-# Layers in the four dense blocks (Huang et al., table 1); all have growth rate 32 and 64 channels after the stem.
-# torchvision has no 265; Huang et al. call the same network DenseNet-264.
 # Blocks in the four stages, groups, and channels of a group in the first stage (torchvision's functions).
 RESIDUAL_STAGES = {
     "resnet50": ((3, 4, 6, 3), 1, 64),
@@ -21,17 +19,16 @@ RESIDUAL_STAGES = {
     "resnext50_32x4d": ((3, 4, 6, 3), 32, 4),
     "resnext101_32x8d": ((3, 4, 23, 3), 32, 8),
 }
+# Layers in the four dense blocks (Huang et al., table 1); all have growth rate 32 and 64 channels after the stem.
+# torchvision has no 265; Huang et al. call the same network DenseNet-264.
 DENSE_BLOCKS = {121: (6, 12, 24, 16), 265: (6, 12, 64, 48)}
 
 
 def imagenet_resnet(builder: str, num_classes: int, in_channels: int = 3, width: float = 1.0) -> Network:
-    """A residual network or ResNeXt for 224x224 images: torchvision's, with the classifier taken out of the body.
+    """A residual network or ResNeXt for 224x224 images, built by torchvision.
 
-    Args:
-        builder: the name of torchvision's function, e.g. "resnet50" or "resnext101_32x8d".
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on the channel counts of the stages; the stem keeps its 64.
+    ``builder`` is the name of torchvision's function, e.g. "resnext101_32x8d". ``width`` is a factor on the channel
+    counts of the stages; the stem keeps its 64.
     """
     from torchvision import models
 
@@ -42,11 +39,11 @@ def imagenet_resnet(builder: str, num_classes: int, in_channels: int = 3, width:
     if in_channels != 3:
         body.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(body.conv1.weight, mode="fan_out", nonlinearity="relu")
-    return _take_out(body, "fc", nn.Linear)
+    return _split_classifier(body, "fc", nn.Linear)
 
 
 def _scaled_resnet(builder: str, num_classes: int, width: float) -> nn.Module:
-    """Torchvision's network with other channel counts, which its functions do not offer."""
+    """Torchvision's network with other channel counts, for which torchvision has no argument."""
     from torchvision.models.resnet import Bottleneck, ResNet
 
     class Scaled(ResNet):
@@ -66,12 +63,8 @@ def imagenet_densenet(
 ) -> Network:
     """A DenseNet-BC for 224x224 images, built by torchvision's ``DenseNet``.
 
-    Args:
-        depth: 121 or 265.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate after every dense layer.
-        width: factor on the growth rate and on the channels of the stem.
+    ``dropout`` is the rate after every dense layer, ``width`` a factor on the growth rate and on the channels of the
+    stem.
     """
     from torchvision.models import DenseNet
 
@@ -86,11 +79,11 @@ def imagenet_densenet(
         stem = nn.Conv2d(in_channels, scaled_channels(64, width), 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(stem.weight)
         body.features.conv0 = stem
-    return _take_out(body, "classifier", classifier_with_zero_bias)
+    return _split_classifier(body, "classifier", classifier_with_zero_bias)
 
 
-def _take_out(body: nn.Module, attribute: str, make_classifier: Callable[..., nn.Linear]) -> Network:
-    """Move the linear classifier, which torchvision makes likewise, from inside the body to the top of a network."""
+def _split_classifier(body: nn.Module, attribute: str, make_classifier: Callable[..., nn.Linear]) -> Network:
+    """Move the linear classifier out of torchvision's module."""
     classifier = getattr(body, attribute)
     setattr(body, attribute, nn.Identity())
     return Network(body, classifier, make_classifier)

@@ -10,19 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-
-def positive_integer(name: str, value: object) -> int:
-    """Return ``value`` if it is an integer of at least 1, and at most 10^9: more no machine could hold.
-
-    Example:
-        >>> positive_integer("num_classes", 10)
-        10
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    if value > 10**9:
-        raise ValueError(f"{name} must be at most 10^9, got {value!r}")
-    return value
+from isda._utils.checks import positive_integer
 
 
 def dropout_rate(value: object) -> float:
@@ -89,27 +77,23 @@ class Network(nn.Module):
         return self.classifier.in_features
 
     def get_classifier(self) -> nn.Linear:
-        """The last layer, under the name that timm gives this question."""
+        """The classifier; the method has the name of timm's."""
         return self.classifier
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Put a new classifier for ``num_classes`` on the same features, e.g. to train on other classes (as in timm).
+        """Replace the classifier by a new one for ``num_classes``, as timm's method of this name does.
 
-        It is initialised as the family initialises it, with a bias if the old one has one, on its device and in its
-        dtype. An optimiser or a criterion that was made for the old one does not know it: make or attach it anew.
+        The new one is initialised as the family does it, with a bias if the old one has one, on its device and in its
+        dtype. An optimiser or criterion that was made for the old classifier must be made anew.
         """
         positive_integer("num_classes", num_classes)
         old = self.classifier
         self.classifier = self.make_classifier(
-            old.in_features,
-            num_classes,
-            bias=old.bias is not None,
-            device=old.weight.device,
-            dtype=old.weight.dtype,
+            old.in_features, num_classes, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype
         ).train(old.training)
 
     def freeze_body(self) -> None:
-        """From now on only the classifier learns: the body has no gradients and stays in eval mode.
+        """Train only the classifier from now on: the body gets no gradients and stays in eval mode.
 
         Example:
             >>> from isda import networks
@@ -123,7 +107,7 @@ class Network(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Training or eval mode; a frozen body, and with it its running figures of batch norm, stays in eval mode."""
+        """Training or eval mode; a frozen body, and so its running statistics of batch norm, stays in eval mode."""
         super().train(mode)
         if self.frozen:
             self.body.eval()
@@ -157,7 +141,7 @@ def classifier_with_zero_bias(feature_dim: int, num_classes: int, **options: Any
     """A linear classifier whose bias, if it has one, starts at zero; takes what ``nn.Linear`` takes.
 
     Example:
-        >>> classifier_without_offset(4, 3).bias.tolist()
+        >>> classifier_with_zero_bias(4, 3).bias.tolist()
         [0.0, 0.0, 0.0]
     """
     classifier = nn.Linear(feature_dim, num_classes, **options)
@@ -194,11 +178,6 @@ def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Netw
 
     The body as in :func:`initialise`; the classifier starts with a bias of zero.
 
-    Args:
-        body: maps images to features (N, feature_dim).
-        feature_dim: number of features.
-        num_classes: number of logits.
-
     Example:
         >>> network = with_classifier(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
         >>> network.classifier.bias.abs().max().item()
@@ -210,7 +189,7 @@ def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Netw
 
 @contextmanager
 def in_eval_mode(network: nn.Module) -> Iterator[None]:
-    """A network is in eval mode while the block runs; then each of its modules is in its own mode again.
+    """Put a network into eval mode for a block, then restore the mode of each of its modules.
 
     Example:
         >>> network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
@@ -230,15 +209,15 @@ def in_eval_mode(network: nn.Module) -> Iterator[None]:
 
 
 def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, float]:
-    """The share of the learning rate of each parameter: decay^k for the k-th layer below the classifier.
+    """The factor on the learning rate of each parameter: decay^k for the k-th layer below the classifier.
 
-    A layer is what timm counts as one (a block), or a child of the body for networks that are not timm's. The
-    classifier has the whole rate (Howard and Ruder, 2018; the form with one factor is that of BEiT).
+    A layer is a block of timm's grouping, or a child of the body for other networks. The factor of the classifier is 1
+    (Howard and Ruder, 2018, in the form of BEiT).
 
     Example:
         >>> from isda import networks
         >>> network = networks.create("timm:test_resnet", num_classes=3)
-        >>> rates = layer_rates(network, 0.5)
+        >>> rates = layer_rate_factors(network, 0.5)
         >>> rates[network.classifier.weight], rates[network.body.layer4[0].conv1.weight]
         (1.0, 0.5)
         >>> rates[network.body.conv1[0].weight]
@@ -251,7 +230,7 @@ def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, flo
 
 
 def _layer_depths(body: Any) -> dict[str, int]:
-    """The number of the layer, from the image on, of each parameter."""
+    """The index of the layer of each parameter, from the input on."""
     if hasattr(body, "group_matcher"):
         from timm.models import group_parameters
 
@@ -259,6 +238,6 @@ def _layer_depths(body: Any) -> dict[str, int]:
     else:
         order: dict[str, int] = {}
         numbers = {name: order.setdefault(name.partition(".")[0], len(order)) for name, _ in body.named_parameters()}
-    # What was the classifier's own layer may be empty now.
+    # Without gaps: the classifier may have been a layer of its own.
     dense = {number: position for position, number in enumerate(sorted(set(numbers.values())))}
     return {name: dense[number] for name, number in numbers.items()}

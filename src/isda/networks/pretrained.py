@@ -14,80 +14,72 @@ from torch import Tensor
 
 from isda.networks.network import Network
 from isda.networks.registry import IMAGENET
-from isda.networks.timm_models import TIMM_PREFIX
+from isda.networks.timm_models import TIMM_PREFIX, check_timm_model
 from isda.networks.weight_files import match_weights, read_weights
 
 HUB = "hub"
 """Instead of a file: the weights that timm has for a model."""
 MAX_IMAGE_SIZE = 4096
-"""Pixels on a side; a network that sees more is not fine-tuned from one of these."""
 HUB_TIMEOUT_SECONDS = 5
-"""How long to wait for the first word of the hub."""
-
-_BUFFERS = ("num_batches_tracked", "attn_mask", "relative_position_index")
-"""How names end of what older files keep, and networks compute."""
 
 
 @dataclass(frozen=True)
 class PretrainedInputs:
-    """The images that a pretrained network is used to."""
+    """The image format that a network was pretrained on."""
 
     size: int = 224
-    """Side of the square that it sees."""
+    """Side of the square input."""
     resize: int = 256
-    """The shorter side before the central square is cut out, to evaluate."""
+    """The shorter side before the central crop of evaluation."""
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     @property
     def channels(self) -> int:
-        """Of an image."""
+        """Number of channels of an image."""
         return len(self.mean)
 
 
 def pretrained_inputs(name: str, size: int | None = None) -> PretrainedInputs:
-    """What a network of ImageNet's images is used to, at another size if one is given.
+    """The image format of a network that was pretrained on ImageNet.
 
     Args:
-        name: ``timm:NAME``, which timm has a configuration of, or one of our networks for ImageNet.
-        size: side of the square.
+        name: ``timm:NAME`` with a configuration in timm, or one of this package's networks for ImageNet.
+        size: side of the square input; by default the one of the pretraining.
 
     Raises:
         ValueError: another network.
 
     Example:
         >>> pretrained_inputs("timm:tf_efficientnet_lite0", size=112)
-        Inputs(size=112, resize=128, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+        PretrainedInputs(size=112, resize=128, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     """
     if size is not None and not 1 <= size <= MAX_IMAGE_SIZE:
         raise ValueError(f"input_size must be from 1 to {MAX_IMAGE_SIZE} pixels, got {size}")
     if not name.startswith(TIMM_PREFIX):
         if name not in IMAGENET:
-            known = ", ".join(IMAGENET)
             raise ValueError(
-                f"pretrained must come with a network for ImageNet, timm:NAME or {known}, got {name}; the backbones of "
-                "finished runs are fine-tuned by `isda transfer`"
+                f"pretrained must come with a network for ImageNet, timm:NAME or {', '.join(IMAGENET)}, got {name}; "
+                "the backbones of finished runs are fine-tuned by `isda transfer`"
             )
-        known_inputs, share = PretrainedInputs(), 224 / 256
+        config: dict[str, Any] = {}
     else:
-        found = _timm_config(name)
-        _, height, width = found["input_size"]
-        share = found.get("crop_pct") or 224 / 256
-        known_inputs = PretrainedInputs(min(height, width), 0, tuple(found["mean"]), tuple(found["std"]))
-    side = size or known_inputs.size
-    return PretrainedInputs(side, max(side, math.floor(side / share)), known_inputs.mean, known_inputs.std)
+        config = _timm_config(name)
+    default = PretrainedInputs()
+    side = size or min(config.get("input_size", (3, default.size, default.size))[1:])
+    resize = max(side, math.floor(side / (config.get("crop_pct") or default.size / default.resize)))
+    return PretrainedInputs(
+        side, resize, tuple(config.get("mean", default.mean)), tuple(config.get("std", default.std))
+    )
 
 
 def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that a network is to begin with.
+    """The initial tensors of a network.
 
-    Args:
-        name: of the network.
-        source: a file, safetensors or torch.save's, or HUB.
-        options: of the network.
+    ``source`` is a file of safetensors or torch.save, or HUB.
 
     Raises:
-        ValueError: they cannot be had; says why.
+        ValueError: they are not available; says why.
     """
     if source != HUB:
         return read_weights(Path(source))
@@ -98,90 +90,74 @@ def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> di
 
 
 def load_pretrained(network: Network, name: str, weights: Mapping[str, Tensor], source: str) -> None:
-    """Give the body of a network its weights; the classifier stays as it is, and the network, if they do not fit.
+    """Load weights into the body of a network; nothing changes if they do not fit. The classifier keeps its weights.
 
-    Args:
-        network: is changed.
-        name: of the network.
-        weights: under the names of timm, torchvision, or of a run's model.safetensors.
-        source: where they come from, for messages.
+    Weights may have the names of timm, of torchvision, or of a run's model.safetensors; ``source`` is named in errors.
 
     Raises:
-        ValueError: names the first tensor that is missing, of another shape, or belongs to another network.
+        ValueError: see `match_weights`.
     """
-    wanted = network.body.state_dict()
-    found, rest = match_weights(wanted, weights, source)
-    heads = tuple(f"{head}." for head in _classifiers(name))
-    foreign = [one for one in rest if not one.startswith(heads) and not one.endswith(_BUFFERS)]
-    if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise ValueError(f"{source} must hold the weights of {name}, which has no {foreign[0]}{more}")
-    network.body.load_state_dict(wanted | found)
-
-
-def _classifiers(name: str) -> tuple[str, ...]:
-    """What the classifier may be called in a file."""
-    if not name.startswith(TIMM_PREFIX):
-        return ("fc", "classifier")
-    named = _timm_config(name).get("classifier") or ()
-    return ("classifier", *((named,) if isinstance(named, str) else named))
+    heads: str | tuple[str, ...] = "fc"
+    if name.startswith(TIMM_PREFIX):
+        heads = _timm_config(name).get("classifier") or ()
+    classifiers = tuple(f"{head}." for head in ("classifier", *((heads,) if isinstance(heads, str) else heads)))
+    own = network.body.state_dict()
+    network.body.load_state_dict(own | match_weights(own, weights, source, classifiers))
 
 
 def _timm_config(name: str) -> dict[str, Any]:
-    """The configuration that timm has of pretrained weights."""
-    import timm
+    """Timm's configuration of the pretrained weights of a model."""
     from timm.models import get_pretrained_cfg
 
-    from isda._utils.choices import did_you_mean
-
     own = name.removeprefix(TIMM_PREFIX)
-    if not timm.is_model(own):
-        raise ValueError(f"timm has no model {own!r}{did_you_mean(own, timm.list_models())}")
-    found = get_pretrained_cfg(own)
-    if found is None:
-        raise ValueError(f"timm must know the images that {own} was trained on, it has no configuration of weights")
-    return dict(found.to_dict())
+    check_timm_model(own)
+    config = get_pretrained_cfg(own)
+    if config is None:
+        raise ValueError(f"timm must have a configuration of pretrained weights of {own}, it has none")
+    return dict(config.to_dict())
 
 
 def _from_hub(name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
     import timm
 
-    own, known = name.removeprefix(TIMM_PREFIX), _timm_config(name)
-    if not any(known.get(key) for key in ("hf_hub_id", "url", "file")):
+    config = _timm_config(name)
+    if not any(config.get(key) for key in ("hf_hub_id", "url", "file")):
         raise ValueError(f"pretrained must name a file for {name}, timm has no weights for it")
-    overlay, repository = {}, known.get("hf_hub_id")
+    overlay, repository = {}, config.get("hf_hub_id")
     if repository:
-        cached = _cached(repository, known.get("hf_hub_filename"))
+        cached = _cached(repository, config.get("hf_hub_filename"))
         if cached:
             overlay = {"file": cached}
         else:
             _check_reachable(repository, name)
     try:
         with _hub_logging_disabled():
-            model = timm.create_model(own, pretrained=True, pretrained_cfg_overlay=overlay, **options)
+            model = timm.create_model(
+                name.removeprefix(TIMM_PREFIX), pretrained=True, pretrained_cfg_overlay=overlay, **options
+            )
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ValueError(_unavailable_message(name, error)) from error
     return dict(model.state_dict())
 
 
 def _cached(repository: str, filename: str | None) -> str | None:
-    """The file of a repository that was fetched before."""
+    """The downloaded file of a repository in the hub's cache, if there is one."""
     from huggingface_hub import try_to_load_from_cache
 
     names = [filename] if filename else ["model.safetensors", "pytorch_model.bin"]
     # A name may end in the revision.
     own, _, revision = repository.partition("@")
-    found = (try_to_load_from_cache(own, one, revision=revision or None) for one in names)
-    return next((path for path in found if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(own, file, revision=revision or None) for file in names)
+    return next((path for path in paths if isinstance(path, str)), None)
 
 
 def _check_reachable(repository: str, name: str) -> None:
-    """One short try: the hub's own library would go on for most of a minute before it gives up."""
+    """Try once with a short timeout: the hub's library would retry for most of a minute."""
     from huggingface_hub import constants, get_session
 
     try:
         get_session().head(f"{constants.ENDPOINT}/{repository.partition('@')[0]}", timeout=HUB_TIMEOUT_SECONDS)
-    except Exception as error:  # whatever library it speaks through has errors of its own
+    except Exception as error:  # depends on the HTTP library that the hub uses
         raise ValueError(_unavailable_message(name, error)) from error
 
 
@@ -192,7 +168,7 @@ def _unavailable_message(name: str, error: BaseException) -> str:
 
 @contextmanager
 def _hub_logging_disabled() -> Iterator[None]:
-    """What the hub's library says of every try, an error says once."""
+    """Silence the hub's log of every try: the error is raised once."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -5,25 +5,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import did_you_mean
 from isda._utils.extras import needed_by
 from isda.networks.cnn import cnn_13, fast_cnn
 from isda.networks.densenet import densenet
 from isda.networks.imagenet import imagenet_densenet, imagenet_resnet
-from isda.networks.network import Network, positive_integer
-from isda.networks.resnet import resnet, squeeze_excitation_resnet
+from isda.networks.network import Network
+from isda.networks.resnet import resnet
 from isda.networks.resnext import resnext
 from isda.networks.shake_shake import shake_shake
 from isda.networks.timm_models import TIMM_PREFIX, timm_network
 from isda.networks.wide_resnet import wide_resnet, wide_resnet_28_10
 
 CIFAR: dict[str, Callable[..., Network]] = {
-    "resnet-8": partial(resnet, depth=8),
-    "resnet-14": partial(resnet, depth=14),
-    "resnet-20": partial(resnet, depth=20),
-    "resnet-32": partial(resnet, depth=32),
-    "resnet-110": partial(resnet, depth=110),
-    "se-resnet-110": partial(squeeze_excitation_resnet, depth=110),
+    **{f"resnet-{depth}": partial(resnet, depth=depth, gated=False) for depth in (8, 14, 20, 32, 110)},
+    "se-resnet-110": partial(resnet, depth=110, gated=True),
     "wide-resnet-10-2": partial(wide_resnet, depth=10, widening=2),
     "wide-resnet-16-2": partial(wide_resnet, depth=16, widening=2),
     "wide-resnet-16-8": partial(wide_resnet, depth=16, widening=8),
@@ -51,7 +48,7 @@ IMAGENET: dict[str, Callable[..., Network]] = {
 
 
 def names() -> list[str]:
-    """The names that :func:`create` knows, beside ``timm:NAME``.
+    """The names that :func:`create` accepts, beside ``timm:NAME``.
 
     Example:
         >>> "wide-resnet-28-10" in names()
@@ -87,20 +84,13 @@ def create(name: str, num_classes: int, **options: Any) -> Network:
         return timm_network(name.removeprefix(TIMM_PREFIX), num_classes=num_classes, **options)
     factory = CIFAR.get(name) or IMAGENET.get(name)
     if factory is None:
-        raise ValueError(f"unknown network {name!r}{did_you_mean(name, names()) or _known()}")
-    allowed = _option_names(factory)
+        known = f"; known are {', '.join(names())} and {TIMM_PREFIX}NAME"
+        raise ValueError(f"unknown network {name!r}{did_you_mean(name, names()) or known}")
+    # The name of the network has settled the arguments of the partial.
+    settled = {"num_classes", *(factory.keywords if isinstance(factory, partial) else ())}
+    allowed = [option for option in inspect.signature(factory).parameters if option not in settled]
     for option in options:
         if option not in allowed:
             hint = did_you_mean(option, allowed) or f"; it takes {', '.join(allowed)}"
             raise ValueError(f"{name} has no option {option!r}{hint}")
     return factory(num_classes=num_classes, **options)
-
-
-def _known() -> str:
-    return f"; known are {', '.join(names())} and {TIMM_PREFIX}NAME"
-
-
-def _option_names(factory: Callable[..., Network]) -> list[str]:
-    """What a caller may set: the factory's arguments without those that the network's name has settled."""
-    settled = factory.keywords if isinstance(factory, partial) else {}
-    return [name for name in inspect.signature(factory).parameters if name not in settled and name != "num_classes"]

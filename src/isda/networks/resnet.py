@@ -15,9 +15,7 @@ class SqueezeExcitation(nn.Module):
     The two layers have no bias, as in the publication's equation 3, and are 1x1 convolutions on the pooled
     1x1 map, so that a network's classifier stays its only ``nn.Linear``.
 
-    Args:
-        channels: number of channels of the input.
-        reduction: the hidden layer has ``channels // reduction`` units (16 in the publication), at least 1.
+    The hidden layer has ``channels // reduction`` units (reduction 16 in the publication), at least 1.
 
     Example:
         >>> import torch
@@ -38,19 +36,20 @@ class SqueezeExcitation(nn.Module):
         return maps * gate
 
 
+def projection_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """The identity, or a 1x1 convolution with batch normalisation where the shape changes."""
+    if stride == 1 and in_channels == out_channels:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels))
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut, added and rectified.
 
-    The shortcut is the identity, or a 1x1 convolution with batch normalisation where the shape changes (projection,
-    option B of He et al.): the multiply-adds that the ISDA paper prints for ResNet-110 (254.20M) contain these
-    projections.
+    Shortcuts are option B of He et al.: the multiply-adds that the ISDA paper prints for ResNet-110 (254.20M) contain
+    these projections.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        stride: stride of the first convolution and of the projection.
-        dropout: rate of the dropout between the two convolutions.
-        gated: put squeeze-and-excitation on the residual branch, before the addition.
+    ``dropout`` is the rate between the two convolutions; ``gated`` puts squeeze-and-excitation on the residual branch.
     """
 
     def __init__(
@@ -67,11 +66,7 @@ class BasicBlock(nn.Module):
         )
         if gated:
             self.residual.append(SqueezeExcitation(out_channels))
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != out_channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+        self.shortcut = projection_shortcut(in_channels, out_channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""
@@ -85,44 +80,20 @@ def resnet(
     in_channels: int = 3,
     width: float = 1.0,
     dropout: float = 0.0,
+    gated: bool = False,
 ) -> Network:
     """A residual network of ``depth`` = 6n + 2 layers: three stages of n basic blocks with 16, 32 and 64 channels.
 
-    Args:
-        depth: number of layers, 6n + 2.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on all channel counts.
-        dropout: rate of the dropout inside every block (the paper's "Basic + Dropout" of ResNet-110 uses 0.3).
+    ``dropout`` is the rate inside every block (the paper's "Basic + Dropout" of ResNet-110 uses 0.3); ``gated`` puts
+    squeeze-and-excitation (reduction 16) on every residual branch.
 
     Example:
         >>> resnet(20, num_classes=10).feature_dim
         64
     """
-    return _resnet(depth, num_classes, in_channels, width, dropout, gated=False)
-
-
-def squeeze_excitation_resnet(
-    depth: int,
-    num_classes: int,
-    in_channels: int = 3,
-    width: float = 1.0,
-    dropout: float = 0.0,
-) -> Network:
-    """As :func:`resnet`, with squeeze-and-excitation (reduction 16) on every residual branch.
-
-    Example:
-        >>> squeeze_excitation_resnet(20, num_classes=10).feature_dim
-        64
-    """
-    return _resnet(depth, num_classes, in_channels, width, dropout, gated=True)
-
-
-def _resnet(depth: int, num_classes: int, in_channels: int, width: float, dropout: float, *, gated: bool) -> Network:
     channels = [scaled_channels(count, width) for count in (16, 32, 64)]
     rate = dropout_rate(dropout)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    current = channels[0]
     layers["stem"] = nn.Sequential(
         nn.Conv2d(in_channels, channels[0], 3, padding=1, bias=False),
         nn.BatchNorm2d(channels[0]),

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from isda.networks.network import GlobalAveragePool, Network, scaled_channels, with_classifier
+from isda.networks.resnet import projection_shortcut
 
 
 class AggregatedBlock(nn.Module):
@@ -22,11 +23,7 @@ class AggregatedBlock(nn.Module):
             nn.Conv2d(inner_channels, out_channels, 1, bias=False),
             nn.BatchNorm2d(out_channels),
         )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != out_channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+        self.shortcut = projection_shortcut(in_channels, out_channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (N, in_channels, H, W) to (N, out_channels, H / stride, W / stride)."""
@@ -39,13 +36,8 @@ def resnext(
 ) -> Network:
     """ResNeXt-``depth``, ``cardinality`` x ``group_width`` d: three stages with 256, 512 and 1024 channels.
 
-    Args:
-        depth: number of layers, 9n + 2, for n blocks in each stage.
-        cardinality: number of groups.
-        group_width: channels of one group in the first stage; doubled in each following stage.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on the channels of groups and stages; the stem keeps its 64.
+    Each stage has (depth - 2) / 9 blocks with ``cardinality`` groups, of ``group_width`` channels in the first stage,
+    doubled in each following stage. ``width`` is a factor on the channels of groups and stages; the stem keeps its 64.
 
     Example:
         >>> resnext(11, 2, 4, num_classes=10).feature_dim

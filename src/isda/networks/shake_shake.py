@@ -15,11 +15,7 @@ def shake(left: Tensor, right: Tensor, forward_share: Tensor, backward_share: Te
     The value is a left + (1 - a) right with a the forward share; the gradients are b and 1 - b times the incoming
     gradient with b the backward share.
 
-    Args:
-        left: output of one branch, (N, channels, H, W).
-        right: output of the other, same shape.
-        forward_share: a, one per sample, (N, 1, 1, 1).
-        backward_share: b, one per sample, (N, 1, 1, 1).
+    Branches are (N, channels, H, W), shares (N, 1, 1, 1): one per sample.
 
     Example:
         >>> left, right = torch.ones(1, 1, 1, 1, requires_grad=True), torch.zeros(1, 1, 1, 1)
@@ -96,12 +92,8 @@ def _branch(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
 def shake_shake(depth: int, base_width: int, num_classes: int, in_channels: int = 3, width: float = 1.0) -> Network:
     """Shake-Shake (``depth``, 2 x ``base_width`` d): three stages of (depth - 2) / 6 two-branch blocks.
 
-    Args:
-        depth: number of layers, 6n + 2.
-        base_width: channels w of the first stage; the stages have w, 2w and 4w.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        width: factor on the channel counts of the stages; the stem keeps its 16.
+    The stages have w, 2w and 4w channels for a ``base_width`` of w. ``width`` is a factor on them; the stem keeps its
+    16.
 
     Example:
         >>> shake_shake(8, 4, num_classes=10).feature_dim

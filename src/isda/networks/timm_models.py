@@ -18,11 +18,7 @@ def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: A
     same thing written as a 1x1 convolution). A model that ends otherwise, e.g. in two classifiers, gets a new linear
     layer on its pre-logits.
 
-    Args:
-        name: a name of ``timm.list_models()``, with or without a tag for pretrained weights.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        options: handed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
+    ``options`` are passed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
     """
     body = _model(name, num_classes, in_channels, options)
     classifier = _as_linear(body.get_classifier())
@@ -33,36 +29,38 @@ def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: A
 
 
 def timm_state(network: Network, name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of what `timm_network` built under the names that timm's own model has for them.
-
-    Args:
-        network: a trained one.
-        name: what it was built by.
-        options: likewise.
+    """The tensors of a network that `timm_network` built, from the same name and options, under timm's names.
 
     Raises:
-        ValueError: timm's model has no place for the classifier.
+        ValueError: timm's model does not end in one linear layer.
     """
     further = {key: value for key, value in options.items() if key not in ("in_channels", "pretrained")}
     model = _model(name, network.classifier.out_features, options.get("in_channels", 3), further)
     heads = [key for key, module in model.named_modules() if module is model.get_classifier()]
-    wanted = model.state_dict()
+    expected = model.state_dict()
     tensors = network.body.state_dict() | {
-        f"{head}.{part}": tensor.view_as(wanted[f"{head}.{part}"])
+        f"{head}.{part}": tensor.view_as(expected[f"{head}.{part}"])
         for head in heads
         for part, tensor in network.classifier.state_dict().items()
-        if f"{head}.{part}" in wanted
+        if f"{head}.{part}" in expected
     }
-    if {key: value.shape for key, value in tensors.items()} != {key: value.shape for key, value in wanted.items()}:
+    if {key: value.shape for key, value in tensors.items()} != {key: value.shape for key, value in expected.items()}:
         raise ValueError(f"timm:{name} must end in one linear layer to be written under timm's names, it does not")
     return tensors
+
+
+def check_timm_model(name: str) -> None:
+    """Raise a ValueError, with the nearest known name, unless timm has a model of this name."""
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
 
 
 def _model(name: str, num_classes: int, in_channels: int, options: Mapping[str, Any]) -> Any:
     import timm
 
-    if not timm.is_model(name):
-        raise ValueError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
+    check_timm_model(name)
     try:
         return timm.create_model(name, num_classes=num_classes, in_chans=in_channels, **options)
     except TypeError as error:

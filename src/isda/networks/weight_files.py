@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a file of safetensors or of torch.save; nothing in it is run.
+    """The named tensors of a file of safetensors or torch.save, read without running code from it.
 
     Raises:
         ValueError: names the file and what is wrong with it.
@@ -31,7 +31,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path} cannot be read as weights: {reason}") from error
     except Exception as error:
-        # Any other file is read as pickled instructions, which fail in any way; torch then advises to run them.
+        # torch reads any other file as a pickle, which can fail in any way, and then advises to unpickle it.
         raise ValueError(
             f"{path} cannot be read as weights: it must be a file of safetensors or of torch.save with tensors only"
         ) from error
@@ -46,69 +46,74 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 WEIGHT_PREFIXES = ("", "body.", "backbone.", "features.", "body.features.", "backbone.body.", "module.", "model.")
-"""What names may begin with: torchvision's, this package's, those of DenseNets, of wrappers and of other tools."""
+"""Prefixes of names in files: of torchvision, this package, DenseNets, wrappers and other tools."""
+
+_BATCH_COUNTER = "num_batches_tracked"
+_COMPUTED_BUFFERS = (_BATCH_COUNTER, "attn_mask", "relative_position_index")
+"""Suffixes of buffers that older files hold and networks compute."""
 
 
-class MatchedWeights(NamedTuple):
-    """The tensors of a file, apart."""
-
-    found: dict[str, Tensor]
-    """Those of the backbone, under its own names."""
-    rest: list[str]
-    """The names of the others, without the prefix."""
+def strip_prefix(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file without the one of WEIGHT_PREFIXES that gives most of the names of ``own``."""
+    prefix = max(WEIGHT_PREFIXES, key=lambda prefix: sum(prefix + name in weights for name in own))
+    others = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
+    return others | {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
 
 
-def match_weights(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: str) -> MatchedWeights:
-    """Find the tensors of a backbone among those of a file.
+def match_weights(
+    own: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    source: str,
+    classifiers: tuple[str, ...] | None = None,
+) -> dict[str, Tensor]:
+    """The tensors of a backbone among those of a file, under the backbone's names.
 
     Args:
-        wanted: the backbone's, all of which must be there, after one of the PREFIXES.
-        weights: by name.
-        source: where they come from, for messages.
+        own: the backbone's tensors; the file must hold all of them, except counters of batch normalisation.
+        weights: the file's tensors, which may have one of WEIGHT_PREFIXES.
+        source: the file, for messages.
+        classifiers: prefixes of the names of a classifier, the only other tensors that the file may hold; None if it
+            may hold any others.
 
     Raises:
-        ValueError: names the first tensor that is missing, has another shape, or values that no weights have.
+        ValueError: names the first tensor that is missing, of another shape, of another network, or not finite.
     """
-    # Older files lack the counters of batch normalisation, which nothing here reads.
-    needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
-    prefix = max(WEIGHT_PREFIXES, key=lambda one: sum(one + name in weights for name in needed))
-    found = {name: weights[prefix + name] for name in wanted if prefix + name in weights}
-    missing = [name for name in needed if name not in found]
+    given = strip_prefix(own, weights)
+    required = [name for name in own if not name.endswith(_BATCH_COUNTER)]
+    missing = [name for name in required if name not in given]
     if missing:
         raise ValueError(
-            f"{source} must hold the weights of the backbone, it lacks {len(missing)} of {len(needed)}, the first of "
+            f"{source} must hold the weights of the backbone, it lacks {len(missing)} of {len(required)}, the first of "
             f"them {missing[0]}"
         )
-    for name in needed:
-        if found[name].shape != wanted[name].shape:
+    for name in required:
+        if given[name].shape != own[name].shape:
             raise ValueError(
-                f"{source} must fit the backbone, but {name} is {tuple(found[name].shape)}, not "
-                f"{tuple(wanted[name].shape)}"
+                f"{source} must fit the backbone, but {name} is {tuple(given[name].shape)}, not "
+                f"{tuple(own[name].shape)}"
             )
-    check_weight_values(found, wanted, source)
-    return MatchedWeights(
-        found, [name.removeprefix(prefix) for name in weights if name.removeprefix(prefix) not in found]
-    )
+    if classifiers is not None:
+        ignored = [name for name in given if name.startswith(classifiers) or name.endswith(_COMPUTED_BUFFERS)]
+        unknown = [name for name in given if name not in own and name not in ignored]
+        if unknown:
+            others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            raise ValueError(f"{source} must hold the weights of the backbone, which has no {unknown[0]}{others}")
+    matched = {name: given[name] for name in own if name in given}
+    check_weight_values(matched, own, source)
+    return matched
 
 
 def check_weight_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Raise a ValueError unless the tensors for floating-point weights are dense, floating-point and finite.
+    """Raise a ValueError unless floating-point weights are dense and finite, and running variances at least 0.
 
-    Nor may a running variance of batch norm be negative.
-
-    ``load_state_dict`` would convert integers, truth values and complex numbers, and keep NaN.
-
-    Args:
-        given: tensors of a file, under the names of a network.
-        own: those of the network.
-        source: where they come from, for messages.
+    ``load_state_dict`` would convert integers, booleans and complex numbers, and keep NaN.
 
     Example:
         >>> import torch
-        >>> check_values({"weight": torch.tensor([1.0, float("nan")])}, {"weight": torch.zeros(2)}, "a.safetensors")
+        >>> check_weight_values({"weight": torch.tensor([1.0, float("nan")])}, {"weight": torch.zeros(2)}, "a.pth")
         Traceback (most recent call last):
         ...
-        ValueError: a.safetensors must hold finite weights, but weight has 1 NaN or infinite values of 2
+        ValueError: a.pth must hold finite weights, but weight has 1 NaN or infinite values of 2
     """
     for name, tensor in given.items():
         if name not in own or not own[name].is_floating_point():

@@ -36,22 +36,12 @@ class WideBlock(nn.Module):
 
 
 def wide_resnet(
-    depth: int,
-    widening: int,
-    num_classes: int,
-    in_channels: int = 3,
-    dropout: float = 0.0,
-    width: float = 1.0,
+    depth: int, widening: int, num_classes: int, in_channels: int = 3, dropout: float = 0.0, width: float = 1.0
 ) -> Network:
     """Wide-ResNet-``depth``-``widening``: three stages of (depth - 4) / 6 blocks with 16k, 32k and 64k channels.
 
-    Args:
-        depth: number of layers, 6n + 4.
-        widening: the widening factor k.
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate of the dropout inside every block.
-        width: factor on the channel counts of the stages; the stem keeps its 16.
+    ``dropout`` is the rate inside every block. ``width`` is a factor on the channel counts of the stages; the stem
+    keeps its 16.
 
     Example:
         >>> wide_resnet(10, 2, num_classes=10).feature_dim
@@ -74,15 +64,9 @@ def wide_resnet(
 
 
 def wide_resnet_28_10(num_classes: int, in_channels: int = 3, dropout: float = 0.3, width: float = 1.0) -> Network:
-    """Wide-ResNet-28-10, with dropout unless told otherwise.
+    """Wide-ResNet-28-10 with dropout by default; for the arguments see :func:`wide_resnet`.
 
     "All the results with Wide-ResNet-28-10 use the dropout technique" (the ISDA paper, section 6.2). The rate is that
     of the network's own publication on CIFAR, which is also what the ISDA paper adds to networks without dropout.
-
-    Args:
-        num_classes: number of logits.
-        in_channels: channels of the images.
-        dropout: rate of the dropout inside every block.
-        width: factor on the channel counts of the stages.
     """
     return wide_resnet(28, 10, num_classes, in_channels, dropout, width)

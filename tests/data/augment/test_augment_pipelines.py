@@ -106,5 +106,5 @@ def test_a_random_pipeline_without_draws_says_what_it_needs(images_of: Images) -
 def test_compose_shows_its_steps() -> None:
     assert repr(Compose(RandomCrop(4), HorizontalFlip(), Cutout(16), RandAugment(2, 9), AutoAugment("svhn"))) == (
         "Compose(RandomCrop(padding=4, padding_mode='constant'), HorizontalFlip(), Cutout(length=16, fill=0), "
-        "RandAugment(num_ops=2, magnitude=9), AutoAugment('svhn'))"
+        "RandAugment(num_ops=2, magnitude=9, num_magnitude_bins=31, fill=0), AutoAugment(policy='svhn', fill=0))"
     )

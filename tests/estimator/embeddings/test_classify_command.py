@@ -85,8 +85,8 @@ def test_a_table_is_split_and_then_all_of_its_labels_count(rows, tmp_path):
     words = ["--lambda-0", "1", "--C", "1", "--split", "0.3", "--predictions", tmp_path / "answers.csv"]
     out, err, code = isda("classify", file, *words)
     assert (err, code) == ("", None)
-    assert "learnt from 70 rows of 4 features, 3 classes" in out
-    assert "judged by 30 rows held out" in out
+    assert "trained on 70 rows of 4 features, 3 classes" in out
+    assert "evaluated on 30 held-out rows" in out
     answers = list(csv.DictReader((tmp_path / "answers.csv").open()))
     whole = ISDAClassifier(lambda_0=1, C=1).fit(features[:100], names[:100])
     assert [row["prediction"] for row in answers] == whole.predict(features[100:]).tolist()
@@ -122,7 +122,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
     nothing = table(tmp_path / "nothing.csv", features[60:], [""] * 60)
     out, _, code = isda(*words[:2], "--test", nothing, *words[4:])
     assert code is None
-    assert "judged by 0 rows for testing" in out
+    assert "evaluated on 0 test rows" in out
     assert "error" not in out
 
 

@@ -151,7 +151,7 @@ def test_an_embedding_written_by_pandas_has_its_names(tmp_path):
         assert (rows.names.tolist(), rows.features.tolist()) == (labels, features.tolist())
         assert rows.columns == tuple(map(str, range(10)))
     frame.assign(label=labels).to_csv(file)
-    with pytest.raises(ValueError, match=r"must have a name, got none for column 1 \(pandas .* --ignore ''"):
+    with pytest.raises(ValueError, match=r"must have a name, got none for column 1 \(perhaps .* --ignore ''"):
         read_csv_rows(file)
     assert read_csv_rows(file, ignore=[""]).features.tolist() == features.tolist()
 
@@ -212,19 +212,19 @@ def test_columns_of_two_tables_are_matched_by_name(tmp_path):
     learnt = text(tmp_path / "a.csv", "a,b,kind\n1,2,cat\n3,4,dog\n")
     for content in ("kind;b;a\ncat;6;5\n;8;7\n", "b,kind,a\n6,cat,5\n8,,7\n"):
         tables = read_tables(learnt, text(tmp_path / "b.csv", content))
-        assert (tables.judged.names.tolist(), tables.judged.features.tolist()) == (["cat"], [[5, 6]])
-        assert tables.asked[1].features.tolist() == [[7, 8]]
+        assert (tables.test.names.tolist(), tables.test.features.tolist()) == (["cat"], [[5, 6]])
+        assert tables.unlabelled[1].features.tolist() == [[7, 8]]
     unlabelled = read_tables(learnt, text(tmp_path / "b.csv", "b,a\n6,5\n8,7\n"))
-    assert (len(unlabelled.judged), unlabelled.asked[1].features.tolist()) == (0, [[5, 6], [7, 8]])
+    assert (len(unlabelled.test), unlabelled.unlabelled[1].features.tolist()) == (0, [[5, 6], [7, 8]])
     left_out = text(tmp_path / "c.csv", "id,a,b,kind\nx,1,2,cat\ny,3,4,dog\n")
     tables = read_tables(left_out, text(tmp_path / "b.csv", "b,kind,a\n6,cat,5\n"), ignore=["id"])
-    assert tables.judged.features.tolist() == [[5, 6]]
+    assert tables.test.features.tolist() == [[5, 6]]
 
 
 def test_numbers_are_names_where_the_first_table_has_them(tmp_path):
     learnt = text(tmp_path / "a.csv", "0,1,label\n1,2,cat\n3,4,dog\n")
     tables = read_tables(learnt, text(tmp_path / "b.csv", "1,0\n6,5\n"))
-    assert tables.asked[1].features.tolist() == [[5, 6]]
+    assert tables.unlabelled[1].features.tolist() == [[5, 6]]
 
 
 @pytest.mark.parametrize(
@@ -249,24 +249,24 @@ def test_a_share_of_each_class_is_held_out(tmp_path):
     file = npz(tmp_path / "a.npz", x_train=features, y_train=labels, classes=["cat", "dog"])
     tables = read_tables(file, split=0.3)
     assert tables.held_out
-    assert np.unique(tables.judged.names, return_counts=True)[1].tolist() == [3, 3]
-    together = np.concatenate([tables.learnt.features, tables.judged.features])
+    assert np.unique(tables.test.names, return_counts=True)[1].tolist() == [3, 3]
+    together = np.concatenate([tables.train.features, tables.test.features])
     assert sorted(together.tolist()) == features[:20].tolist()
-    assert [len(rows) for rows in tables.asked] == [10]
-    assert tables.asked[0].row_numbers.tolist() == list(range(21, 31))
+    assert [len(rows) for rows in tables.unlabelled] == [10]
+    assert tables.unlabelled[0].row_numbers.tolist() == list(range(21, 31))
     again, other = read_tables(file, split=0.3), read_tables(file, split=0.3, seed=1)
-    assert (again.judged.features == tables.judged.features).all()
-    assert (other.judged.features != tables.judged.features).any()
+    assert (again.test.features == tables.test.features).all()
+    assert (other.test.features != tables.test.features).any()
 
 
 def test_test_rows_come_from_the_file_or_from_another(tmp_path):
     file = npz(tmp_path / "a.npz", x_train=X, y_train=Y, x_test=X[:2], y_test=Y[:2], classes=["cat", "dog"])
-    assert len(read_tables(file).judged) == 2
+    assert len(read_tables(file).test) == 2
     table = text(tmp_path / "b.csv", "a,b,kind\n1,2,dog\n3,4,\n5,6,cat\n")
     tables = read_tables(file, table)
-    assert tables.judged.names.tolist() == ["dog", "cat"]
-    assert [len(rows) for rows in tables.asked] == [1, 1]
-    assert tables.asked[1].row_numbers.tolist() == [3]
+    assert tables.test.names.tolist() == ["dog", "cat"]
+    assert [len(rows) for rows in tables.unlabelled] == [1, 1]
+    assert tables.unlabelled[1].row_numbers.tolist() == [3]
     assert not tables.held_out
 
 
@@ -290,13 +290,13 @@ def test_too_few_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="got none"):
         read_tables(npz(tmp_path / "b.npz", x_train=X, y_train=np.full(6, -1), classes=["cat", "dog"]))
     pair = npz(tmp_path / "c.npz", x_train=X[:2], y_train=[0, 1])
-    with pytest.raises(ValueError, match=r"leave rows to learn from and to judge by, got 0\.2 of 0 rows"):
+    with pytest.raises(ValueError, match=r"leave training rows and test rows, got 0\.2 of 0 rows"):
         read_tables(pair)
     two = npz(tmp_path / "d.npz", x_train=X, y_train=[0, 0, 0, 1, 1, 1])
-    with pytest.raises(ValueError, match=r"leave rows of every class to learn from, got 0\.9: it leaves no"):
+    with pytest.raises(ValueError, match=r"leave training rows of every class, got 0\.9, which leaves no"):
         read_tables(two, split=0.9)
     single = npz(tmp_path / "e.npz", x_train=X, y_train=[0, 0, 0, 0, 0, 1])
-    assert "1" in read_tables(single, split=0.4).learnt.names
+    assert "1" in read_tables(single, split=0.4).train.names
     with pytest.raises(ValueError, match="split must lie strictly between 0 and 1, got 1"):
         read_tables(pair, split=1)
     with pytest.raises(ValueError, match="label and ignore name columns of a table"):

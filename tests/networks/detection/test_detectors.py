@@ -176,7 +176,7 @@ def test_cascade_stages_ask_for_more_and_more_overlap():
         one = stage.sample([moved], [targets[0] | {"boxes": truth[:1], "labels": targets[0]["labels"][:1]}])[0]
         expected = torch.where(torch.cat([overlaps, torch.ones(1)]) >= iou, targets[0]["labels"][0], 0)
         assert torch.equal(one.labels, expected)
-        assert one.given.tolist() == [False] * 4 + [True]
+        assert one.ground_truth.tolist() == [False] * 4 + [True]
     assert 0.6 < overlaps[1] < 0.7 > overlaps[2] > 0.5
 
 

@@ -96,12 +96,12 @@ def test_a_table_by_class_gives_every_row_back_and_is_as_short_as_it_can_be(labe
     labels = torch.tensor(labels)
     rows = torch.arange(1.0, len(labels) + 1)[:, None].repeat(1, 2)
     table = ClassTable(labels, 3)
-    laid_out = table.laid_out(rows)
-    assert len(laid_out) == labels.bincount().max()
+    arranged = table.scatter(rows)
+    assert len(arranged) == labels.bincount().max()
     for label in range(3):
-        column = laid_out[:, label, 0]
+        column = arranged[:, label, 0]
         assert column[column > 0].tolist() == rows[labels == label, 0].tolist()
-    assert torch.equal(table.picked(laid_out), rows)
+    assert torch.equal(table.gather(arranged), rows)
 
 
 def test_pixels_are_the_same_after_a_walk_to_numbers_and_back():

@@ -73,10 +73,10 @@ def test_weights_of_a_deep_and_narrow_backbone_come_back(tmp_path):
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda state: state, {"stem": "deep"}, r"conv1.weight of shape \(64, 3, 3, 3\), got .*other stem"),
-        (lambda state: state, {"width": 0.5}, r"conv1.weight of shape \(32, 3, 7, 7\), got \(64, 3, 7, 7\)"),
-        (lambda state: {"conv1.weight": state["conv1.weight"]}, {}, "lacks bn1.weight and 98 more"),
-        (lambda state: state | {"neck.weight": torch.ones(1)}, {}, "has the unknown neck.weight"),
+        (lambda state: state, {"stem": "deep"}, "for the stem 'deep', got weights for the other stem"),
+        (lambda state: state, {"width": 0.5}, r"conv1.weight is \(64, 3, 7, 7\), not \(32, 3, 7, 7\)"),
+        (lambda state: {"conv1.weight": state["conv1.weight"]}, {}, "lacks 99 of 100, the first of them bn1.weight"),
+        (lambda state: state | {"neck.weight": torch.ones(1)}, {}, "which has no neck.weight"),
         (
             lambda state: state | {"bn1.bias": state["bn1.bias"] * math.nan},
             {},

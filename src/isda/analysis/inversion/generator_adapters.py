@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.devices import send
-from isda.networks.network import positive_integer
 from isda.tasks.classification.trained import load_classifier
 from isda.tasks.gan.generators import TrainedGenerator, load_generator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -61,6 +62,7 @@ def check_images(images: Tensor, dtype: torch.dtype | None = None) -> None:
         raise ValueError(f"images must be {dtype}, got {images.dtype}")
 
 
+@dataclass(eq=False)
 class Normalize:
     """(x - mean) / std per channel as float32, with x in [0, 1]; uint8 images are divided by 255 first.
 
@@ -76,13 +78,15 @@ class Normalize:
         tensor([2.])
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        if len(mean) != len(std):
-            raise ValueError(f"std must have {len(mean)} values, as many as mean, got {len(std)}")
-        if min(std) <= 0:
-            raise ValueError(f"std must be positive, got {list(std)}")
-        self.mean = list(mean)
-        self.std = list(std)
+    mean: Sequence[float]
+    std: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"std must have {len(self.mean)} values, as many as mean, got {len(self.std)}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be positive, got {list(self.std)}")
+        self.mean, self.std = list(self.mean), list(self.std)
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) uint8 or floating point in, float32 out."""
@@ -97,18 +101,16 @@ class Normalize:
         )
         return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 
-    def __repr__(self) -> str:
-        return f"Normalize(mean={self.mean}, std={self.std})"
-
 
 LUMA = (0.299, 0.587, 0.114)
+"""ITU-R BT.601, in full precision; the operations of RandAugment and AutoAugment have torchvision's rounded weights."""
 
 
 def convert_channels(images: Tensor, channels: int) -> Tensor:
     """Grey images (N, 1, H, W) as colour, or colour ones as grey by their luminance (ITU-R BT.601), still uint8.
 
     Example:
-        >>> with_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
+        >>> convert_channels(torch.full((1, 3, 1, 1), 100, dtype=torch.uint8), 1)
         tensor([[[[100]]]], dtype=torch.uint8)
     """
     if images.shape[1] == channels:
@@ -123,21 +125,14 @@ def convert_channels(images: Tensor, channels: int) -> Tensor:
     )
 
 
+@dataclass(eq=False)
 class ConvertChannels:
-    """`convert_channels` as a transform, which comes first; images that are decoded on access are a sequence.
+    """`convert_channels` to ``channels`` as the first transform, for a batch or a sequence of images."""
 
-    Args:
-        channels: that the network takes.
-    """
-
-    def __init__(self, channels: int) -> None:
-        self.channels = channels
+    channels: int
 
     def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Any:
         """N images of any sizes in, the same with so many channels out."""
         if isinstance(images, Tensor):
             return convert_channels(images, self.channels)
         return [convert_channels(image.unsqueeze(0), self.channels)[0] for image in images]
-
-    def __repr__(self) -> str:
-        return f"Channels({self.channels})"

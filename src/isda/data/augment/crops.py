@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +18,6 @@ from isda._utils.choices import check_choice
 from isda._utils.devices import send
 from isda.data.augment.compose import Compose, Normalize, Transform, check_images
 from isda.data.augment.draws import Draws, require_draws
-
-_PADDING_MODES = ("constant", "reflect")
 
 
 def _reflect(images: Tensor, padding: int, dim: int) -> Tensor:
@@ -41,12 +40,7 @@ def pad(images: Tensor, padding: int, padding_mode: str = "constant") -> Tensor:
 def crop(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
     """Cut a height x width window out of each image.
 
-    Args:
-        images: (N, C, H, W).
-        top: (N,) first row of each window, 0 .. H - height.
-        left: (N,) first column of each window, 0 .. W - width.
-        height: of the windows.
-        width: of the windows.
+    ``top`` and ``left`` (N,) are the first row and column of each window.
     """
     count, channels, full_height, full_width = images.shape
     pixels = images.contiguous().flatten()
@@ -58,6 +52,7 @@ def crop(images: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> 
     return runs.index_select(0, starts.flatten()).view(count, channels, height, width)
 
 
+@dataclass(eq=False)
 class RandomCrop:
     """Pads each side and cuts a window of the original size at a uniformly random position.
 
@@ -69,11 +64,13 @@ class RandomCrop:
         padding_mode: "constant" (zeros) or "reflect".
     """
 
-    def __init__(self, padding: int = 4, padding_mode: str = "constant") -> None:
-        if padding < 0:
-            raise ValueError(f"padding must be 0 or more pixels, got {padding}")
-        self.padding = padding
-        self.padding_mode = check_choice("padding_mode", padding_mode, _PADDING_MODES)
+    padding: int = 4
+    padding_mode: str = "constant"
+
+    def __post_init__(self) -> None:
+        if self.padding < 0:
+            raise ValueError(f"padding must be 0 or more pixels, got {self.padding}")
+        check_choice("padding_mode", self.padding_mode, ("constant", "reflect"))
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) in and out."""
@@ -82,9 +79,6 @@ class RandomCrop:
         offsets = send(draws.integers(2 * self.padding + 1, count=2), images.device)
         padded = pad(images, self.padding, self.padding_mode)
         return crop(padded, offsets[:, 0], offsets[:, 1], images.shape[2], images.shape[3])
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(padding={self.padding}, padding_mode={self.padding_mode!r})"
 
 
 class RandomTranslation(RandomCrop):
@@ -97,6 +91,7 @@ class RandomTranslation(RandomCrop):
         super().__init__(padding=pixels, padding_mode="reflect")
 
 
+@dataclass(eq=False)
 class HorizontalFlip:
     """Mirrors each image left to right with probability 1/2."""
 
@@ -108,21 +103,13 @@ class HorizontalFlip:
         rows = torch.arange(len(images)) + mirrored * len(images)
         return torch.cat([images, images.flip(-1)]).index_select(0, send(rows, images.device))
 
-    def __repr__(self) -> str:
-        return "HorizontalFlip()"
-
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, length: int, fill: float | Sequence[float] = 0) -> Tensor:
     """Fill the square of side `length` around pixel (row, column) of each image, clipped at the border.
 
     The square covers rows row - length // 2 up to, not including, row - length // 2 + length; columns alike.
 
-    Args:
-        images: (N, C, H, W).
-        row: (N,) centre of each square.
-        column: (N,) centre of each square.
-        length: side in pixels.
-        fill: one value, or one per channel, in the units of `images`.
+    ``fill`` is one value, or one per channel, in the units of `images`.
     """
     height, width = images.shape[-2:]
     below = torch.arange(height, device=images.device) - (row[:, None] - length // 2)
@@ -135,6 +122,7 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, length: int, fill: float
     return images.masked_fill(hidden, fill)
 
 
+@dataclass(eq=False)
 class Cutout:
     """Hides a square with its centre uniform over the image's pixels (DeVries and Taylor, 2017).
 
@@ -143,11 +131,12 @@ class Cutout:
         fill: value (or one per channel) inside the square. 0 is black before `Normalize`, the mean colour after it.
     """
 
-    def __init__(self, length: int = 16, fill: float | Sequence[float] = 0) -> None:
-        if length < 1:
-            raise ValueError(f"length must be at least 1 pixel, got {length}")
-        self.length = length
-        self.fill = fill
+    length: int = 16
+    fill: float | Sequence[float] = 0
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1 pixel, got {self.length}")
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) in and out."""
@@ -158,14 +147,6 @@ class Cutout:
         row, column = (send(draws.integers(size)[:, 0], images.device) for size in images.shape[-2:])
         return cutout(images, row, column, self.length, self.fill)
 
-    def __repr__(self) -> str:
-        return f"Cutout(length={self.length}, fill={self.fill})"
-
-
-# Images of any size brought to one size: the random resized crop of training and the single crop of evaluation.
-#
-# Resizing is torchvision's (bilinear, antialiased), image by image because sizes differ; everything after it is
-# batched. It is imported when images come: that takes longer than the rest of this package.
 
 _ATTEMPTS = 10
 
@@ -192,6 +173,7 @@ def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[
     return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
 
+@dataclass(eq=False)
 class RandomResizedCrop:
     """A window of random area and shape, resized to size x size (Szegedy et al., 2015; as in torchvision).
 
@@ -201,15 +183,14 @@ class RandomResizedCrop:
         ratio: width / height of the window, drawn log-uniformly from this range.
     """
 
-    def __init__(
-        self, size: int = 224, scale: tuple[float, float] = (0.08, 1.0), ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    ) -> None:
-        for name, (low, high) in (("scale", scale), ("ratio", ratio)):
+    size: int = 224
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in (("scale", self.scale), ("ratio", self.ratio)):
             if not 0 < low <= high:
                 raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {(low, high)}")
-        self.size = size
-        self.scale = scale
-        self.ratio = ratio
 
     def draw(self, draws: Draws, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
         """One (top, left, height, width) for each image of the given (height, width)."""
@@ -240,10 +221,8 @@ class RandomResizedCrop:
             [resized_crop(image, *window, size, antialias=True) for image, window in zip(images, windows, strict=True)]
         )
 
-    def __repr__(self) -> str:
-        return f"RandomResizedCrop({self.size}, scale={self.scale}, ratio={self.ratio})"
 
-
+@dataclass(eq=False)
 class ResizeCenterCrop:
     """The single evaluation crop: shorter side to `resize`, then the central size x size window.
 
@@ -252,11 +231,12 @@ class ResizeCenterCrop:
         size: side of the result.
     """
 
-    def __init__(self, resize: int = 256, size: int = 224) -> None:
-        if not 0 < size <= resize:
-            raise ValueError(f"size must be in 1..{resize}, not more than resize, got {size}")
-        self.resize = resize
-        self.size = size
+    resize: int = 256
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size <= self.resize:
+            raise ValueError(f"size must be in 1..{self.resize}, not more than resize, got {self.size}")
 
     def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Tensor:
         """N (C, H, W) images of any sizes in, (N, C, size, size) of the same dtype out."""
@@ -265,9 +245,6 @@ class ResizeCenterCrop:
         _check_each(images)
         resized = (resize(image, [self.resize], antialias=True) for image in images)
         return torch.stack([center_crop(image, [self.size]) for image in resized])
-
-    def __repr__(self) -> str:
-        return f"ResizeCenterCrop({self.resize}, {self.size})"
 
 
 def crop_flip(

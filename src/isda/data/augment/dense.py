@@ -6,6 +6,7 @@ Only the pixels of the crop are resampled; the enlarged image is never built.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ DenseSample = tuple[Tensor, Tensor]
 """uint8 (3, H, W) image and uint8 (H, W) labels."""
 
 
+@dataclass(eq=False)
 class ScaleMirrorCrop:
     """A window of fixed size out of each image at a random scale, mirrored with probability 1/2.
 
@@ -30,19 +32,17 @@ class ScaleMirrorCrop:
         ignored: label beyond the image.
     """
 
-    def __init__(
-        self,
-        size: tuple[int, int],
-        scales: tuple[float, float] = (0.5, 2.0),
-        mirror: bool = True,
-        fill: Sequence[float] = (0.0, 0.0, 0.0),
-        ignored: int = 255,
-    ) -> None:
-        if min(size) < 1:
-            raise ValueError(f"size must be (height, width) of at least 1 pixel, got {size}")
-        if not 0 < scales[0] <= scales[1]:
-            raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {scales}")
-        self.size, self.scales, self.mirror, self.fill, self.ignored = size, scales, mirror, tuple(fill), ignored
+    size: tuple[int, int]
+    scales: tuple[float, float] = (0.5, 2.0)
+    mirror: bool = True
+    fill: Sequence[float] = (0.0, 0.0, 0.0)
+    ignored: int = 255
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise ValueError(f"size must be (height, width) of at least 1 pixel, got {self.size}")
+        if not 0 < self.scales[0] <= self.scales[1]:
+            raise ValueError(f"scales must be (smallest, largest) with 0 < smallest <= largest, got {self.scales}")
 
     def __call__(self, samples: Sequence[DenseSample], draws: Draws | None = None) -> tuple[Tensor, Tensor]:
         """float32 (N, 3, h, w) images with pixels in 0..1, and int64 (N, h, w) labels.
@@ -52,34 +52,16 @@ class ScaleMirrorCrop:
             draws: for N samples.
         """
         draws = require_draws(draws, len(samples))
-        made = [
-            self._one(*sample, *numbers) for sample, numbers in zip(samples, draws.uniform(4).tolist(), strict=True)
-        ]
-        images, labels = zip(*made, strict=True)
-        return torch.stack(images), torch.stack(labels)
-
-    def _one(
-        self, image: Tensor, labels: Tensor, scale: float, top: float, left: float, mirrored: float
-    ) -> DenseSample:
-        factor = self.scales[0] + scale * (self.scales[1] - self.scales[0])
-        scaled = [max(1, round(side * factor)) for side in image.shape[1:]]
-        start = [
-            int(number * (max(full - side, 0) + 1))
-            for number, full, side in zip((top, left), scaled, self.size, strict=True)
-        ]
-        return resized_window(
-            image,
-            labels,
-            (scaled[0], scaled[1]),
-            (start[0], start[1]),
-            self.size,
-            mirrored=self.mirror and mirrored < 0.5,
-            fill=self.fill,
-            ignored=self.ignored,
-        )
-
-    def __repr__(self) -> str:
-        return f"ScaleMirrorCrop({self.size}, scales={self.scales}, mirror={self.mirror})"
+        windows = []
+        for (image, labels), (scale, top, left, mirror) in zip(samples, draws.uniform(4).tolist(), strict=True):
+            factor = self.scales[0] + scale * (self.scales[1] - self.scales[0])
+            height, width = (max(1, round(side * factor)) for side in image.shape[1:])
+            start = int(top * (max(height - self.size[0], 0) + 1)), int(left * (max(width - self.size[1], 0) + 1))
+            flip = self.mirror and mirror < 0.5
+            window = (height, width), start, self.size
+            windows.append(resized_window(image, labels, *window, mirrored=flip, fill=self.fill, ignored=self.ignored))
+        images, label_maps = zip(*windows, strict=True)
+        return torch.stack(images), torch.stack(label_maps)
 
 
 def resized_window(
@@ -93,20 +75,13 @@ def resized_window(
     fill: Sequence[float],
     ignored: int,
 ) -> DenseSample:
-    """The part of an image, resized to ``scaled``, that begins at ``start``; mirrored afterwards.
+    """A window of an image that is resized to ``scaled``, optionally mirrored.
 
     The same as F.interpolate(..., align_corners=False) of the image (bilinear) and of the labels (nearest-exact) to
-    ``scaled``, padding at the bottom and on the right, and cutting out.
+    ``scaled``, padding at the bottom and on the right, and cropping.
 
-    Args:
-        image: uint8 (3, H, W).
-        labels: uint8 (H, W).
-        scaled: (height, width) that the whole image is resized to.
-        start: row and column of the first pixel of the window in the resized image.
-        size: (height, width) of the window.
-        mirrored: left to right.
-        fill: colour beyond the image, one value in 0..1 per channel.
-        ignored: label beyond the image.
+    ``start`` is the first row and column of the window in the resized image, ``size`` its height and width. The colour
+    ``fill`` (one value in 0..1 per channel) and the label ``ignored`` are used beyond the image.
 
     Returns:
         float32 (3, *size) with pixels in 0..1, and int64 (*size) labels.
@@ -117,19 +92,19 @@ def resized_window(
     )
     pixels = columns.interpolate(rows.interpolate(image, 1), 2).div_(255)
     classes = labels[rows.nearest[:, None], columns.nearest].long()
-    made = torch.tensor(fill, dtype=torch.float32, device=image.device).view(-1, 1, 1).repeat(1, *size)
-    marks = torch.full(size, ignored, dtype=torch.int64, device=image.device)
-    made[:, : rows.count, : columns.count] = pixels
-    marks[: rows.count, : columns.count] = classes
-    return (made.flip(2), marks.flip(1)) if mirrored else (made, marks)
+    window = torch.tensor(fill, dtype=torch.float32, device=image.device).view(-1, 1, 1).repeat(1, *size)
+    label_map = torch.full(size, ignored, dtype=torch.int64, device=image.device)
+    window[:, : rows.count, : columns.count] = pixels
+    label_map[: rows.count, : columns.count] = classes
+    return (window.flip(2), label_map.flip(1)) if mirrored else (window, label_map)
 
 
 class _SampledAxis:
-    """Where the pixels of one dimension of a window come from: those ``count`` of them that lie within the image."""
+    """Source pixels of one dimension of a window, for its first ``count`` pixels, which lie within the image."""
 
     def __init__(self, full: int, scaled: int, first: int, length: int, device: torch.device) -> None:
         self.count = min(length, scaled - first)
-        # In float64, so that the nearest pixel is not a matter of rounding.
+        # In float64, so that the nearest pixel does not depend on rounding.
         centre = torch.arange(first, first + self.count, dtype=torch.float64, device=device) + 0.5
         position = centre * (full / scaled)
         self.nearest = position.floor().long().clamp_(max=full - 1)

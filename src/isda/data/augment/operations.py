@@ -18,16 +18,10 @@ from isda._utils.choices import check_choice
 from isda._utils.devices import send
 from isda.data.augment.compose import check_images
 
-# Shear, translation and rotation of images with a parameter per sample, nearest neighbour.
-#
-# Conventions are those of torchvision's RandAugment and AutoAugment. Each operation is an affine map from output to
-# input pixel coordinates, measured from the image centre: x_in = m00 x + m01 y + m02, y_in = m10 x + m11 y + m12.
-# So all of them, mixed, are one resampling of the batch.
-
 Fill = int | Sequence[int]
 """Colour outside the image: one grey value or one value per channel, 0 .. 255."""
 
-_MOST_PIXELS = 1 << 24  # positions are counted in float32
+_MAX_PIXELS = 1 << 24  # positions are counted in float32
 
 
 def affine_nearest(images: Tensor, maps: Tensor, fill: Fill = 0) -> Tensor:
@@ -47,8 +41,8 @@ def affine_nearest(images: Tensor, maps: Tensor, fill: Fill = 0) -> Tensor:
         [9, 0, 1, 2]
     """
     count, channels, height, width = images.shape
-    if (height + 2) * (width + 2) > _MOST_PIXELS:
-        raise ValueError(f"images must have fewer than {_MOST_PIXELS} pixels each, got {height}x{width}")
+    if (height + 2) * (width + 2) > _MAX_PIXELS:
+        raise ValueError(f"images must have fewer than {_MAX_PIXELS} pixels each, got {height}x{width}")
     size = send([width, height], images.device, torch.float32).view(2, 1, 1)
     x = torch.arange(width, dtype=torch.float32, device=images.device) - (width - 1) / 2
     y = torch.arange(height, dtype=torch.float32, device=images.device)[:, None] - (height - 1) / 2
@@ -100,12 +94,6 @@ def rotate(degrees: Tensor, height: int, width: int) -> Tensor:
     return _maps({(0, 0): cosine, (0, 1): -sine, (1, 0): sine, (1, 1): cosine})
 
 
-# Brightness, colour, contrast, sharpness and the grey-level operations on uint8 images, a parameter per sample.
-#
-# Values follow torchvision.transforms.v2.functional step by step (float32, results cut, not rounded, to uint8).
-# Operations without a parameter are torchvision's own, which already treat each image of a batch on its own.
-
-
 def _column(values: Tensor, images: Tensor) -> Tensor:
     """(N,) parameters as float32 (N, 1, 1, 1) beside the images."""
     return send(values, images.device, torch.float32).view(-1, 1, 1, 1)
@@ -121,7 +109,7 @@ def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 
 
 def _grey(images: Tensor) -> Tensor:
-    """(N, 1, H, W) luminance of float images in whole grey levels, ITU-R 601-2 weights."""
+    """(N, 1, H, W) luminance of float images in whole grey levels, with torchvision's rounded ITU-R 601 weights."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.unbind(1)
@@ -195,11 +183,6 @@ def invert(images: Tensor) -> Tensor:
     """255 minus each value."""
     return images.bitwise_not()
 
-
-# The operations of RandAugment and AutoAugment by name, each sample of a batch with its own.
-#
-# Names and the meaning of magnitudes are torchvision's: ShearX/Y slope, TranslateX/Y pixels, Rotate degrees,
-# Brightness/Color/Contrast/Sharpness factor - 1, Posterize bits, Solarize threshold / 255.
 
 GEOMETRIC: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "ShearX": shear_x,

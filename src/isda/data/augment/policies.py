@@ -6,6 +6,7 @@ Operation spaces, magnitude ranges and sub-policies are read from torchvision, w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ _AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoA
 
 
 class OperationTable(NamedTuple):
-    """What may be drawn: tensors of one shape, (K,) for RandAugment, (sub-policy, step) for AutoAugment."""
+    """The operations to draw from: tensors of one shape, (K,) for RandAugment, (sub-policy, step) for AutoAugment."""
 
     operation: Tensor
     """Positions in OPERATION_NAMES."""
@@ -30,7 +31,7 @@ class OperationTable(NamedTuple):
     signed: Tensor
     """Whether the magnitude's sign is drawn too."""
     probability: Tensor
-    """With which the operation is applied."""
+    """Of applying the operation."""
 
 
 def _table(
@@ -76,65 +77,14 @@ def _signed_magnitude(table: OperationTable, choice: Tensor, draws: Draws) -> Te
     return torch.where(negative, -magnitude, magnitude)
 
 
-class RandAugment:
-    """`num_ops` operations per image, drawn uniformly with replacement (Cubuk et al., 2020).
+class _DrawnOperations:
+    """A transform that applies the operations that `draw` returns, one step after the other."""
 
-    Args:
-        num_ops: operations applied one after the other, N in the paper.
-        magnitude: level of all operations, M in the paper, 0 .. num_magnitude_bins - 1.
-        num_magnitude_bins: number of levels.
-        fill: colour that geometric operations bring in from outside the image.
-    """
-
-    def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31, fill: Fill = 0) -> None:
-        if num_ops < 0:
-            raise ValueError(f"num_ops must be 0 or more, got {num_ops}")
-        if not 0 <= magnitude < num_magnitude_bins:
-            raise ValueError(f"magnitude must be a level from 0 to {num_magnitude_bins - 1}, got {magnitude}")
-        self.num_ops = num_ops
-        self.magnitude = magnitude
-        self.num_magnitude_bins = num_magnitude_bins
-        self.fill = fill
+    fill: Fill
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, num_ops)."""
-        table = rand_augment_table(self.magnitude, self.num_magnitude_bins, height, width)
-        choice = draws.integers(len(table.operation), count=self.num_ops)
-        return table.operation[choice], _signed_magnitude(table, choice, draws)
-
-    def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
-        """(N, C, H, W) uint8 in and out, C 1 or 3."""
-        check_images(images, torch.uint8)
-        operation, magnitude = self.draw(require_draws(draws, len(images)), images.shape[2], images.shape[3])
-        for step in range(self.num_ops):
-            images = apply_operations(images, operation[:, step], magnitude[:, step], self.fill)
-        return images
-
-    def __repr__(self) -> str:
-        return f"RandAugment(num_ops={self.num_ops}, magnitude={self.magnitude})"
-
-
-class AutoAugment:
-    """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
-
-    Args:
-        policy: "cifar10" (which AutoAugment's paper uses on CIFAR-100 too), "svhn" or "imagenet".
-        fill: colour that geometric operations bring in from outside the image.
-    """
-
-    def __init__(self, policy: str, fill: Fill = 0) -> None:
-        from torchvision.transforms import AutoAugmentPolicy
-
-        self.policy = check_choice("policy", policy, [known.value for known in AutoAugmentPolicy])
-        self.fill = fill
-
-    def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a step left out is Identity."""
-        table = auto_augment_table(self.policy, height, width)
-        choice = draws.integers(len(table.operation))[:, 0]
-        applied = draws.uniform(count=2) < table.probability[choice]
-        operation = torch.where(applied, table.operation[choice], operation_index("Identity"))
-        return operation, _signed_magnitude(table, choice, draws)
+        """Operations and signed magnitudes, both (N, steps)."""
+        raise NotImplementedError
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) uint8 in and out, C 1 or 3."""
@@ -144,5 +94,57 @@ class AutoAugment:
             images = apply_operations(images, operation[:, step], magnitude[:, step], self.fill)
         return images
 
-    def __repr__(self) -> str:
-        return f"AutoAugment({self.policy!r})"
+
+@dataclass(eq=False)
+class RandAugment(_DrawnOperations):
+    """`num_ops` operations per image, drawn uniformly with replacement (Cubuk et al., 2020).
+
+    Args:
+        num_ops: operations applied one after the other, N in the paper.
+        magnitude: level of all operations, M in the paper, 0 .. num_magnitude_bins - 1.
+        num_magnitude_bins: number of levels.
+        fill: colour that geometric operations bring in from outside the image.
+    """
+
+    num_ops: int = 2
+    magnitude: int = 9
+    num_magnitude_bins: int = 31
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
+        if self.num_ops < 0:
+            raise ValueError(f"num_ops must be 0 or more, got {self.num_ops}")
+        if not 0 <= self.magnitude < self.num_magnitude_bins:
+            raise ValueError(f"magnitude must be a level from 0 to {self.num_magnitude_bins - 1}, got {self.magnitude}")
+
+    def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, num_ops)."""
+        table = rand_augment_table(self.magnitude, self.num_magnitude_bins, height, width)
+        choice = draws.integers(len(table.operation), count=self.num_ops)
+        return table.operation[choice], _signed_magnitude(table, choice, draws)
+
+
+@dataclass(eq=False)
+class AutoAugment(_DrawnOperations):
+    """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
+
+    Args:
+        policy: "cifar10" (which AutoAugment's paper uses on CIFAR-100 too), "svhn" or "imagenet".
+        fill: colour that geometric operations bring in from outside the image.
+    """
+
+    policy: str
+    fill: Fill = 0
+
+    def __post_init__(self) -> None:
+        from torchvision.transforms import AutoAugmentPolicy
+
+        check_choice("policy", self.policy, [known.value for known in AutoAugmentPolicy])
+
+    def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a step left out is Identity."""
+        table = auto_augment_table(self.policy, height, width)
+        choice = draws.integers(len(table.operation))[:, 0]
+        applied = draws.uniform(count=2) < table.probability[choice]
+        operation = torch.where(applied, table.operation[choice], operation_index("Identity"))
+        return operation, _signed_magnitude(table, choice, draws)

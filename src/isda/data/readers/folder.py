@@ -22,14 +22,8 @@ TEST_FRACTION = 0.2
 LabelledFiles = tuple[list[Path], Tensor]
 
 
-def split_folders(path: Path) -> tuple[Path, Path] | None:
-    """The folders of training and test images below `path`, if it is divided into them."""
-    test = next((path / name for name in ("test", "val") if (path / name).is_dir()), None)
-    return (path / "train", test) if test is not None and (path / "train").is_dir() else None
-
-
-def list_folder(path: Path) -> tuple[LabelledFiles, LabelledFiles, tuple[str, ...]]:
-    """Training files and labels, test files and labels, and class names; no image is opened.
+def read_folder(path: Path) -> Arrays:
+    """Read a folder of class folders, see `read_images`.
 
     Without train/ and test|val/, a fixed fifth of each class becomes the test set.
 
@@ -39,27 +33,22 @@ def list_folder(path: Path) -> tuple[LabelledFiles, LabelledFiles, tuple[str, ..
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder")
-    folders = split_folders(path)
-    if folders is not None:
-        classes = class_folders(folders[0])
-        return images_by_class(folders[0], classes), images_by_class(folders[1], classes), classes
-    if (path / "train").is_dir():
-        raise FileNotFoundError(f"{path} has train/ but neither test/ nor val/; put the test images into one of them")
+    train = path / "train"
+    if train.is_dir():
+        test = next((path / name for name in ("test", "val") if (path / name).is_dir()), None)
+        if test is None:
+            raise FileNotFoundError(
+                f"{path} has train/ but neither test/ nor val/; put the test images into one of them"
+            )
+        classes = class_folders(train)
+        return read_images(images_by_class(train, classes), images_by_class(test, classes), classes)
     classes = class_folders(path)
     files, labels = images_by_class(path, classes)
-    # A generator of its own: the test set stays the same, however seeds are mixed.
+    # Not isda._utils.seeds: the test set must never change.
     fixed = torch.Generator().manual_seed(0)
-    training, test = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
-    return (
-        ([files[i] for i in training.tolist()], labels[training]),
-        ([files[i] for i in test.tolist()], labels[test]),
-        classes,
-    )
-
-
-def read_folder(path: Path) -> Arrays:
-    """Read a folder of class folders, see `list_folder` and `read_images`."""
-    return read_images(*list_folder(path))
+    parts = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
+    training, held_out = (([files[i] for i in part.tolist()], labels[part]) for part in parts)
+    return read_images(training, held_out, classes)
 
 
 def read_images(train: LabelledFiles, test: LabelledFiles, classes: tuple[str, ...]) -> Arrays:
@@ -84,21 +73,26 @@ def class_folders(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of a folder, and of folders below it, that have one of the suffixes and are not hidden, sorted."""
+    return sorted(
+        Path(parent, file)
+        for parent, _, files in os.walk(folder)
+        for file in files
+        if file.lower().endswith(suffixes) and not file.startswith(".")
+    )
+
+
 def images_by_class(folder: Path, classes: tuple[str, ...]) -> LabelledFiles:
     """The image files of each class folder (and folders below it) in a fixed order, and their labels."""
-    found = class_folders(folder)
-    unknown = [name for name in found if name not in classes]
+    names = class_folders(folder)
+    unknown = [name for name in names if name not in classes]
     if unknown:
         raise ValueError(f"{folder / unknown[0]} is a class that the training images do not have")
     files: list[Path] = []
     labels: list[int] = []
-    for name in found:
-        images = sorted(
-            Path(where, file)
-            for where, _, names in os.walk(folder / name)
-            for file in names
-            if file.lower().endswith(IMAGE_SUFFIXES) and not file.startswith(".")
-        )
+    for name in names:
+        images = files_below(folder / name, IMAGE_SUFFIXES)
         if not images:
             raise ValueError(f"the class folder {folder / name} holds no image ({', '.join(IMAGE_SUFFIXES)})")
         files += images
@@ -107,7 +101,7 @@ def images_by_class(folder: Path, classes: tuple[str, ...]) -> LabelledFiles:
 
 
 def _channels_in_memory(files: list[Path]) -> int | None:
-    """How many channels the images need if they can live in memory, else None."""
+    """The number of channels, or None if the images differ in size or do not fit into memory."""
     with open_image(files[0]) as first:
         width, height = first.size
     if len(files) * width * height * 3 > IN_MEMORY_BYTES:
@@ -130,7 +124,7 @@ def read_imagenet(folder: Path) -> Arrays:
     wordnet_ids = class_folders(train)
     # Not read_folder: ImageNet's own test/, which has no labels, may lie beside val/.
     arrays = read_images(images_by_class(train, wordnet_ids), images_by_class(val, wordnet_ids), wordnet_ids)
-    return arrays._replace(classes=tuple(_wordnet_names(wordnet_ids)))
+    return arrays._replace(classes=_wordnet_names(wordnet_ids))
 
 
 def unpack_imagenet(devkit: Path, train: Path, val: Path) -> Arrays:
@@ -155,9 +149,9 @@ def unpack_imagenet(devkit: Path, train: Path, val: Path) -> Arrays:
     return read_imagenet(folder)
 
 
-def _wordnet_names(wordnet_ids: tuple[str, ...]) -> list[str]:
+def _wordnet_names(wordnet_ids: tuple[str, ...]) -> tuple[str, ...]:
     from timm.data import ImageNetInfo
 
     info = ImageNetInfo("imagenet-1k")
     known = set(info.label_names())
-    return [info.label_name_to_description(i).split(",")[0] if i in known else i for i in wordnet_ids]
+    return tuple(info.label_name_to_description(i).split(",")[0] if i in known else i for i in wordnet_ids)

@@ -21,7 +21,7 @@ from torch import Tensor
 from isda._utils.files import check_regular_file
 from isda.data.dataset import Arrays, check_labels
 
-# No deflated byte stands for more than this many: what claims more was not written by anyone.
+# The largest ratio that deflate can reach.
 MAX_INFLATION = 1032
 
 
@@ -38,8 +38,8 @@ def read_npy_headers(path: Path, archive: zipfile.ZipFile) -> dict[str, NpyHeade
     Raises:
         ValueError: an array holds Python objects, or claims another size than the file has room for.
     """
-    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
     file_size = path.stat().st_size
+    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
     return {member.filename.removesuffix(".npy"): _header(archive, member, file_size) for member in members}
 
 
@@ -51,11 +51,10 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file_size: int) -
         shape, _, dtype = read(stream)
         start = stream.tell()
     if dtype.hasobject:
-        raise ValueError(f"{member.filename} holds Python objects, it is no array of plain numbers or text")
-    claimed = math.prod(shape) * dtype.itemsize
-    held = member.file_size - start
-    if min(shape, default=0) < 0 or claimed != held:
-        raise ValueError(f"{member.filename} claims {claimed} bytes of {dtype} {shape}, the file holds {held}")
+        raise ValueError(f"{member.filename} holds Python objects, not numbers or text")
+    claimed, stored = math.prod(shape) * dtype.itemsize, member.file_size - start
+    if min(shape, default=0) < 0 or claimed != stored:
+        raise ValueError(f"{member.filename} claims {claimed} bytes of {dtype} {shape}, the file holds {stored}")
     if member.compress_size > file_size or member.file_size > member.compress_size * MAX_INFLATION:
         raise ValueError(f"{member.filename} claims {member.file_size} bytes, the file has {file_size}")
     return NpyHeader(shape, dtype)
@@ -81,14 +80,13 @@ def read_npz(path: Path) -> Arrays:
         headers = read_npy_headers(path, archive)
         _check_headers(path, headers)
         arrays = {key: read_npz_member(archive, key) for key in (*NPZ_KEYS, "classes") if key in headers}
-    images = {key: _images(arrays[key]) for key in ("x_train", "x_test")}
     classes = _class_names(path, arrays)
     y_train, y_test = (_labels(path, key, arrays[key], len(classes)) for key in ("y_train", "y_test"))
-    return Arrays(images["x_train"], y_train, images["x_test"], y_test, classes)
+    return Arrays(_images(arrays["x_train"]), y_train, _images(arrays["x_test"]), y_test, classes)
 
 
 class NpzContents(NamedTuple):
-    """What an .npz data set holds, as far as it can be told without reading the images."""
+    """Counts and sizes of an .npz data set."""
 
     train: int
     test: int
@@ -114,7 +112,7 @@ def npz_contents(path: Path) -> NpzContents:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; what reading it raises becomes one sentence."""
+    """Open an archive; errors of reading it become a ValueError that names the file."""
     check_regular_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -126,11 +124,11 @@ def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class NotADataSet(ValueError):
-    """The file is whole, but holds something else than images and labels."""
+    """The file is intact, but does not hold the expected arrays."""
 
 
 def _check_headers(path: Path, headers: dict[str, NpyHeader]) -> None:
-    """Raise a ValueError unless images, labels and class names have the types and shapes that they need."""
+    """Raise a ValueError unless images, labels and class names have the right types and shapes."""
     missing = [key for key in NPZ_KEYS if key not in headers]
     if missing:
         raise NotADataSet(f"{path} must hold {', '.join(NPZ_KEYS)}; {', '.join(missing)} is missing")
@@ -158,7 +156,7 @@ def _check_headers(path: Path, headers: dict[str, NpyHeader]) -> None:
 
 
 def read_npz_member(archive: zipfile.ZipFile, key: str) -> NDArray[np.generic]:
-    """One array of an archive; nothing is unpickled."""
+    """One array of an archive, without unpickling."""
     with archive.open(f"{key}.npy") as stream:
         array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         return array
@@ -170,7 +168,7 @@ def _images(array: NDArray[np.generic]) -> Tensor:
 
 
 def _labels(path: Path, key: str, array: NDArray[np.generic], num_classes: int) -> Tensor:
-    # Compared before it is converted: an unsigned label may be more than int64 has.
+    # Before the conversion: an unsigned label may exceed int64.
     _check_below(path, key, array, num_classes, f"with {num_classes} classes")
     labels = torch.from_numpy(array.astype(np.int64))
     check_labels(f"{key} of {path}", labels, len(array), num_classes)
@@ -187,7 +185,7 @@ def _check_below(path: Path, key: str, array: NDArray[np.generic], limit: int, w
 
 
 def _class_names(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> tuple[str, ...]:
-    """The names, or the numbers up to the largest training label; a wild label must not become a list of names."""
+    """The names, or the numbers up to the largest training label, which must be below the number of images."""
     if "classes" not in arrays:
         y_train = arrays["y_train"]
         _check_below(path, "y_train", y_train, len(y_train), f"without `classes` and with {len(y_train)} images")

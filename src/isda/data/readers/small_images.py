@@ -28,17 +28,12 @@ from isda.data.archives import damaged_file_error, read_members
 from isda.data.dataset import Arrays
 from isda.data.splits import balanced_sample
 
-# Reads CIFAR-10 and CIFAR-100 from their official archives, the binary and the Python version.
-#
-# Format: https://www.cs.toronto.edu/~kriz/cifar.html. The Python version is made of pickles, which can run anything
-# when they are read: they are read here with nothing but numpy's array constructor within reach.
-
 CIFAR_PIXELS = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
 class CifarVariant:
-    """What distinguishes the archives of CIFAR-10 and CIFAR-100."""
+    """File names and keys of the archives of CIFAR-10 or CIFAR-100."""
 
     train: tuple[str, ...]
     test: str
@@ -47,7 +42,7 @@ class CifarVariant:
     names_key: bytes
     labels_key: bytes
     label_bytes: int
-    """How many bytes come before the pixels of a binary record; the last of them is the label."""
+    """Bytes before the pixels of a binary record; the last of them is the label."""
 
 
 CIFAR10 = CifarVariant(
@@ -132,7 +127,6 @@ class _ArrayUnpickler(pickle.Unpickler):
 def _unpickle(archive: Path, member: str, data: bytes) -> Any:
     try:
         return _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
-    # A damaged pickle can fail in any of these ways, depending on where the damage is.
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise damaged_file_error(archive / member, error) from error
 
@@ -156,8 +150,7 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     check_regular_file(path)
     try:
         contents = loadmat(path, variable_names=["X", "y"])
-    # loadmat meets damage with whatever its parser trips over.
-    except Exception as error:
+    except Exception as error:  # loadmat's parser can fail in any way
         raise damaged_file_error(path, error) from error
     missing = [name for name in ("X", "y") if name not in contents]
     if missing:
@@ -173,28 +166,16 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
 
 
 FASHION_MNIST_CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 
 
 def read_fashion_mnist(train_images: Path, train_labels: Path, test_images: Path, test_labels: Path) -> Arrays:
     """Read the four files train|t10k-images-idx3-ubyte.gz and train|t10k-labels-idx1-ubyte.gz."""
-    return Arrays(
-        read_idx(train_images, 3)[:, None],
-        read_idx(train_labels, 1).long(),
-        read_idx(test_images, 3)[:, None],
-        read_idx(test_labels, 1).long(),
-        FASHION_MNIST_CLASSES,
-    )
+    train = read_idx(train_images, 3)[:, None], read_idx(train_labels, 1).long()
+    test = read_idx(test_images, 3)[:, None], read_idx(test_labels, 1).long()
+    return Arrays(*train, *test, FASHION_MNIST_CLASSES)
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
@@ -229,7 +210,7 @@ def read_digits() -> Arrays:
     images = torch.from_numpy(table[:, :-1] * (255 / 16)).round().to(torch.uint8).view(-1, 1, 8, 8)
     labels = torch.from_numpy(table[:, -1]).long()
     classes = tuple(map(str, range(10)))
-    # A generator of its own: the test set stays the same, however seeds are mixed.
+    # Not isda._utils.seeds: the test set must never change.
     test = balanced_sample(labels, DIGITS_TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False
@@ -237,9 +218,9 @@ def read_digits() -> Arrays:
 
 
 def _digits_table() -> NDArray[Any]:
-    """(1797, 65) pixels and label, from scikit-learn's own file: importing that library takes longer than training."""
-    found = find_spec("sklearn")
-    for folder in found.submodule_search_locations or () if found is not None else ():
+    """(1797, 65) pixels and label, read from scikit-learn's file because importing scikit-learn takes seconds."""
+    package = find_spec("sklearn")
+    for folder in package.submodule_search_locations or () if package is not None else ():
         path = Path(folder, "datasets", "data", "digits.csv.gz")
         if path.is_file():
             with gzip.open(path, "rt", encoding="ascii") as file:

@@ -19,16 +19,15 @@ from isda.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
 from isda.data.readers.folder import IN_MEMORY_BYTES
 
 IGNORED = 255
-"""The label of pixels that do not count, as it stands in batches; a file may call them otherwise."""
+"""The label of ignored pixels in batches; files may use another id."""
 FORBIDDEN = -1
 LABEL_MODES = ("L", "P", "1")
 
 
 def label_table(classes: Mapping[int, int]) -> Tensor:
-    """(256,) int16: for each id that a label file may hold its class; FORBIDDEN elsewhere. 255 is always IGNORED.
+    """(256,) int16 classes by the id in a label file, from a mapping of ids to classes or IGNORED.
 
-    Args:
-        classes: id -> class, or IGNORED.
+    255 is always IGNORED; ids that are not in the mapping are FORBIDDEN.
 
     Example:
         >>> label_table({0: 0, 1: 1, 2: IGNORED})[[0, 1, 2, 3, 255]].tolist()
@@ -49,7 +48,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def read_ids(path: Path) -> Tensor:
-    """uint8 (H, W) the numbers that stand in a grey or palette PNG.
+    """uint8 (H, W) values of a grey or palette PNG.
 
     Raises:
         ValueError: another kind of image, or one that cannot be decoded.
@@ -67,30 +66,25 @@ def read_ids(path: Path) -> Tensor:
 
 
 def read_labels(path: Path, table: Tensor) -> Tensor:
-    """uint8 (H, W) classes, IGNORED where a pixel does not count.
-
-    Args:
-        path: of the label file.
-        table: see `label_table`.
+    """uint8 (H, W) classes and IGNORED of a label file, see `label_table`.
 
     Raises:
-        ValueError: names the file, the first id that it must not hold, and where.
+        ValueError: names the file and the first forbidden id with its position.
     """
     ids = read_ids(path)
-    # int64 takes the fast way through a table of 256.
     labels = table[ids.long()]
     if bool((labels == FORBIDDEN).any()):
         row, column = (labels == FORBIDDEN).nonzero()[0].tolist()
         known = [i for i in range(IGNORED) if table[i] != FORBIDDEN]
         raise ValueError(
             f"{path} holds the label id {int(ids[row, column])} at row {row}, column {column}; ids must be "
-            f"{_ranges(known)}, or {IGNORED} for pixels that do not count"
+            f"{_ranges(known)}, or {IGNORED} for ignored pixels"
         )
     return labels.to(torch.uint8)
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Numbers in words: "0..11", "0..3, 7"."""
+    """Format numbers as "0..11" or "0..3, 7"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][-1] == number - 1:
@@ -109,7 +103,7 @@ class SegmentationPair(NamedTuple):
 
     image: Path
     labels: Path | None
-    """None where they are kept secret, as for the test images of Cityscapes."""
+    """None if they are not public, as for the test images of Cityscapes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,17 +128,21 @@ class SegmentationPart:
 
     @property
     def labelled(self) -> bool:
-        """Whether there is something to learn from, or to be judged by."""
+        """Whether there are images and all have labels."""
         return bool(self.pairs) and all(pair.labels is not None for pair in self.pairs)
 
     @cached_property
     def sizes(self) -> tuple[tuple[int, int], ...]:
-        """(height, width) of each image, from the heads of the files.
+        """(height, width) of each image, from the headers of the files.
 
         Raises:
             ValueError: names an image whose labels have another size.
         """
-        return tuple(_size(pair) for pair in self.pairs)
+        sizes = tuple(image_size(pair.image) for pair in self.pairs)
+        for pair, size in zip(self.pairs, sizes, strict=True):
+            if pair.labels is not None:
+                _check_sizes(pair, size, image_size(pair.labels))
+        return sizes
 
     @cached_property
     def decoded(self) -> tuple[Tensor, Tensor] | None:
@@ -171,13 +169,13 @@ class SegmentationData:
     """Images with a class for every pixel.
 
     Args:
-        name: as it stands in tables.
-        train: to learn from.
-        validation: to choose settings by.
-        test: to be judged by in the end; empty where there is none.
-        classes: their names.
-        colours: "#rrggbb" of each class, where the data set has its own; else empty.
-        source: where the files were found.
+        name: for tables.
+        train: training images.
+        validation: images for the choice of settings.
+        test: test images, possibly none.
+        classes: names of the classes.
+        colours: "#rrggbb" of each class, or empty.
+        source: the folder.
     """
 
     name: str
@@ -207,7 +205,7 @@ class SegmentationData:
 
     @property
     def statistics(self) -> ChannelStatistics:
-        """What pixels are normalised with: ImageNet's figures, which pretrained backbones expect."""
+        """Statistics for normalisation: those of ImageNet, which pretrained backbones expect."""
         return PUBLISHED_STATISTICS["imagenet"]
 
     def part(self, name: str) -> SegmentationPart:
@@ -215,7 +213,7 @@ class SegmentationData:
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
     def check(self, parts: Sequence[str]) -> None:
-        """Look at all that can be known before training: sizes of every image, ids of those that fit in memory.
+        """Check the sizes of all images, and the ids of those that fit in memory, before training.
 
         Raises:
             ValueError: names the first file that is wrong.
@@ -224,12 +222,11 @@ class SegmentationData:
             part = self.part(name)
             part.sizes  # noqa: B018, reads the size of every image
             if part.decoded is None and part.labelled:
-                # One of them at least: a wrong kind of label file is wrong everywhere.
-                part[0]
+                part[0]  # decodes one image: a wrong kind of label file is wrong everywhere
 
     @cached_property
     def digest(self) -> str:
-        """A digest of file names, sizes and class names, which tells whether a data set is still the one it was."""
+        """A digest of file names, sizes and class names, by which runs notice that a data set has changed."""
         listed = [
             [[pair.image.name, *size] for pair, size in zip(part.pairs, part.sizes, strict=True)]
             for part in (self.train, self.validation, self.test)
@@ -239,13 +236,6 @@ class SegmentationData:
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(self.part(name))} {name}" for name in PARTS)
         return f"SegmentationData({self.name!r}, {counts} images, {self.num_classes} classes)"
-
-
-def _size(pair: SegmentationPair) -> tuple[int, int]:
-    size = image_size(pair.image)
-    if pair.labels is not None:
-        _check_sizes(pair, size, image_size(pair.labels))
-    return size
 
 
 def _check_sizes(pair: SegmentationPair, image: tuple[int, int], labels: tuple[int, int]) -> None:

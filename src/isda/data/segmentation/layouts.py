@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from isda._utils.choices import did_you_mean
-from isda.data.archives import data_root
-from isda.data.readers.folder import IMAGE_SUFFIXES
+from isda.data.archives import PART_NAMES, data_root
+from isda.data.readers.folder import IMAGE_SUFFIXES, files_below
 from isda.data.segmentation.dataset import (
     IGNORED,
     PARTS,
@@ -42,23 +42,19 @@ class LabelClasses:
 
 
 def numbered_classes(names: Iterable[str], ignored: int | None = None, colours: Iterable[str] = ()) -> LabelClasses:
-    """Classes whose ids count from 0; ``ignored`` is the id of pixels that do not count, which is then no class.
+    """Classes with ids from 0; ``ignored`` is the id of ignored pixels, which is not a class.
 
     Example:
-        >>> numbered(["sky", "road", "void"], ignored=2)
-        Classes(names=('sky', 'road'), of_ids={0: 0, 1: 1, 2: 255}, colours=())
+        >>> numbered_classes(["sky", "road", "void"], ignored=2)
+        LabelClasses(names=('sky', 'road'), of_ids={0: 0, 1: 1, 2: 255}, colours=())
     """
-    listed, shown = list(names), list(colours)
-    of_ids, kept = dict[int, int](), list[int]()
-    for identifier in range(max(len(listed), 0 if ignored is None else ignored + 1)):
-        if identifier == ignored:
-            of_ids[identifier] = IGNORED
-        elif identifier < len(listed):
-            of_ids[identifier] = len(kept)
-            kept.append(identifier)
-    return LabelClasses(
-        tuple(listed[i] for i in kept), of_ids, tuple(shown[i] for i in kept) if len(shown) == len(listed) else ()
-    )
+    all_names, all_colours = list(names), list(colours)
+    kept = [i for i in range(len(all_names)) if i != ignored]
+    of_ids = {identifier: label for label, identifier in enumerate(kept)}
+    if ignored is not None:
+        of_ids[ignored] = IGNORED
+    shown = tuple(all_colours[i] for i in kept) if len(all_colours) == len(all_names) else ()
+    return LabelClasses(tuple(all_names[i] for i in kept), of_ids, shown)
 
 
 CAMVID = numbered_classes(
@@ -72,29 +68,24 @@ CAMVID = numbered_classes(
 
 
 def find_classes(folder: Path, labels: Iterable[Path], camvid: bool) -> LabelClasses:
-    """The classes of a data set in a folder.
+    """The classes of a data set in a folder with these label files.
 
-    classes.json (or meta.json) holds a list of names, or an object with "classes" and perhaps "ignore_index" and
-    "colours" ("#rrggbb"); classes.txt holds a name per line. Without one, CamVid's classes where ``camvid`` and the
-    labels fit; else as many as there are ids.
-
-    Args:
-        folder: of the data set.
-        labels: its label files.
-        camvid: whether it is laid out as CamVid is.
+    classes.json (or meta.json) holds a list of names, or an object with "classes" and optionally "ignore_index" and
+    "colours" ("#rrggbb"); classes.txt holds a name per line. Without one of them, the classes are CamVid's if
+    ``camvid`` (the layout is CamVid's) and the labels fit, else they are numbered by the ids.
     """
     file = next((folder / name for name in CLASS_FILES if (folder / name).is_file()), None)
-    if file is not None:
-        return _classes_from_text(file) if file.suffix == ".txt" else _classes_from_json(file)
-    found = {int(i) for path in labels for i in read_ids(path).unique()} - {IGNORED}
-    if camvid and max(found, default=0) <= 11:
-        return CAMVID
-    return numbered_classes(f"class {i}" for i in range(max(found, default=0) + 1))
-
-
-def _classes_from_text(file: Path) -> LabelClasses:
-    names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return _checked_classes(file, numbered_classes(names))
+    if file is None:
+        highest = max({int(i) for path in labels for i in read_ids(path).unique()} - {IGNORED}, default=0)
+        return CAMVID if camvid and highest <= 11 else numbered_classes(f"class {i}" for i in range(highest + 1))
+    if file.suffix == ".txt":
+        lines = file.read_text(encoding="utf-8").splitlines()
+        classes = numbered_classes(line.strip() for line in lines if line.strip())
+    else:
+        classes = _classes_from_json(file)
+    if not 1 <= len(classes.names) <= IGNORED or len(set(classes.names)) < len(classes.names):
+        raise ValueError(f"{file} must name from 1 to {IGNORED} classes, each once, got {len(classes.names)} names")
+    return classes
 
 
 def _classes_from_json(file: Path) -> LabelClasses:
@@ -115,38 +106,28 @@ def _classes_from_json(file: Path) -> LabelClasses:
         raise ValueError(f'{file} must have colours written "#rrggbb", got {colours!r}')
     if colours and len(colours) != len(names):
         raise ValueError(f"{file} must have a colour for each of its {len(names)} classes, got {len(colours)}")
-    return _checked_classes(file, numbered_classes(names, None if ignored == IGNORED else ignored, colours))
-
-
-def _checked_classes(file: Path, classes: LabelClasses) -> LabelClasses:
-    if not 1 <= len(classes.names) <= IGNORED or len(set(classes.names)) < len(classes.names):
-        raise ValueError(f"{file} must name from 1 to {IGNORED} classes, each once, got {len(classes.names)} names")
-    return classes
+    return numbered_classes(names, None if ignored == IGNORED else ignored, colours)
 
 
 VALIDATION_SHARE = 0.2
-FOLDER_NAMES = {"train": ("train",), "validation": ("val", "valid", "validation"), "test": ("test",)}
 
 PartFolders = dict[str, tuple[Path, Path]]
 """Part -> the folders of its images and labels."""
 
 
-def is_label_folder(path: Path) -> bool:
-    """Whether a folder is laid out in one of the ways that `read_label_folder` knows."""
-    return bool(_part_folders(path)[0])
-
-
-def read_label_folder(path: Path) -> SegmentationData:
+def read_label_folder(path: Path) -> SegmentationData | None:
     """The data set in a folder: train/ + trainannot/ (as CamVid), images/ + labels/, or these divided by part.
 
-    Parts are called train, val and test; images/train + labels/train and train/images + train/labels are read alike. A
-    folder that is not divided gives a fixed fifth of its images to validation.
+    Parts are called train, val and test, as images/train + labels/train or train/images + train/labels. A fixed fifth
+    of an undivided folder is the validation part. None if the folder has another layout.
 
     Raises:
         ValueError: an image without labels, labels without an image, or classes that cannot be read.
     """
-    places, camvid = _part_folders(path)
-    pairs = {part: _pairs(*folders) for part, folders in places.items()}
+    folders, camvid = _part_folders(path)
+    if not folders:
+        return None
+    pairs = {part: _pairs(*image_and_label) for part, image_and_label in folders.items()}
     if "all" in pairs:
         pairs = _split_validation(pairs["all"])
     classes = find_classes(path, [p.labels for part in pairs.values() for p in part if p.labels is not None], camvid)
@@ -158,33 +139,21 @@ def read_label_folder(path: Path) -> SegmentationData:
 
 
 def _part_folders(path: Path) -> tuple[PartFolders, bool]:
-    """The folders of each part, under "all" where they are not divided; and whether the layout is CamVid's."""
-    annotated = _existing_folders(
-        {name: (path / name, path / f"{name}annot") for names in FOLDER_NAMES.values() for name in names}
-    )
-    if "train" in annotated:
-        return annotated, True
-    for images, labels in (("images/{}", "labels/{}"), ("{}/images", "{}/labels")):
-        divided = {
-            name: (path / images.format(name), path / labels.format(name))
-            for names in FOLDER_NAMES.values()
-            for name in names
-        }
-        if "train" in _existing_folders(divided):
-            return _existing_folders(divided), False
+    """The existing folders of each part, or of "all" if they are not divided; and whether the layout is CamVid's."""
+    for images, labels in (("{}", "{}annot"), ("images/{}", "labels/{}"), ("{}/images", "{}/labels")):
+        folders: PartFolders = {}
+        for part, name in ((part, name) for part, names in PART_NAMES.items() for name in names):
+            pair = (path / images.format(name), path / labels.format(name))
+            if all(folder.is_dir() for folder in pair):
+                folders[part] = pair
+        if "train" in folders:
+            return folders, labels == "{}annot"
     whole = (path / "images", path / "labels")
     return ({"all": whole} if all(folder.is_dir() for folder in whole) else {}), False
 
 
-def _existing_folders(candidates: PartFolders) -> PartFolders:
-    """Those of which both folders are there, by the names that parts have with us."""
-    part_of = {name: part for part, names in FOLDER_NAMES.items() for name in names}
-    there = {name: folders for name, folders in candidates.items() if all(folder.is_dir() for folder in folders)}
-    return {part_of[name]: folders for name, folders in there.items()}
-
-
 def _pairs(images: Path, labels: Path) -> list[SegmentationPair]:
-    """Images and labels whose names are the same but for their endings, in a fixed order."""
+    """Images and labels whose paths are equal except for the suffix, in a fixed order."""
     image_of, label_of = _by_stem(images, IMAGE_SUFFIXES), _by_stem(labels, (".png",))
     if not image_of:
         raise ValueError(f"{images} holds no image ({', '.join(IMAGE_SUFFIXES)})")
@@ -198,26 +167,20 @@ def _pairs(images: Path, labels: Path) -> list[SegmentationPair]:
 
 
 def _by_stem(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
-    """Files by their path below the folder without its ending, sorted."""
-    files = sorted(
-        Path(where, name)
-        for where, _, names in os.walk(folder)
-        for name in names
-        if name.lower().endswith(suffixes) and not name.startswith(".")
-    )
-    found: dict[str, Path] = {}
-    for file in files:
+    """Files by their path below the folder without its suffix, sorted."""
+    by_stem: dict[str, Path] = {}
+    for file in files_below(folder, suffixes):
         stem = file.relative_to(folder).with_suffix("").as_posix()
-        if stem in found:
-            raise ValueError(f"{file} must be the only image of its name, got {found[stem].name} beside it")
-        found[stem] = file
-    return found
+        if stem in by_stem:
+            raise ValueError(f"{file} must be the only image of its name, got {by_stem[stem].name} beside it")
+        by_stem[stem] = file
+    return by_stem
 
 
 def _split_validation(pairs: list[SegmentationPair]) -> dict[str, list[SegmentationPair]]:
-    """A fixed fifth for validation, whatever the seed of a run."""
+    """A fixed fifth for validation, independent of the seed of a run."""
     if len(pairs) < 2:
-        raise ValueError(f"at least 2 images are needed, to learn from and to be judged by, got {pairs[0].image} alone")
+        raise ValueError(f"at least 2 images are needed, for training and validation, got {pairs[0].image} alone")
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0)).tolist()
     held = set(order[: max(1, round(VALIDATION_SHARE * len(pairs)))])
     return {
@@ -226,58 +189,51 @@ def _split_validation(pairs: list[SegmentationPair]) -> dict[str, list[Segmentat
     }
 
 
-# Cityscapes (Cordts et al., 2016) as it is unpacked: leftImg8bit/PART/CITY/*.png and gtFine/PART/CITY/*.png.
-#
-# Of its 34 label ids 19 are classes. The 2,975 / 500 / 1,525 finely annotated images are train, val and test; the
-# labels of test are kept secret, so that results are those of validation.
-
 CITYSCAPES_CLASSES = (
     *("road", "sidewalk", "building", "wall", "fence", "pole", "traffic light", "traffic sign", "vegetation"),
     *("terrain", "sky", "person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle"),
 )
 CITYSCAPES_LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
-"""The id of each class in *_labelIds.png; the others of 0..33 do not count."""
+"""The id of each class in *_labelIds.png; the others of 0..33 are ignored."""
 
 CITYSCAPES_IMAGE_SUFFIX = "_leftImg8bit.png"
 CITYSCAPES_LABEL_SUFFIXES = ("_gtFine_labelIds.png", "_gtFine_labelTrainIds.png")
 
 
-def is_cityscapes(path: Path) -> bool:
-    """Whether a folder holds Cityscapes."""
-    return (path / "leftImg8bit" / "train").is_dir() and (path / "gtFine" / "train").is_dir()
-
-
 def read_cityscapes(path: Path) -> SegmentationData:
-    """The data set in a folder; labels are *_labelIds.png, or *_labelTrainIds.png where these are all there is.
+    """Cityscapes: leftImg8bit/PART/CITY/*.png with gtFine/PART/CITY/*_labelIds.png, or else *_labelTrainIds.png.
 
     Raises:
         ValueError: an image without its labels.
     """
-    end = next(
-        (end for end in CITYSCAPES_LABEL_SUFFIXES if any((path / "gtFine" / "train").glob(f"*/*{end}"))),
-        CITYSCAPES_LABEL_SUFFIXES[0],
-    )
-    if end == CITYSCAPES_LABEL_SUFFIXES[0]:
+    default = CITYSCAPES_LABEL_SUFFIXES[0]
+    suffixes = (end for end in CITYSCAPES_LABEL_SUFFIXES if any((path / "gtFine" / "train").glob(f"*/*{end}")))
+    suffix = next(suffixes, default)
+    if suffix == default:
         table = label_table(dict.fromkeys(range(34), IGNORED) | {i: c for c, i in enumerate(CITYSCAPES_LABEL_IDS)})
     else:
         table = label_table({c: c for c in range(len(CITYSCAPES_CLASSES))})
     return SegmentationData(
         "cityscapes",
-        train=_cityscapes_part(path, "train", end, table),
-        validation=_cityscapes_part(path, "val", end, table),
-        test=_cityscapes_part(path, "test", end, table, secret=True),
+        train=_cityscapes_part(path, "train", suffix, table),
+        validation=_cityscapes_part(path, "val", suffix, table),
+        test=_cityscapes_part(path, "test", None, table),
         classes=CITYSCAPES_CLASSES,
         source=str(path.absolute()),
     )
 
 
-def _cityscapes_part(path: Path, name: str, end: str, table: Tensor, secret: bool = False) -> SegmentationPart:
+def _cityscapes_part(path: Path, name: str, label_suffix: str | None, table: Tensor) -> SegmentationPart:
+    """A part of Cityscapes; ``label_suffix`` is None for the test part, whose labels are not public."""
     pairs = []
     for image in sorted((path / "leftImg8bit" / name).glob(f"*/*{CITYSCAPES_IMAGE_SUFFIX}")):
-        labels = path / "gtFine" / name / image.parent.name / (image.name.removesuffix(CITYSCAPES_IMAGE_SUFFIX) + end)
-        if not secret and not labels.is_file():
-            raise ValueError(f"{image} has no labels: {labels} is not there")
-        pairs.append(SegmentationPair(image, None if secret else labels))
+        labels = None
+        if label_suffix is not None:
+            stem = image.name.removesuffix(CITYSCAPES_IMAGE_SUFFIX)
+            labels = path / "gtFine" / name / image.parent.name / f"{stem}{label_suffix}"
+            if not labels.is_file():
+                raise ValueError(f"{image} has no labels: {labels} is not there")
+        pairs.append(SegmentationPair(image, labels))
     return SegmentationPart(tuple(pairs), table)
 
 
@@ -285,7 +241,7 @@ EXPECTED_LAYOUTS = {
     "cityscapes": "leftImg8bit/ and gtFine/ (leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip, unpacked)",
     "camvid": "train/, trainannot/, val/, valannot/, test/ and testannot/",
 }
-"""The data sets that have a name, and what their folders hold."""
+"""The folders of the named data sets."""
 
 
 def load(name: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> SegmentationData:
@@ -299,23 +255,25 @@ def load(name: str | os.PathLike[str], root: str | os.PathLike[str] | None = Non
 
     Raises:
         FileNotFoundError: the data set is not there; the message says what to put where.
-        ValueError: an unknown name, or a folder that is laid out in another way.
+        ValueError: an unknown name, or a folder with another layout.
     """
     name = os.fspath(name)
-    place = data_root(root)
+    root = data_root(root)
     given = Path(name).expanduser()
-    path = next((folder for folder in (given, place / given) if name and folder.is_dir()), None)
+    path = next((folder for folder in (given, root / given) if name and folder.is_dir()), None)
     if path is None and name in EXPECTED_LAYOUTS:
         raise FileNotFoundError(
-            f"the data set {name} is not under {place}: put {EXPECTED_LAYOUTS[name]} into {place / name}"
+            f"the data set {name} is not under {root}: put {EXPECTED_LAYOUTS[name]} into {root / name}"
         )
     if path is None:
         hint = did_you_mean(name.lower(), EXPECTED_LAYOUTS)
-        raise ValueError(f"unknown data set {name!r}{hint or f'; expected a folder, by path or by name under {place}'}")
-    if is_cityscapes(path):
+        raise ValueError(f"unknown data set {name!r}{hint or f'; expected a folder, by path or by name under {root}'}")
+    if (path / "leftImg8bit" / "train").is_dir() and (path / "gtFine" / "train").is_dir():
         return read_cityscapes(path)
-    if is_label_folder(path):
-        return read_label_folder(path)
-    raise ValueError(
-        f"{path} must hold leftImg8bit/ and gtFine/, train/ and trainannot/, or images/ and labels/, got none of them"
-    )
+    data = read_label_folder(path)
+    if data is None:
+        raise ValueError(
+            f"{path} must hold leftImg8bit/ and gtFine/, train/ and trainannot/, or images/ and labels/, got none of "
+            "them"
+        )
+    return data

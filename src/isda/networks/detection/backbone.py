@@ -14,28 +14,27 @@ from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, FeaturePyramidNetwork
 
-from isda._utils.choices import did_you_mean
 from isda.networks.network import Network, in_eval_mode
 from isda.networks.registry import create
-from isda.networks.timm_models import TIMM_PREFIX
+from isda.networks.timm_models import TIMM_PREFIX, check_timm_model
 from isda.networks.weight_files import match_weights
 
 MAX_STAGES = 4
-"""The coarsest maps that a pyramid is built on; those of stride 1 are never."""
+"""A pyramid is built on at most so many of the coarsest maps, of stride 2 or more."""
 PROBE_SIZE = 64
-"""Pixels of the image that shows which resolutions there are."""
+"""Side of the image that is run through a network to find the strides of its layers."""
 
 
 @dataclass(frozen=True)
 class BackboneStages:
-    """A network up to its last map."""
+    """The convolutional part of a network."""
 
     body: nn.Module
     """Maps images (N, 3, H, W) to the chosen maps (N, channels, H / stride, W / stride), from fine to coarse."""
     channels: list[int]
     strides: list[int]
     layers: tuple[tuple[nn.Module, int], ...]
-    """The modules that run one after the other, each with its stage, from 1; none where there is no such order."""
+    """Modules in the order in which they run, each with its stage from 1; empty if they do not run in sequence."""
 
     def first(self, stages: int) -> list[nn.Module]:
         """The modules of the stem and of the first stages."""
@@ -45,30 +44,25 @@ class BackboneStages:
 
 
 def backbone_stages(backbone: str | Network, **options: Any) -> BackboneStages:
-    """The stages of a network.
-
-    Args:
-        backbone: a network of `isda.networks`, or its name, or ``timm:NAME``.
-        options: of the network, where it is a name.
+    """The stages of a network, given as a `Network` or by name with its options.
 
     Raises:
         ValueError: an unknown name, or a network without maps.
 
     Example:
-        >>> stages = stages_of("fast-cnn")
+        >>> stages = backbone_stages("fast-cnn")
         >>> stages.channels, stages.strides
         ([32, 64, 128], [2, 4, 8])
     """
     if isinstance(backbone, str):
         if backbone.startswith(TIMM_PREFIX):
             return _timm_stages(backbone.removeprefix(TIMM_PREFIX), **options)
-        # What the classifier is for does not matter: it is cut off.
         backbone = create(backbone, num_classes=1, **options)
     return _sequential_stages(backbone)
 
 
 def _sequential_stages(network: Network) -> BackboneStages:
-    """Of networks whose body runs its children one after the other, as all of this package do."""
+    """The stages of a network whose body runs its children in sequence, as all of this package do."""
     body = network.body
     features = getattr(body, "features", None)
     sequence = features if isinstance(features, nn.Module) else body
@@ -101,8 +95,7 @@ def _sequential_stages(network: Network) -> BackboneStages:
 def _timm_stages(name: str, **options: Any) -> BackboneStages:
     import timm
 
-    if not timm.is_model(name):
-        raise ValueError(f"timm has no model {name!r}{did_you_mean(name, timm.list_models())}")
+    check_timm_model(name)
     try:
         body: Any = timm.create_model(name, features_only=True, **options)
     except (RuntimeError, TypeError, AttributeError, AssertionError) as error:
@@ -119,7 +112,7 @@ def _timm_stages(name: str, **options: Any) -> BackboneStages:
 
 
 PYRAMID_LEVELS = 5
-"""Of the pyramid: the stages' and as many subsampled ones as are missing."""
+"""Levels of the pyramid; those beyond the stages of the backbone are subsampled."""
 
 
 class PooledLevels(ExtraFPNBlock):
@@ -130,7 +123,7 @@ class PooledLevels(ExtraFPNBlock):
         self.count = count
 
     def forward(self, results: list[Tensor], x: list[Tensor], names: list[str]) -> tuple[list[Tensor], list[str]]:
-        """Append them to the results of the pyramid."""
+        """Append the levels to the results of the pyramid."""
         for number in range(self.count):
             results.append(F.max_pool2d(results[-1], kernel_size=1, stride=2))
             names.append(f"pool{number}")
@@ -138,12 +131,7 @@ class PooledLevels(ExtraFPNBlock):
 
 
 class FeaturePyramid(nn.Module):
-    """Images to maps with one number of channels, at five resolutions. Parameters are named as torchvision names them.
-
-    Args:
-        stages: of the backbone.
-        out_channels: of every map.
-    """
+    """Maps images to maps of ``out_channels`` channels at five resolutions, with torchvision's parameter names."""
 
     def __init__(self, stages: BackboneStages, out_channels: int) -> None:
         super().__init__()
@@ -153,27 +141,27 @@ class FeaturePyramid(nn.Module):
         self.fpn = FeaturePyramidNetwork(stages.channels, out_channels, PooledLevels(pooled))
         self.strides = [*stages.strides, *(stages.strides[-1] * 2**number for number in range(1, pooled + 1))]
         self.names = [str(number) for number in range(len(stages.channels))]
-        """Of the levels that regions are pooled from."""
+        """Names of the levels that regions are pooled from."""
 
     def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
         """Map (N, 3, H, W) to the levels, from fine to coarse."""
         maps = self.body(images)
-        # timm gives a list.
-        named = maps if isinstance(maps, OrderedDict) else OrderedDict((str(i), one) for i, one in enumerate(maps))
-        levels: OrderedDict[str, Tensor] = self.fpn(named)
+        if not isinstance(maps, OrderedDict):  # timm returns a list
+            maps = OrderedDict((str(index), level) for index, level in enumerate(maps))
+        levels: OrderedDict[str, Tensor] = self.fpn(maps)
         return levels
 
 
 def load_backbone_weights(body: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Give a detector's backbone (``detector.backbone.body``) the weights of a classifier.
+    """Load the weights of a classification network into a detector's backbone (``detector.backbone.body``).
 
     Args:
-        body: whose tensors must all be among the weights, whatever their names begin with.
-        weights: by name; those of layers that the detector does not have, such as a classifier, are left.
+        body: changed in place; the weights must hold all of its tensors, under any known prefix.
+        weights: by name; those of layers that the detector does not have, such as a classifier, are not used.
         source: where they come from, for messages.
 
     Raises:
-        ValueError: names the first tensor that is missing or has another shape.
+        ValueError: names the first tensor that is missing, has another shape, or is not finite.
     """
-    wanted = body.state_dict()
-    body.load_state_dict(wanted | match_weights(wanted, weights, source).found)
+    own = body.state_dict()
+    body.load_state_dict(own | match_weights(own, weights, source))

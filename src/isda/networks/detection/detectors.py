@@ -12,18 +12,19 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda.networks.detection.backbone import BackboneStages, FeaturePyramid, backbone_stages
 from isda.networks.detection.heads import CascadeHeads, HeadOptions, RegionHeads
 from isda.networks.detection.proposals import RegionProposals
-from isda.networks.network import Network, positive_integer
+from isda.networks.network import Network
 
 
 class CanvasTransform(GeneralizedRCNNTransform):
-    """torchvision's, with a canvas for the largest image of the whole batch.
+    """torchvision's transform, with a canvas for the largest image of the batch over all processes.
 
-    What a convolution sees beyond an image's border depends on where the canvas ends. A target may list the sizes of
-    all images of its batch under "batch_sizes", also of those that other processes see.
+    What a convolution reads beyond an image's border depends on where the canvas ends. A target may list the sizes of
+    all images of its batch, those of other processes included, under "batch_sizes".
     """
 
     channels_last = False
@@ -32,27 +33,29 @@ class CanvasTransform(GeneralizedRCNNTransform):
         self, images: Sequence[Tensor], targets: Sequence[dict[str, Any]] | None = None
     ) -> tuple[ImageList, list[dict[str, Any]] | None]:
         """Images (3, H, W) in 0..1 and their targets, resized so that the short side is ``min_size``."""
-        made: list[Tensor] = []
-        changed: list[dict[str, Any]] = []
+        resized: list[Tensor] = []
+        resized_targets: list[dict[str, Any]] = []
         for index, image in enumerate(images):
             target = None if targets is None else dict(targets[index])
-            self.resized(*image.shape[1:])
+            self.resized_size(*image.shape[1:])  # raises if no pixel is left
             image, target = self.resize(self.normalize(image), target)
-            made.append(image)
+            resized.append(image)
             if target is not None:
-                changed.append(target)
-        sizes = [(int(image.shape[1]), int(image.shape[2])) for image in made]
-        others = changed[0].get("batch_sizes", ()) if changed else ()
-        canvas = self.canvas([*sizes, *(self.resized(*size) for size in others)])
-        batch = made[0].new_zeros(len(made), made[0].shape[0], *canvas)
-        for place, image in zip(batch, made, strict=True):
-            place[:, : image.shape[1], : image.shape[2]].copy_(image)
+                resized_targets.append(target)
+        sizes = [(int(image.shape[1]), int(image.shape[2])) for image in resized]
+        others = resized_targets[0].get("batch_sizes", ()) if resized_targets else ()
+        step = self.size_divisible
+        all_sizes = [*sizes, *(self.resized_size(*size) for size in others)]
+        height, width = (math.ceil(max(side) / step) * step for side in zip(*all_sizes, strict=True))
+        batch = resized[0].new_zeros(len(resized), resized[0].shape[0], height, width)
+        for index, image in enumerate(resized):
+            batch[index, :, : image.shape[1], : image.shape[2]].copy_(image)
         if self.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
-        return ImageList(batch, sizes), changed if targets is not None else None
+        return ImageList(batch, sizes), resized_targets if targets is not None else None
 
-    def resized(self, height: int, width: int) -> tuple[int, int]:
-        """The size that an image of this size gets; a ValueError if no pixel of its short side is left."""
+    def resized_size(self, height: int, width: int) -> tuple[int, int]:
+        """The resized (height, width) of an image; a ValueError if no pixel of its short side is left."""
         short, long = min(height, width), max(height, width)
         scale = min(self.min_size[-1] / short, self.max_size / long)
         size = math.floor(height * scale), math.floor(width * scale)
@@ -63,12 +66,6 @@ class CanvasTransform(GeneralizedRCNNTransform):
             )
         return size
 
-    def canvas(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Height and width that hold all the sizes, both divisible."""
-        step = self.size_divisible
-        height, width = (math.ceil(max(side) / step) * step for side in zip(*sizes, strict=True))
-        return height, width
-
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -78,30 +75,30 @@ _HEADS: dict[str, tuple[type[RegionHeads] | type[CascadeHeads], bool]] = {
     "cascade-rcnn": (CascadeHeads, False),
     "cascade-mask-rcnn": (CascadeHeads, True),
 }
-"""The heads of each, and whether they make masks."""
+"""The heads of each detector, and whether they predict masks."""
 
 
 def names() -> list[str]:
-    """The names that :func:`create` knows."""
+    """The names that :func:`create` accepts."""
     return list(_HEADS)
 
 
 def has_masks(name: str) -> bool:
-    """Whether a detector makes masks as well."""
+    """Whether a detector predicts masks."""
     return _HEADS[check_choice("network", name, _HEADS)][1]
 
 
 class Detector(GeneralizedRCNN):
-    """A detector as torchvision's are called: with targets in training, for losses; without them for detections.
+    """A detector, called as torchvision's: with targets in training, for losses; without them for detections.
 
     Args:
         pyramid: the backbone with its pyramid.
-        rpn: makes proposals.
-        roi_heads: looks at them.
+        rpn: the region proposal network.
+        roi_heads: box and mask heads.
         transform: from images to the backbone's input.
         stages: of the backbone.
-        frozen_stages: the stem and so many stages keep their weights.
-        freeze_batch_norm: the backbone's batch normalisation keeps its running figures.
+        frozen_stages: the stem and this many stages are not trained.
+        freeze_batch_norm: the backbone's batch normalisation keeps its running statistics.
     """
 
     def __init__(
@@ -117,13 +114,13 @@ class Detector(GeneralizedRCNN):
     ) -> None:
         super().__init__(pyramid, rpn, roi_heads, transform)
         self.frozen_stages, self.freeze_batch_norm = frozen_stages, freeze_batch_norm
-        # Not modules of their own: they are the backbone's.
+        # A tuple, so that they are not registered a second time as modules.
         self._frozen = tuple(stages.first(frozen_stages))
         for module in self._frozen:
             module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Detector:
-        """Training mode, but for what is frozen."""
+        """Training mode, except for frozen modules."""
         super().train(mode)
         norms = [module for module in self.backbone.body.modules() if isinstance(module, nn.BatchNorm2d)]
         for module in (*self._frozen, *(norms if self.freeze_batch_norm else ())):
@@ -160,19 +157,19 @@ def create(
         num_classes: kinds of objects, without the background: labels are 1..num_classes.
         backbone: a network of `isda.networks`, its name, or ``timm:NAME``.
         backbone_options: of the network, where it is a name.
-        frozen_stages: the backbone's stem and so many of its stages are not trained.
-        freeze_batch_norm: the backbone's batch normalisation keeps its running figures.
+        frozen_stages: the backbone's stem and this many of its stages are not trained.
+        freeze_batch_norm: the backbone's batch normalisation keeps its running statistics.
         min_size: images are resized so that their short side has this many pixels,
-        max_size: and their long side at most so many.
+        max_size: and their long side at most this many.
         mean: per channel, of pixels in 0..1.
         std: per channel.
         fpn_channels: of the pyramid.
         head_dim: of the two hidden layers of a box head.
         anchor_scale: side of the anchors in strides of their level.
         proposals: per image.
-        anchor_samples: anchors per image that proposals are learnt from.
-        box_samples: proposals per image that boxes are learnt from.
-        score_threshold: least score of a detection.
+        anchor_samples: anchors per image in the loss of the proposals.
+        box_samples: proposals per image in the loss of the heads.
+        score_threshold: minimal score of a detection.
         detections: per image, at most.
         channels_last: memory format of convolutions.
 

@@ -24,24 +24,19 @@ BOX_CELLS, MASK_CELLS = 7, 14
 
 
 def region_pooler(pyramid: FeaturePyramid, cells: int) -> MultiScaleRoIAlign:
-    """Pools regions from the levels of a pyramid."""
+    """A module that pools regions from the levels of a pyramid to cells x cells."""
     return MultiScaleRoIAlign(featmap_names=pyramid.names, output_size=cells, sampling_ratio=2)
 
 
 def initialise_predictors(classes: nn.Linear, boxes: nn.Linear) -> None:
-    """Small weights, of standard deviation 0.01 and 0.001, and no offset (Girshick, "Fast R-CNN", section 2.3)."""
+    """Weights of standard deviation 0.01 and 0.001, and zero bias (Girshick, "Fast R-CNN", section 2.3)."""
     for layer, deviation in ((classes, 0.01), (boxes, 0.001)):
         nn.init.normal_(layer.weight, std=deviation)
         nn.init.zeros_(layer.bias)
 
 
 class MaskBranch(nn.Module):
-    """Four convolutions, a doubling and a mask per class: He et al., "Mask R-CNN", figure 4, right.
-
-    Args:
-        channels: of the maps, and of the convolutions.
-        num_classes: with the background.
-    """
+    """Four convolutions, upsampling by 2 and a mask per class (He et al., "Mask R-CNN", figure 4, right)."""
 
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
@@ -54,9 +49,20 @@ class MaskBranch(nn.Module):
         return logits
 
 
+def positive_boxes(
+    boxes: list[Tensor], matched: list[Tensor], labels: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The boxes of each image that have an object, and the index of that object."""
+    positive = [(label > 0).nonzero().flatten() for label in labels]
+    return (
+        [box[index] for box, index in zip(boxes, positive, strict=True)],
+        [objects[index] for objects, index in zip(matched, positive, strict=True)],
+    )
+
+
 def mask_losses(logits: Tensor, boxes: list[Tensor], matched: list[Tensor], targets: list[dict[str, Any]]) -> Tensor:
     """The mean over images of the cross-entropy of the masks of their positive boxes."""
-    parts = logits.split([len(one) for one in boxes])
+    parts = logits.split([len(box) for box in boxes])
     losses = [
         (maskrcnn_loss(part, [box], [target["masks"]], [target["labels"]], [index]),)
         for part, box, index, target in zip(parts, boxes, matched, targets, strict=True)
@@ -66,40 +72,28 @@ def mask_losses(logits: Tensor, boxes: list[Tensor], matched: list[Tensor], targ
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOptions:
-    """What the heads of all detectors are told."""
+    """Sizes and thresholds of the heads of all detectors."""
 
     num_classes: int
-    """With the background."""
+    """Including the background."""
     dim: int
-    """Of the two hidden layers of a box head."""
+    """Units of the two hidden layers of a box head."""
     samples: int
-    """Proposals per image that a head learns from."""
+    """Proposals per image in the loss."""
     masks: bool
-    """Whether masks are learnt."""
+    """Whether there is a mask head."""
     score_threshold: float
-    """Least score of a detection."""
+    """Minimal score of a detection."""
     detections: int
-    """Per image, at most."""
+    """Maximal number per image."""
 
 
 class RegionHeads(RoIHeads):
-    """Faster R-CNN's box head and, if asked for, Mask R-CNN's mask head. Parameters are named as torchvision does.
-
-    Args:
-        pyramid: what regions are pooled from.
-        options: sizes and thresholds.
-    """
+    """Faster R-CNN's box head and optionally Mask R-CNN's mask head, with torchvision's parameter names."""
 
     def __init__(self, pyramid: FeaturePyramid, options: HeadOptions) -> None:
         channels = pyramid.out_channels
-        mask_parts = (None, None, None)
-        if options.masks:
-            head = MaskRCNNHeads(channels, (channels,) * 4, dilation=1)
-            mask_parts = (
-                region_pooler(pyramid, MASK_CELLS),
-                head,
-                MaskRCNNPredictor(channels, channels, options.num_classes),
-            )
+        masks = MaskBranch(channels, options.num_classes) if options.masks else None
         super().__init__(
             region_pooler(pyramid, BOX_CELLS),
             TwoMLPHead(channels * BOX_CELLS**2, options.dim),
@@ -112,9 +106,9 @@ class RegionHeads(RoIHeads):
             score_thresh=options.score_threshold,
             nms_thresh=0.5,
             detections_per_img=options.detections,
-            mask_roi_pool=mask_parts[0],
-            mask_head=mask_parts[1],
-            mask_predictor=mask_parts[2],
+            mask_roi_pool=region_pooler(pyramid, MASK_CELLS) if masks else None,
+            mask_head=masks.head if masks else None,
+            mask_predictor=masks.predictor if masks else None,
         )
         initialise_predictors(self.box_predictor.cls_score, self.box_predictor.bbox_pred)
         self.fg_bg_sampler = KeyedSampler(options.samples, 0.25, purpose=1)
@@ -128,36 +122,30 @@ class RegionHeads(RoIHeads):
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
         """Detections of each image, or in training the losses."""
         if not self.training:
-            found: tuple[list[dict[str, Tensor]], dict[str, Tensor]] = super().forward(
-                features, proposals, image_shapes
-            )
-            return found
+            detections, losses = super().forward(features, proposals, image_shapes)
+            return detections, losses
         targets = require_targets(targets)
         self.fg_bg_sampler.keys = image_keys(targets)
         boxes, matched, labels, regression = self.select_training_samples(proposals, targets)
         logits, deltas = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))
-        counts = [len(one) for one in boxes]
-        parts = zip(logits.split(counts), deltas.split(counts), labels, regression, strict=True)
-        classifier, box = mean_over_images(
-            fastrcnn_loss(some, theirs, [label], [truth]) for some, theirs, label, truth in parts
-        )
+        counts = [len(box) for box in boxes]
+        images = zip(logits.split(counts), deltas.split(counts), labels, regression, strict=True)
+        classifier, box = mean_over_images(fastrcnn_loss(z, delta, [label], [r]) for z, delta, label, r in images)
         losses = {"loss_classifier": classifier, "loss_box_reg": box}
         if self.has_mask():
-            positive = [(label > 0).nonzero().flatten() for label in labels]
-            kept = [box[index] for box, index in zip(boxes, positive, strict=True)]
-            which = [index[chosen] for index, chosen in zip(matched, positive, strict=True)]
-            mask_logits = self.mask_predictor(self.mask_head(self.mask_roi_pool(features, kept, image_shapes)))
-            losses["loss_mask"] = mask_losses(mask_logits, kept, which, targets)
+            boxes, matched = positive_boxes(boxes, matched, labels)
+            mask_logits = self.mask_predictor(self.mask_head(self.mask_roi_pool(features, boxes, image_shapes)))
+            losses["loss_mask"] = mask_losses(mask_logits, boxes, matched, targets)
         return [], losses
 
 
 class CascadeStageSettings(NamedTuple):
-    """What makes a stage."""
+    """Threshold and weights of a stage."""
 
     iou: float
-    """A proposal is positive from this overlap with an object on."""
+    """Minimal overlap of a positive proposal with an object."""
     box_weights: tuple[float, float, float, float]
-    """Of the encoded boxes, which later stages move less."""
+    """Factors on the encoded boxes."""
     loss_weight: float
 
 
@@ -170,27 +158,20 @@ CASCADE_STAGES = (
 
 
 class SampledProposals(NamedTuple):
-    """The proposals of one image that a stage learns from."""
+    """The proposals of one image in the loss of a stage."""
 
     boxes: Tensor
     labels: Tensor
     matched: Tensor
-    """The object that each overlaps most."""
+    """Index of the object that each overlaps most."""
     regression: Tensor
-    """The encoded way to that object's box."""
-    given: Tensor
-    """Which of them are the objects' own boxes."""
+    """The box of that object, encoded relative to the proposal."""
+    ground_truth: Tensor
+    """Whether it is the box of an object rather than a proposal."""
 
 
 class BoxStage(nn.Module):
-    """One head: two hidden layers, class logits, and one box for all classes.
-
-    Args:
-        settings: threshold and weights.
-        channels: of the maps.
-        options: sizes.
-        purpose: of its sampler.
-    """
+    """One head of the cascade: two hidden layers, class logits, and one box for all classes."""
 
     def __init__(self, settings: CascadeStageSettings, channels: int, options: HeadOptions, *, purpose: int) -> None:
         super().__init__()
@@ -210,7 +191,7 @@ class BoxStage(nn.Module):
 
     @torch.no_grad()
     def sample(self, proposals: list[Tensor], targets: list[dict[str, Any]]) -> list[SampledProposals]:
-        """Proposals and the objects' own boxes, matched and drawn from."""
+        """Match proposals and ground-truth boxes to objects, and sample from them."""
         matches = []
         for boxes, target in zip(proposals, targets, strict=True):
             own = target["boxes"].to(boxes.dtype)
@@ -224,48 +205,42 @@ class BoxStage(nn.Module):
             matches.append((together, labels, matched.clamp(min=0), own, len(boxes)))
         self.sampler.keys = image_keys(targets)
         positives, negatives = self.sampler([labels for _, labels, *_ in matches])
-        found = []
-        for (boxes, labels, matched, own, proposed), positive, negative in zip(
+        sampled = []
+        for (boxes, labels, matched, own, num_proposals), positive, negative in zip(
             matches, positives, negatives, strict=True
         ):
             drawn = (positive | negative).nonzero().flatten()
             chosen, truth = boxes[drawn], own[matched[drawn]]
             regression = self.coder.encode([truth], [chosen])[0]
-            found.append(SampledProposals(chosen, labels[drawn], matched[drawn], regression, drawn >= proposed))
-        return found
+            sampled.append(SampledProposals(chosen, labels[drawn], matched[drawn], regression, drawn >= num_proposals))
+        return sampled
 
     def losses(self, logits: Tensor, deltas: Tensor, sampled: list[SampledProposals]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy, and smooth L1 (beta 1) of the boxes of positive proposals; means over images, weighted."""
-        counts = [len(one.boxes) for one in sampled]
-        parts = []
-        for some, theirs, one in zip(logits.split(counts), deltas.split(counts), sampled, strict=True):
-            positive = (one.labels > 0).nonzero().flatten()
-            box = F.smooth_l1_loss(theirs[positive], one.regression[positive], beta=1.0, reduction="sum")
-            parts.append((F.cross_entropy(some, one.labels), box / max(1, len(one.labels))))
-        classifier, box = mean_over_images(parts)
+        """Weighted means over images of the cross-entropy and of smooth L1 (beta 1) for boxes of positive proposals."""
+        counts = [len(image.boxes) for image in sampled]
+        losses = []
+        for z, delta, image in zip(logits.split(counts), deltas.split(counts), sampled, strict=True):
+            positive = (image.labels > 0).nonzero().flatten()
+            box = F.smooth_l1_loss(delta[positive], image.regression[positive], beta=1.0, reduction="sum")
+            losses.append((F.cross_entropy(z, image.labels), box / max(1, len(image.labels))))
+        classifier, box = mean_over_images(losses)
         return self.loss_weight * classifier, self.loss_weight * box
 
     def refined(self, deltas: Tensor, boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> list[Tensor]:
-        """The boxes that this stage makes of those that it saw, inside their images."""
-        counts = [len(one) for one in boxes]
-        moved = self.coder.decode(deltas.detach(), boxes).reshape(-1, 4).split(counts)
-        return [clip_boxes_to_image(one, shape) for one, shape in zip(moved, image_shapes, strict=True)]
+        """The boxes that this stage predicts from its input boxes, clipped to their images."""
+        moved = self.coder.decode(deltas.detach(), boxes).reshape(-1, 4).split([len(box) for box in boxes])
+        return [clip_boxes_to_image(box, shape) for box, shape in zip(moved, image_shapes, strict=True)]
 
 
 class CascadeHeads(nn.Module):
-    """Three box stages and, if asked for, a mask branch for each; their scores and masks are averaged at test.
-
-    Args:
-        pyramid: what regions are pooled from.
-        options: sizes and thresholds.
-    """
+    """Three box stages, optionally with a mask branch each; scores and masks are averaged at test time."""
 
     def __init__(self, pyramid: FeaturePyramid, options: HeadOptions) -> None:
         super().__init__()
         channels = pyramid.out_channels
         self.box_roi_pool = region_pooler(pyramid, BOX_CELLS)
         self.stages = nn.ModuleList(
-            BoxStage(one, channels, options, purpose=number) for number, one in enumerate(CASCADE_STAGES, start=1)
+            BoxStage(stage, channels, options, purpose=number) for number, stage in enumerate(CASCADE_STAGES, start=1)
         )
         self.mask_roi_pool = region_pooler(pyramid, MASK_CELLS) if options.masks else None
         self.mask_branches = nn.ModuleList(
@@ -298,19 +273,18 @@ class CascadeHeads(nn.Module):
         losses: dict[str, Tensor] = {}
         for number, stage in enumerate(self._stages()):
             sampled = stage.sample(proposals, targets)
-            boxes = [one.boxes for one in sampled]
+            boxes = [image.boxes for image in sampled]
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
             classifier, box = stage.losses(logits, deltas, sampled)
             losses |= {f"loss_classifier_{number + 1}": classifier, f"loss_box_reg_{number + 1}": box}
             if self.mask_roi_pool is not None:
-                positive = [(one.labels > 0).nonzero().flatten() for one in sampled]
-                kept = [one.boxes[index] for one, index in zip(sampled, positive, strict=True)]
-                which = [one.matched[index] for one, index in zip(sampled, positive, strict=True)]
-                masks = self.mask_branches[number](self.mask_roi_pool(features, kept, image_shapes))
-                losses[f"loss_mask_{number + 1}"] = stage.loss_weight * mask_losses(masks, kept, which, targets)
-            # The next stage is given the objects' own boxes again.
+                positive, matched = positive_boxes(boxes, [i.matched for i in sampled], [i.labels for i in sampled])
+                masks = self.mask_branches[number](self.mask_roi_pool(features, positive, image_shapes))
+                losses[f"loss_mask_{number + 1}"] = stage.loss_weight * mask_losses(masks, positive, matched, targets)
+            # The next stage adds the ground-truth boxes itself; a box without area could not be encoded.
             refined = stage.refined(deltas, boxes, image_shapes)
-            proposals = [_with_positive_area(box[~one.given]) for box, one in zip(refined, sampled, strict=True)]
+            refined = [box[~image.ground_truth] for box, image in zip(refined, sampled, strict=True)]
+            proposals = [box[remove_small_boxes(box, min_size=1e-2)] for box in refined]
         return losses
 
     def _detections(
@@ -322,26 +296,21 @@ class CascadeHeads(nn.Module):
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
             scores.append(logits.softmax(-1))
             boxes = stage.refined(deltas, boxes, image_shapes)
-        averaged = torch.stack(scores).mean(0).split([len(one) for one in boxes])
-        found = [self._best(*one) for one in zip(boxes, averaged, strict=True)]
+        averaged = torch.stack(scores).mean(0).split([len(box) for box in boxes])
+        detections = list(map(self._suppress, boxes, averaged))
         if self.mask_roi_pool is not None:
-            kept, labels = [one["boxes"] for one in found], [one["labels"] for one in found]
+            kept, labels = [image["boxes"] for image in detections], [image["labels"] for image in detections]
             pooled = self.mask_roi_pool(features, kept, image_shapes)
             by_stage = [maskrcnn_inference(branch(pooled), labels) for branch in self.mask_branches]
-            for one, masks in zip(found, zip(*by_stage, strict=True), strict=True):
-                one["masks"] = torch.stack(masks).mean(0)
-        return found
+            for image, masks in zip(detections, zip(*by_stage, strict=True), strict=True):
+                image["masks"] = torch.stack(masks).mean(0)
+        return detections
 
-    def _best(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
-        """The detections of an image: each class's boxes that score enough and do not overlap better ones."""
+    def _suppress(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
+        """The detections of an image: boxes above the threshold after non-maximum suppression per class."""
         row, label = (scores[:, 1:] > self.score_thresh).nonzero(as_tuple=True)
         boxes, labels, scores = boxes[row], label + 1, scores[row, label + 1]
         kept = remove_small_boxes(boxes, min_size=1e-2)
         boxes, labels, scores = boxes[kept], labels[kept], scores[kept]
         kept = batched_nms(boxes, scores, labels, self.nms_thresh)[: self.detections_per_img]
         return {"boxes": boxes[kept], "labels": labels[kept], "scores": scores[kept]}
-
-
-def _with_positive_area(boxes: Tensor) -> Tensor:
-    """Without those that have no area left, whose way to an object could not be encoded."""
-    return boxes[remove_small_boxes(boxes, min_size=1e-2)]

@@ -19,37 +19,32 @@ from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 
 from isda._utils.seeds import generator
 
-# Which anchors and proposals of an image are learnt from: drawn by a key of the image's own.
-#
-# torchvision draws them from the global generator, for all images of a batch in turn: what is drawn for an image would
-# then depend on which images share its process.
-
 
 def image_keys(targets: Sequence[Mapping[str, Any]] | None) -> list[int] | None:
-    """The key of each image, where its target has one."""
+    """The keys of the images; None if not every target has one."""
     return [target["key"] for target in targets] if targets and all("key" in target for target in targets) else None
 
 
 def require_targets(targets: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """The targets, without which there is no loss."""
+    """The targets, or a ValueError if there are none."""
     if targets is None:
         raise ValueError("targets must be given in training, got None")
     return targets
 
 
 class KeyedSampler(BalancedPositiveNegativeSampler):
-    """So many of each image, at most a fraction of them positive.
+    """Samples a number of elements of each image by the key of the image.
 
     Args:
-        batch_size_per_image: how many.
-        positive_fraction: of them, at most.
-        purpose: tells the samplers of one network apart.
+        batch_size_per_image: the number of elements.
+        positive_fraction: the largest fraction of positive ones.
+        purpose: distinguishes the samplers of one network.
 
     Example:
         >>> sampler = KeyedSampler(4, 0.5, purpose=1)
         >>> sampler.keys = [7, 7]
-        >>> one, two = sampler([torch.tensor([1, 0, 0, 0, 1, 1, -1])] * 2)[0]
-        >>> int(one.sum()), torch.equal(one, two)
+        >>> first, second = sampler([torch.tensor([1, 0, 0, 0, 1, 1, -1])] * 2)[0]
+        >>> int(first.sum()), torch.equal(first, second)
         (2, True)
     """
 
@@ -57,10 +52,10 @@ class KeyedSampler(BalancedPositiveNegativeSampler):
         super().__init__(batch_size_per_image, positive_fraction)
         self.purpose = purpose
         self.keys: list[int] | None = None
-        """Of the images of the next call; the global generator draws without them."""
+        """Keys of the images of the next call; without them the global generator draws."""
 
     def __call__(self, matched_idxs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Masks of the positive and of the negative elements that were drawn; -1 is neither, 0 negative."""
+        """Masks of the sampled positive and negative elements; in ``matched_idxs``, 0 is negative and -1 neither."""
         if self.keys is None:
             drawn: tuple[list[Tensor], list[Tensor]] = super().__call__(matched_idxs)
             return drawn
@@ -85,23 +80,19 @@ ANCHOR_RATIOS = (0.5, 1.0, 2.0)
 
 
 def mean_over_images(losses: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
-    """The mean of each loss over the images: each image's losses are normalised by its own samples.
+    """The mean of each loss over the images; each image's losses are normalised by its own samples.
 
-    torchvision divides by the samples of all images of a process. That is the same where images have as many samples,
-    and differs with the number of processes where they do not.
+    torchvision divides by the samples of all images of a process, so that its losses depend on the number of processes
+    where images differ in their number of samples.
     """
     return [torch.stack(parts).mean() for parts in zip(*losses, strict=True)]
 
 
 class RegionProposals(RegionProposalNetwork):
-    """torchvision's, with anchors of one size per level.
+    """torchvision's region proposal network with anchors of one size per level.
 
-    Args:
-        channels: of the maps.
-        strides: of the levels.
-        anchor_scale: side of the anchors, in strides.
-        samples: anchors per image that are learnt from.
-        kept: proposals per image.
+    ``anchor_scale`` is the side of the anchors in strides of their level, ``samples`` the number of anchors per image
+    in the loss, ``kept`` the number of proposals per image.
     """
 
     def __init__(self, channels: int, strides: list[int], *, anchor_scale: float, samples: int, kept: int) -> None:
@@ -134,8 +125,8 @@ class RegionProposals(RegionProposalNetwork):
     ) -> tuple[Tensor, Tensor]:
         """Cross-entropy of objectness and smooth L1 (beta 1/9) of the boxes of positive anchors, image by image."""
         positives, negatives = self.fg_bg_sampler(labels)
-        logits = objectness.flatten().split([len(one) for one in labels])
-        deltas = pred_bbox_deltas.split([len(one) for one in labels])
+        logits = objectness.flatten().split([len(image) for image in labels])
+        deltas = pred_bbox_deltas.split([len(image) for image in labels])
         losses = []
         for image, (positive, negative) in enumerate(zip(positives, negatives, strict=True)):
             positive, drawn = positive.nonzero().flatten(), (positive | negative).nonzero().flatten()
@@ -143,11 +134,7 @@ class RegionProposals(RegionProposalNetwork):
                 deltas[image][positive], regression_targets[image][positive], beta=1 / 9, reduction="sum"
             )
             truth = labels[image][drawn].to(logits[image].dtype)
-            losses.append(
-                (
-                    F.binary_cross_entropy_with_logits(logits[image][drawn], truth),
-                    box_loss / max(1, len(drawn)),
-                )
-            )
+            objectness_loss = F.binary_cross_entropy_with_logits(logits[image][drawn], truth)
+            losses.append((objectness_loss, box_loss / max(1, len(drawn))))
         objectness_loss, box_loss = mean_over_images(losses)
         return objectness_loss, box_loss

@@ -14,17 +14,11 @@ from torch import Tensor, nn
 from isda._utils.devices import send
 from isda.networks.network import scaled_channels
 
-# The layers of DCGAN (Radford et al., 2016) for small images, for one network or for several side by side.
-#
-# Several networks of one shape are one network whose convolutions have as many groups: one call instead of a loop.
-# Normalisation is per image (groups of channels; Wu and He, 2018) where DCGAN has batch normalisation: an image does
-# not depend on the others of its batch, so neither does it on the number of processes.
-
 SIZES = {8: 2, 28: 2, 32: 3}
-"""How often the side of an image is halved, by its length in pixels: down to 2x2, 7x7 and 4x4."""
+"""Number of halvings by the side of an image in pixels: down to 2x2, 7x7 and 4x4."""
 
 BASE_CHANNELS = 64
-"""Of the stage next to the image; they double with every halving."""
+"""Channels of the stage next to the image; they double with every halving."""
 NORM_GROUPS = 4
 LEAKY_SLOPE = 0.2
 
@@ -44,12 +38,7 @@ def stage_channels(size: int, width: float) -> list[int]:
 class GeneratorBody(nn.Module):
     """Latent vectors to images in [-1, 1]: a projection, then transposed convolutions that double the side.
 
-    Args:
-        inputs: length of the vector that each network takes.
-        channels: of its images.
-        size: side of the images, one of SIZES.
-        width: factor on the numbers of channels.
-        groups: networks side by side.
+    ``inputs`` is the length of the latent vector of each network, ``groups`` the number of networks in parallel.
 
     Example:
         >>> import torch
@@ -80,11 +69,7 @@ class GeneratorBody(nn.Module):
 class DiscriminatorBody(nn.Module):
     """Images to features: convolutions that halve the side.
 
-    Args:
-        channels: of the images that each network takes.
-        size: side of the images, one of SIZES.
-        width: factor on the numbers of channels.
-        groups: networks side by side.
+    ``groups`` is the number of networks in parallel.
 
     Example:
         >>> import torch
@@ -132,24 +117,19 @@ def _initialise(body: nn.Module) -> None:
 
 
 class ClassTable:
-    """Where each row goes in a table (M, K) with as many lines as the most frequent class has rows.
+    """Arranges rows by class in a table (M, K), where M is the number of rows of the most frequent class.
 
-    Equally many rows of each class leave no gaps. Labels are the host's, so no accelerator is asked how long the
-    table is.
-
-    Args:
-        labels: (N,) classes on the CPU.
-        num_classes: K.
+    Labels are on the CPU, so that M is known without a device synchronisation.
 
     Example:
         >>> table = ClassTable(torch.tensor([1, 1, 0]), 2)
-        >>> table.laid_out(torch.tensor([[5.0], [6.0], [7.0]]))
+        >>> table.scatter(torch.tensor([[5.0], [6.0], [7.0]]))
         tensor([[[7.],
                  [5.]],
         <BLANKLINE>
                 [[0.],
                  [6.]]])
-        >>> table.picked(table.laid_out(torch.tensor([[5.0], [6.0], [7.0]]))).flatten()
+        >>> table.gather(table.scatter(torch.tensor([[5.0], [6.0], [7.0]]))).flatten()
         tensor([5., 6., 7.])
     """
 
@@ -160,19 +140,19 @@ class ClassTable:
         if len(counts) > num_classes:
             raise ValueError(f"labels must be below {num_classes}, got {int(labels.max())}")
         order = labels.argsort(stable=True)
-        line = torch.empty_like(labels)
-        line[order] = torch.arange(len(labels), device="cpu") - (counts.cumsum(0) - counts)[labels[order]]
-        self.lines, self.columns = int(counts.max()), num_classes
-        self.places = line * num_classes + labels
+        row = torch.empty_like(labels)
+        row[order] = torch.arange(len(labels), device="cpu") - (counts.cumsum(0) - counts)[labels[order]]
+        self.shape = int(counts.max()), num_classes
+        self.positions = row * num_classes + labels
 
-    def laid_out(self, rows: Tensor) -> Tensor:
-        """(M, K, ...) the rows (N, ...) in their places, zero elsewhere."""
-        table = rows.new_zeros(self.lines * self.columns, *rows.shape[1:])
-        return table.index_copy(0, send(self.places, rows.device), rows).unflatten(0, (self.lines, self.columns))
+    def scatter(self, rows: Tensor) -> Tensor:
+        """The table (M, K, ...) of rows (N, ...), zero elsewhere."""
+        table = rows.new_zeros(self.shape[0] * self.shape[1], *rows.shape[1:])
+        return table.index_copy(0, send(self.positions, rows.device), rows).unflatten(0, self.shape)
 
-    def picked(self, table: Tensor) -> Tensor:
-        """(N, ...) the rows out of a table (M, K, ...)."""
-        return table.flatten(0, 1).index_select(0, send(self.places, table.device))
+    def gather(self, table: Tensor) -> Tensor:
+        """The rows (N, ...) of a table (M, K, ...)."""
+        return table.flatten(0, 1).index_select(0, send(self.positions, table.device))
 
 
 def from_pixels(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

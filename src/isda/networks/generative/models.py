@@ -2,91 +2,76 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.devices import send
 from isda.networks.generative.layers import ClassTable, DiscriminatorBody, GeneratorBody
-from isda.networks.network import positive_integer
 
 NOISE_DIM = 100
 """Dimensions of the noise, as in the paper."""
 
 
-class ImageGenerator(nn.Module, ABC):
-    """Maps latent vectors and classes to images in [-1, 1].
+class ImageGenerator(nn.Module):
+    """Maps latent vectors and classes to images in [-1, 1], by one network for all classes or one for each.
+
+    The network for all classes reads the class as a one-hot vector beside the latent one. Networks for each class share
+    nothing and run in one call.
 
     Args:
         num_classes: K.
         channels: of the images.
         size: their side in pixels.
         noise: dimensions drawn from a standard normal distribution.
-        codes: further ones drawn uniformly from [-1, 1], which infoGAN gives a meaning.
-    """
-
-    def __init__(self, num_classes: int, channels: int, size: int, noise: int = NOISE_DIM, codes: int = 0) -> None:
-        super().__init__()
-        self.num_classes, self.channels = positive_integer("num_classes", num_classes), channels
-        self.size, self.noise, self.codes = size, positive_integer("noise", noise), codes
-        positive_integer("channels", channels)
-
-    @abstractmethod
-    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """(N, channels, size, size) from latent vectors (N, noise + codes) and classes (N,), these on the CPU."""
-
-    def draw(self, count: int, chance: torch.Generator) -> Tensor:
-        """(count, noise + codes) latent vectors as float32 on the CPU, the same for every device."""
-        noise = torch.randn(count, self.noise, generator=chance, device="cpu")
-        return torch.cat([noise, torch.rand(count, self.codes, generator=chance, device="cpu") * 2 - 1], 1)
-
-
-class ConditionalGenerator(ImageGenerator):
-    """One network for all classes, which reads the class as a one-hot vector beside the latent one.
+        codes: further dimensions drawn uniformly from [-1, 1], the latent codes of infoGAN.
+        width: factor on the numbers of channels.
+        per_class: whether there is one network for each class.
 
     Example:
-        >>> ConditionalGenerator(10, 1, 28, width=0.25)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
+        >>> ImageGenerator(10, 1, 28, width=0.25)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
         torch.Size([2, 1, 28, 28])
-    """
-
-    def __init__(
-        self, num_classes: int, channels: int, size: int, *, noise: int = NOISE_DIM, codes: int = 0, width: float = 1.0
-    ) -> None:
-        super().__init__(num_classes, channels, size, noise, codes)
-        self.body = GeneratorBody(noise + codes + num_classes, channels, size, width)
-
-    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Images of the classes."""
-        images: Tensor = self.body(torch.cat([latent, one_hot(labels, self.num_classes, latent)], 1))
-        return images
-
-
-class GeneratorPerClass(ImageGenerator):
-    """One network for each class; they share nothing, and run in one call.
-
-    Example:
-        >>> GeneratorPerClass(10, 3, 32, width=0.1)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
+        >>> ImageGenerator(10, 3, 32, width=0.1, per_class=True)(torch.zeros(2, 100), torch.tensor([3, 4])).shape
         torch.Size([2, 3, 32, 32])
     """
 
     def __init__(
-        self, num_classes: int, channels: int, size: int, *, noise: int = NOISE_DIM, codes: int = 0, width: float = 1.0
+        self,
+        num_classes: int,
+        channels: int,
+        size: int,
+        noise: int = NOISE_DIM,
+        codes: int = 0,
+        width: float = 1.0,
+        per_class: bool = False,
     ) -> None:
-        super().__init__(num_classes, channels, size, noise, codes)
-        self.body = GeneratorBody(noise + codes, channels, size, width, groups=num_classes)
+        super().__init__()
+        self.num_classes = positive_integer("num_classes", num_classes)
+        self.channels, self.noise = positive_integer("channels", channels), positive_integer("noise", noise)
+        self.size, self.codes, self.per_class = size, codes, per_class
+        inputs = noise + codes + (0 if per_class else num_classes)
+        self.body = GeneratorBody(inputs, channels, size, width, groups=num_classes if per_class else 1)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Images of the classes, each by the network of its own."""
-        table = ClassTable(labels, self.num_classes)
-        images = self.body(table.laid_out(latent).flatten(1))
-        return table.picked(images.unflatten(1, (self.num_classes, self.channels)))
+        """(N, channels, size, size) from latent vectors (N, noise + codes) and classes (N,), these on the CPU."""
+        if self.per_class:
+            table = ClassTable(labels, self.num_classes)
+            grouped = self.body(table.scatter(latent).flatten(1))
+            return table.gather(grouped.unflatten(1, (self.num_classes, self.channels)))
+        images: Tensor = self.body(torch.cat([latent, one_hot(labels, self.num_classes, latent)], 1))
+        return images
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, noise + codes) latent vectors as float32 on the CPU, the same for every device."""
+        noise = torch.randn(count, self.noise, generator=generator, device="cpu")
+        return torch.cat([noise, torch.rand(count, self.codes, generator=generator, device="cpu") * 2 - 1], 1)
 
 
 def one_hot(labels: Tensor, num_classes: int, like: Tensor) -> Tensor:
-    """(N, K) ones at the classes of labels that the host has, with the type and the device of ``like``.
+    """(N, K) one-hot vectors of labels on the CPU, with the dtype and device of ``like``.
 
     Example:
         >>> one_hot(torch.tensor([1]), 3, torch.zeros(1))
@@ -95,20 +80,18 @@ def one_hot(labels: Tensor, num_classes: int, like: Tensor) -> Tensor:
     return send((labels[:, None] == torch.arange(num_classes, device="cpu")).to(like.dtype), like.device)
 
 
-GENERATORS: dict[str, type[ConditionalGenerator] | type[GeneratorPerClass]] = {
-    "dcgan": ConditionalGenerator,
-    "dcgan-per-class": GeneratorPerClass,
-}
+PER_CLASS = {"dcgan": False, "dcgan-per-class": True}
+"""Names of generators, and whether they have one network for each class."""
 
 
 def generator_names() -> list[str]:
-    """The names that `create_generator` knows.
+    """The names that `create_generator` accepts.
 
     Example:
         >>> generator_names()
         ['dcgan', 'dcgan-per-class']
     """
-    return list(GENERATORS)
+    return list(PER_CLASS)
 
 
 def create_generator(
@@ -135,21 +118,21 @@ def create_generator(
     Raises:
         ValueError: an unknown name, or an option out of range.
     """
-    kind = GENERATORS[check_choice("network", name, GENERATORS)]
-    return kind(num_classes, channels, size, noise=noise, codes=codes, width=width)
+    per_class = PER_CLASS[check_choice("network", name, PER_CLASS)]
+    return ImageGenerator(num_classes, channels, size, noise, codes, width, per_class)
 
 
 class DiscriminatorOutput(NamedTuple):
-    """What a discriminator says of a batch."""
+    """Outputs of a discriminator for a batch."""
 
     scores: Tensor
     """(N,) logits of being real."""
     class_logits: Tensor | None = None
-    """(N, K), where it names classes."""
+    """(N, K), if it predicts classes."""
     code_mean: Tensor | None = None
-    """(N, codes) and ..."""
+    """(N, codes) mean of the predicted Gaussian of the codes."""
     code_log_variance: Tensor | None = None
-    """... (N, codes): the Gaussian that it believes the codes are from."""
+    """(N, codes) its log variance."""
 
 
 class Discriminator(nn.Module):
@@ -160,14 +143,14 @@ class Discriminator(nn.Module):
         channels: of the images.
         size: their side in pixels.
         width: factor on the numbers of channels.
-        reads_class: it is told the class of each image, as K further channels of zeros and ones (CGAN).
-        names_class: it says which class it sees (ACGAN, infoGAN).
-        codes: of how many codes it says where it believes them to be (infoGAN).
+        reads_class: the class of each image is an input, as K further channels of zeros and ones (CGAN).
+        names_class: it predicts the class (ACGAN, infoGAN).
+        codes: number of codes that it predicts (infoGAN).
 
     Example:
         >>> discriminator = Discriminator(10, 1, 8, width=0.25, names_class=True, codes=2)
-        >>> seen = discriminator(torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 2, 3]))
-        >>> seen.scores.shape, seen.class_logits.shape, seen.code_mean.shape
+        >>> output = discriminator(torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 2, 3]))
+        >>> output.scores.shape, output.class_logits.shape, output.code_mean.shape
         (torch.Size([4]), torch.Size([4, 10]), torch.Size([4, 2]))
     """
 
@@ -190,7 +173,7 @@ class Discriminator(nn.Module):
         self.finds = nn.Linear(self.body.feature_dim, 2 * codes) if codes else None
 
     def forward(self, images: Tensor, labels: Tensor) -> DiscriminatorOutput:
-        """Of images (N, channels, size, size) in [-1, 1]; only CGAN looks at their classes (N,), on the CPU."""
+        """Outputs for images (N, channels, size, size) in [-1, 1]; only CGAN uses their classes (N,), on the CPU."""
         if self.reads_class:
             planes = one_hot(labels, self.num_classes, images)[:, :, None, None]
             images = torch.cat([images, planes.expand(-1, -1, *images.shape[2:])], 1)
@@ -218,5 +201,5 @@ class CriticPerClass(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> DiscriminatorOutput:
         """Scores of images (N, channels, size, size) by the critics of their classes (N,), these on the CPU."""
         table = ClassTable(labels, self.num_classes)
-        features = self.body(table.laid_out(images).flatten(1, 2))
-        return DiscriminatorOutput(table.picked(self.score(features[:, :, None, None]).flatten(1)))
+        features = self.body(table.scatter(images).flatten(1, 2))
+        return DiscriminatorOutput(table.gather(self.score(features[:, :, None, None]).flatten(1)))

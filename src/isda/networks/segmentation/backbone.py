@@ -5,7 +5,7 @@ Blocks and parameter names are torchvision's. torchvision is imported when a net
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -13,12 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from isda._utils.choices import check_choice
 from isda.networks.network import scaled_channels
-from isda.networks.weight_files import check_weight_values
-
-# Residual networks whose last stages look further instead of halving the resolution once more.
-#
-# The blocks are torchvision's, and so are the names of parameters, which its ImageNet weights are loaded by.
-# torchvision is imported when a network is built.
 
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Blocks in the four stages (He et al., 2016, table 1)."""
@@ -29,8 +23,8 @@ STEMS = ("deep", "torchvision")
 class DilatedResNet(nn.Module):
     """A residual network without classifier, for images (N, 3, H, W).
 
-    A stage that would take the resolution below 1 / ``output_stride`` keeps it, and its 3x3 convolutions are dilated by
-    the factor that was not taken (Yu et al., 2017; Chen et al., 2017): at stride 8 the last two stages by 2 and 4.
+    A stage that would reduce the resolution below 1 / ``output_stride`` keeps it, and its 3x3 convolutions are dilated
+    by the factor instead (Yu et al., 2017; Chen et al., 2017): at stride 8 the last two stages by 2 and 4.
 
     Args:
         depth: 18, 34 (basic blocks), 50 or 101 (bottlenecks).
@@ -84,7 +78,7 @@ class DilatedResNet(nn.Module):
             current = count * block.expansion
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.channels = (planes[2] * block.expansion, planes[3] * block.expansion)
-        """Of the two maps that `forward` returns."""
+        """Channels of the two maps that `forward` returns."""
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The maps of the last stage but one, and of the last."""
@@ -97,7 +91,7 @@ class DilatedResNet(nn.Module):
 
 
 def _stage(block: Any, current: int, count: int, stride: int, dilations: Sequence[int]) -> nn.Sequential:
-    """One block per dilation, the first of them with the stride, from ``current`` channels."""
+    """One block per dilation from ``current`` channels; the first has the stride."""
     layers = nn.Sequential()
     for index, dilation in enumerate(dilations):
         shortcut = None
@@ -107,7 +101,7 @@ def _stage(block: Any, current: int, count: int, stride: int, dilations: Sequenc
                 nn.BatchNorm2d(count * block.expansion),
             )
         layers.append(block(current, count, stride if index == 0 else 1, shortcut))
-        # Torchvision's basic block has no argument for it.
+        # torchvision's basic block has no argument for the dilation.
         for layer in layers[-1].modules():
             if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3):
                 layer.dilation = layer.padding = (dilation, dilation)
@@ -115,16 +109,11 @@ def _stage(block: Any, current: int, count: int, stride: int, dilations: Sequenc
     return layers
 
 
-TORCHVISION = "torchvision"
-CLASSIFIER_PREFIX = "fc."
-"""How the names of torchvision's classifier begin, which a backbone has none of."""
-
-
 def torchvision_state(depth: int) -> dict[str, Tensor]:
-    """The weights of torchvision's residual network trained on ImageNet (the first version), fetched if need be.
+    """Torchvision's first ImageNet weights of a residual network, downloaded if they are not in torch's cache.
 
     Raises:
-        ValueError: they are neither in torch's cache nor to be had.
+        ValueError: the download failed.
     """
     from torchvision import models
 
@@ -137,44 +126,11 @@ def torchvision_state(depth: int) -> dict[str, Tensor]:
         ) from error
 
 
-def load_backbone(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Give a backbone its weights; those of a classifier are left out, and nothing else may be missing or left over.
-
-    Args:
-        backbone: is changed.
-        state: tensors under torchvision's names.
-        source: where they come from, for messages.
-
-    Raises:
-        ValueError: names the first tensor that is missing, left over, of another shape, or not finite.
-    """
-    own = backbone.state_dict()
-    given = {name: tensor for name, tensor in state.items() if not name.startswith(CLASSIFIER_PREFIX)}
-    # Files from before torch counted batches lack the count, which only an average without momentum would use.
-    missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
-    unknown = [name for name in given if name not in own]
-    shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
-    if shapes:
-        name = shapes[0]
-        expected, came = tuple(own[name].shape), tuple(given[name].shape)
-        raise ValueError(f"pretrained must have {name} of shape {expected}, got {came} in {source}{_stem_hint(name)}")
-    for names, wrong in ((missing, "lacks"), (unknown, "has the unknown")):
-        if names:
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise ValueError(f"pretrained must hold the backbone's weights, {source} {wrong} {names[0]}{others}")
-    check_weight_values(given, own, source)
-    backbone.load_state_dict(given, strict=False)
-
-
-def _stem_hint(name: str) -> str:
-    return "; is it for the other stem?" if name == "conv1.weight" else ""
-
-
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class FrozenBatchNorm2d(nn.BatchNorm2d):
-    """Normalises by its running figures, in training too; its scale and offset are trained as ever.
+    """Batch normalisation with fixed running statistics; weight and bias are trained.
 
     Example:
         >>> FrozenBatchNorm2d(4).train().training
@@ -187,10 +143,9 @@ class FrozenBatchNorm2d(nn.BatchNorm2d):
 
 
 def freeze_batch_norm(network: _Module) -> _Module:
-    """Freeze the running figures of all batch normalisation in a network, which is changed and returned.
+    """Freeze the running statistics of all batch normalisation in a network, which is changed in place and returned.
 
-    Parameters and buffers stay the same tensors under the same names: an optimiser keeps what it trains, and state
-    dicts fit as before.
+    Parameters and buffers stay the same tensors under the same names, so optimisers and state dicts remain valid.
 
     Example:
         >>> network = freeze_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))).train()
@@ -200,12 +155,10 @@ def freeze_batch_norm(network: _Module) -> _Module:
     for parent in list(network.modules()):
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm) and not isinstance(child, FrozenBatchNorm2d):
-                setattr(parent, name, _frozen(child))
+                frozen = FrozenBatchNorm2d(
+                    child.num_features, eps=child.eps, momentum=child.momentum, affine=child.affine
+                )
+                for key, tensor in (*child.named_parameters(), *child.named_buffers()):
+                    setattr(frozen, key, tensor)
+                setattr(parent, name, frozen.eval())
     return network
-
-
-def _frozen(norm: _BatchNorm) -> FrozenBatchNorm2d:
-    frozen = FrozenBatchNorm2d(norm.num_features, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
-    for name, tensor in (*norm.named_parameters(), *norm.named_buffers()):
-        setattr(frozen, name, tensor)
-    return frozen.eval()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, overload
@@ -11,27 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
-from isda.networks.network import dropout_rate, initialise, positive_integer, scaled_channels
-from isda.networks.segmentation.backbone import (
-    DEPTHS,
-    OUTPUT_STRIDES,
-    STEMS,
-    TORCHVISION,
-    DilatedResNet,
-    load_backbone,
-    torchvision_state,
-)
-from isda.networks.weight_files import read_weights
+from isda.networks.network import dropout_rate, initialise, scaled_channels
+from isda.networks.segmentation.backbone import DEPTHS, OUTPUT_STRIDES, STEMS, DilatedResNet, torchvision_state
+from isda.networks.weight_files import match_weights, read_weights
 
 
 def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
-    """(N, D, h, w) to (N, D, H, W); the maps themselves when they have that size already.
+    """Resize (N, D, h, w) to (N, D, H, W) bilinearly; returns the maps themselves if they have that size.
 
     Example:
-        >>> import torch
-        >>> resize(torch.tensor([[[[0.0, 2.0]]]]), (1, 3))
+        >>> resize_maps(torch.tensor([[[[0.0, 2.0]]]]), (1, 3))
         tensor([[[[0., 1., 2.]]]])
     """
     if tuple(maps.shape[2:]) == tuple(size):
@@ -42,11 +34,7 @@ def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
 class PyramidHead(nn.Module):
     """Maps pooled to bins x bins, projected, enlarged again and joined with the maps; then one 3x3 convolution.
 
-    Args:
-        in_channels: of the maps.
-        feature_dim: channels of each level and of the features.
-        dropout: rate at which whole channels of the features are dropped.
-        bins: positions per side in each level.
+    ``dropout`` is the rate at which whole channels of the features are dropped.
 
     Example:
         >>> PyramidHead(16, 4)(torch.ones(2, 16, 5, 7)).shape
@@ -81,11 +69,7 @@ class AtrousHead(nn.Module):
     The branches have half as many channels as the features (256 and 512 for ResNet-101, as in the authors' code) and
     dilations of 12, 24 and 36 at output stride 8, which is 96, 192 and 288 pixels of the image at any.
 
-    Args:
-        in_channels: of the maps.
-        feature_dim: channels of the features.
-        output_stride: pixels of the image per position of the maps.
-        dropout: rate at which whole channels of the features are dropped.
+    ``dropout`` is the rate at which whole channels of the features are dropped.
 
     Example:
         >>> import torch
@@ -101,7 +85,7 @@ class AtrousHead(nn.Module):
         rates = [rate * 8 // output_stride for rate in (12, 24, 36)]
         inner = max(1, feature_dim // 2)
         self.pooling = ASPP(in_channels, rates, inner)
-        # Its own projection keeps the channels of the branches, and half of its features are dropped.
+        # torchvision's projection keeps the channels of the branches and has dropout 0.5.
         self.pooling.project = nn.Sequential(
             Conv2dNormActivation(len(self.pooling.convs) * inner, feature_dim, kernel_size=1), nn.Dropout2d(dropout)
         )
@@ -127,9 +111,9 @@ class DenseOutputs:
 
 
 class SegmentationNetwork(nn.Module):
-    """A backbone with a head, and beside it an auxiliary head on the backbone's last stage but one.
+    """A backbone with a head, and optionally an auxiliary head on the backbone's last stage but one.
 
-    The classifiers read exactly the features that :meth:`outputs` shows: dropout comes before.
+    The classifiers read exactly the features that :meth:`outputs` returns: dropout comes before.
 
     Args:
         backbone: maps images to two maps.
@@ -175,7 +159,7 @@ class SegmentationNetwork(nn.Module):
         return None if self.auxiliary_classifier is None else self.auxiliary_classifier.in_channels
 
     def get_classifier(self) -> nn.Conv2d:
-        """The last layer, under the name that timm gives this question."""
+        """The classifier; the method has the name of timm's."""
         return self.classifier
 
     def outputs(self, images: Tensor) -> DenseOutputs:
@@ -203,7 +187,7 @@ class SegmentationNetwork(nn.Module):
     def forward(self, images: Tensor, *, dense: bool = False) -> Tensor | DenseOutputs:
         """The logits (N, C, H, W) of images (N, 3, H, W); with ``dense`` what :meth:`outputs` returns.
 
-        That one is for wrappers, such as DistributedDataParallel, which see nothing but calls of the network.
+        ``dense`` is for wrappers such as DistributedDataParallel, which forward calls of the network only.
         """
         if dense:
             return self.outputs(images)
@@ -213,8 +197,8 @@ class SegmentationNetwork(nn.Module):
     def _check(self, images: Tensor) -> None:
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images must have shape (N, 3, H, W), got {tuple(images.shape)}")
-        # Batch normalisation that is frozen, or shared by processes, manages with one image.
-        if len(images) == 1 and any(isinstance(one, nn.BatchNorm2d) and one.training for one in self.head.modules()):
+        # Frozen or synchronised batch normalisation works with one image.
+        if len(images) == 1 and any(isinstance(m, nn.BatchNorm2d) and m.training for m in self.head.modules()):
             raise ValueError(
                 "images must hold at least 2 images per process in training, got 1: each is pooled to one position, of "
                 "which batch normalisation needs several; freeze_batch_norm or torch.nn.SyncBatchNorm helps"
@@ -227,23 +211,17 @@ def _classifier(feature_dim: int, num_classes: int) -> nn.Conv2d:
     return classifier
 
 
-HEADS: dict[str, Callable[[int, int, int, float], nn.Module]] = {
-    "pspnet": lambda channels, features, _, dropout: PyramidHead(channels, features, dropout=dropout),
-    "deeplab-v3": lambda channels, features, stride, dropout: AtrousHead(
-        channels, features, output_stride=stride, dropout=dropout
-    ),
-}
-"""By the first part of a network's name: the head for (channels, features, output stride, dropout)."""
+ARCHITECTURES = ("pspnet", "deeplab-v3")
 
 
 def names() -> list[str]:
-    """The names that :func:`create` knows.
+    """The names that :func:`create` accepts.
 
     Example:
         >>> "pspnet-resnet-101" in names()
         True
     """
-    return [f"{head}-resnet-{depth}" for head in HEADS for depth in DEPTHS]
+    return [f"{head}-resnet-{depth}" for head in ARCHITECTURES for depth in DEPTHS]
 
 
 def create(
@@ -283,6 +261,8 @@ def create(
         >>> create("pspnet-resnet-18", num_classes=11, width=0.25, auxiliary=False).classifier
         Conv2d(32, 11, kernel_size=(1, 1), stride=(1, 1))
     """
+    from torchvision.ops import Conv2dNormActivation
+
     check_choice("name", name, names())
     positive_integer("num_classes", num_classes)
     scaled_channels(64, width)
@@ -296,33 +276,32 @@ def create(
     stem = check_choice("stem", stem or ("deep" if pretrained is None else "torchvision"), STEMS)
     architecture, _, depth = name.rpartition("-resnet-")
     state = None
-    if pretrained == TORCHVISION:
+    if pretrained == "torchvision":
         if width != 1 or stem != "torchvision":
             raise ValueError(f"pretrained 'torchvision' needs width 1.0 and its stem, got width {width}, stem {stem!r}")
         state = torchvision_state(int(depth))
     elif pretrained is not None:
         state = read_weights(Path(pretrained))
+    if state is not None and "conv1.weight" in state and ("conv2.weight" in state) != (stem == "deep"):
+        raise ValueError(f"pretrained must be for the stem {stem!r}, got weights for the other stem in {pretrained}")
     backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
     middle, last = backbone.channels
     features = max(1, last // 4)
+    head: nn.Module
+    if architecture == "pspnet":
+        head = PyramidHead(last, features, dropout=rate)
+    else:
+        head = AtrousHead(last, features, output_stride=output_stride, dropout=rate)
+    auxiliary_head = None
+    if auxiliary:  # one 3x3 convolution, as in both publications and the authors' code
+        auxiliary_head = nn.Sequential(Conv2dNormActivation(middle, features, kernel_size=3), nn.Dropout2d(rate))
     network = SegmentationNetwork(
-        backbone,
-        HEADS[architecture](last, features, output_stride, rate),
-        features,
-        num_classes,
-        _auxiliary_head(middle, features, rate) if auxiliary else None,
-        features if auxiliary else None,
+        backbone, head, features, num_classes, auxiliary_head, features if auxiliary else None
     )
     for part in (network.backbone, network.head, network.auxiliary_head):
         if part is not None:
             initialise(part)
     if state is not None:
-        load_backbone(backbone, state, str(pretrained))
+        own = backbone.state_dict()
+        backbone.load_state_dict(own | match_weights(own, state, str(pretrained), ("fc.",)))
     return network
-
-
-def _auxiliary_head(in_channels: int, feature_dim: int, dropout: float) -> nn.Module:
-    """One 3x3 convolution, as both publications and the authors' code have it."""
-    from torchvision.ops import Conv2dNormActivation
-
-    return nn.Sequential(Conv2dNormActivation(in_channels, feature_dim, kernel_size=3), nn.Dropout2d(dropout))

@@ -298,7 +298,7 @@ class TrainedDetector:
         images = [read_image(path) for path in paths]
         for path, image in zip(paths, images, strict=True):
             try:
-                self.network.transform.resized(*image.shape[1:])
+                self.network.transform.resized_size(*image.shape[1:])
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
         numbered: Iterable[tuple[int, Tensor]] = enumerate(images)

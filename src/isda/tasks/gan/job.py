@@ -154,7 +154,7 @@ class GenerationJob(Job):
     def evaluated(self) -> ImageGenerator:
         """The generator that is judged and kept: the averaged one where there is one."""
         network = self.players.generator if self.average is None else self.average.module
-        return expect_type(network, ImageGenerator)  # type: ignore[type-abstract]
+        return expect_type(network, ImageGenerator)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[RealBatch]:
         """Real images with their labels."""
