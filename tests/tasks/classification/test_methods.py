@@ -13,9 +13,10 @@ from isda import ISDALoss, networks
 from isda.covariance import MODELS, CovarianceModel, DiagonalCovariance
 from isda.engine import Outcome
 from isda.engine.options import option_types
-from isda.tasks.classification.methods import METHODS, ClassificationMethod, ISDAOptions, find_method
+from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.tasks.classification.settings import recipe_for
 from isda.tasks.common.data import ImageBatch
+from isda.tasks.common.isda_options import ISDAOptions
 from isda.train import train
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config

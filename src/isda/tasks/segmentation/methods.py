@@ -19,7 +19,7 @@ from isda.engine.settings import Recipe
 from isda.losses import ISDALoss
 from isda.losses.targets import resize_logits
 from isda.networks.segmentation import SegmentationNetwork
-from isda.tasks.classification.methods import ISDAOptions
+from isda.tasks.common.isda_options import ISDAOptions
 from isda.tasks.segmentation.data import SegmentationBatch
 from isda.tasks.segmentation.settings import SegmentationConfig
 
