@@ -16,8 +16,8 @@ from isda._utils.seeds import generator
 from isda.data import DataSet
 from isda.engine import Saving, Stopped
 from isda.engine.callbacks import Hook
-from isda.tasks.classification.generated import GeneratedImages, count_per_batch
-from isda.tasks.gan.generators import load_generator, make_images
+from isda.tasks.classification.generated import count_per_batch
+from isda.tasks.common.generators import GeneratedImages, load_generator, make_images
 from isda.tasks.gan.task import Generation
 from isda.train import Classification, SemiSettings, Settings, resolve, train
 from resumable_runs import outcome
@@ -186,7 +186,7 @@ def test_the_command_takes_a_generator_and_notices_when_it_has_changed(generator
         ({"generated_share": 1.0}, "generated_share must lie strictly between 0 and 1, got 1.0"),
         ({"generated_share": 0.01}, "must leave both kinds of images in a batch of 20, got 0.01"),
         ({"generated": "nowhere"}, "no run in nowhere"),
-        ({"held_out": 50}, "trained with held_out=50 as well, this one with 0: it has seen images that judge"),
+        ({"held_out": 50}, "trained with held_out=50 as well, this one with 0: it was trained on evaluation images"),
     ],
 )
 def test_what_makes_no_sense_is_refused(generators, changes, message):

@@ -104,7 +104,9 @@ CURVES = (
     Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),
     Curve(metric="strength", title="Strength λ of ISDA", unit="λ"),
 )
-"""What pages show beside the error."""
+"""What pages show besides the first figure."""
+
+TRAIN_LOSS = Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False)
 
 
 def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) -> tuple[Figure, ...]:
@@ -127,5 +129,5 @@ def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) 
         *top,
         measured("nll", "negative log-likelihood", digits=3),
         measured("calibration", "calibration error", "%"),
-        Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False),
+        TRAIN_LOSS,
     )

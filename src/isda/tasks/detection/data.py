@@ -13,6 +13,7 @@ from isda._utils.devices import send
 from isda._utils.seeds import generator, mix
 from isda.data.coco import CocoPart
 from isda.data.prefetch import batch_order, prefetch
+from isda.tasks.common.data import check_processes
 
 MIRROR = 0.5
 """The probability that an image is mirrored."""
@@ -70,10 +71,7 @@ class DetectionBatches:
     workers: int = 4
 
     def __post_init__(self) -> None:
-        if self.batch_size < self.world:
-            raise ValueError(
-                f"batch_size must be at least {self.world}, the number of processes, got {self.batch_size}"
-            )
+        check_processes(self.batch_size, self.world)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[DetectionBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""

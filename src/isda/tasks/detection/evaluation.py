@@ -19,10 +19,11 @@ from isda._utils.files import atomic_write
 from isda.data.coco import CocoData, CocoPart
 from isda.data.coco_masks import encode_mask
 from isda.data.image_files import read_image
-from isda.engine.config import Curve, Figure
-from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
+from isda.engine.config import Figure
 from isda.networks.detection import Detector, has_masks
 from isda.networks.network import in_eval_mode
+from isda.tasks.common.evaluation import TRAIN_LOSS
+from isda.tasks.common.trained import open_run
 from isda.tasks.detection.backbone import create_detector
 from isda.tasks.detection.data import evaluation_images
 from isda.tasks.detection.settings import DetectionConfig
@@ -38,8 +39,6 @@ SUMMARY = {
     "ap_large": "AP large",
 }
 """The first six figures of COCO's summary, in its order."""
-
-CURVES = (Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),)
 
 
 def figures_for(masks: bool) -> tuple[Figure, ...]:
@@ -57,8 +56,7 @@ def figures_for(masks: bool) -> tuple[Figure, ...]:
         for prefix, kind in kinds
         for name, title in SUMMARY.items()
     ]
-    loss = Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False)
-    return (*measured, loss)
+    return (*measured, TRAIN_LOSS)
 
 
 MASK_THRESHOLD = 0.5
@@ -312,10 +310,4 @@ def load_detector(folder: Path) -> TrainedDetector:
     Raises:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
-    run, stored = open_finished_run(folder)
-    check_task(run, stored, "detection", "a detector")
-    config = DetectionConfig.from_stored(stored, run.config_file)
-    with config_errors(run):
-        network = create_detector(config).to(config.dtype)
-    load_weights(run, network, config.network)
-    return TrainedDetector(config, network.eval())
+    return TrainedDetector(*open_run(folder, "detection", "a detector", DetectionConfig, create_detector))

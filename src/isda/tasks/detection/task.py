@@ -22,11 +22,11 @@ from isda.engine.task import Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.networks.detection import Detector, has_masks, names
 from isda.networks.timm_models import TIMM_PREFIX
-from isda.tasks.common.dry_run import build_on_meta, check_memory, describe_options
+from isda.tasks.common.dry_run import build_on_meta, describe_options
+from isda.tasks.common.evaluation import CURVES
 from isda.tasks.detection.backbone import DetectionBackbone, create_detector, find_backbone, initialise
 from isda.tasks.detection.data import DetectionBatch, DetectionBatches, evaluation_images
 from isda.tasks.detection.evaluation import (
-    CURVES,
     EVALUATED_ON,
     PICTURE_COUNT,
     DetectionScores,
@@ -116,7 +116,7 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
         steps_per_epoch=images // size,
         evaluated_on=EVALUATED_ON,
         figures=figures_for(has_masks(network)),
-        curves=CURVES,
+        curves=CURVES[:1],
         classes=data.classes,
         category_ids=tuple(data.train.categories),
         backbone=backbone.network,
@@ -175,8 +175,8 @@ def _dry_run(config: DetectionConfig) -> None:
         # Not every model of timm can be made without memory.
         create_detector(config)
         return
-    told = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
-    check_memory(told, build_on_meta(lambda: create_detector(config), told), config.dtype)
+    text = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
+    build_on_meta(lambda: create_detector(config), text, config.dtype)
 
 
 class DetectionJob(Trainer):

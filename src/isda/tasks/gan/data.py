@@ -11,20 +11,9 @@ from torch import Tensor
 
 from isda._utils.devices import send
 from isda._utils.seeds import generator
-from isda.data import DataSet, balanced_sample
 from isda.data.prefetch import batch_order
 from isda.engine.processes import Processes
 from isda.networks.generative import ImageGenerator, from_pixels
-from isda.tasks.common.data import EvaluationImages, training_and_evaluation
-from isda.tasks.gan.settings import GANConfig
-
-
-def split_data(config: GANConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
-    """Hold out what the configuration says, then draw its labelled subset from the rest with its seed."""
-    training, evaluation = training_and_evaluation(data, config.held_out)
-    if config.labels is None:
-        return training, evaluation
-    return training[balanced_sample(data.y_train[training], config.labels, seed=config.seed)], evaluation
 
 
 class RealBatch(NamedTuple):
@@ -101,9 +90,9 @@ def balanced_order(by_class: list[Tensor], steps: int, each: int, *, seed: int, 
     """
     columns = []
     for label, members in enumerate(by_class):
-        chance = generator(seed, epoch, label)
+        source = generator(seed, epoch, label)
         rounds = -(-steps * each // len(members))
-        shuffled = torch.cat([members[torch.randperm(len(members), generator=chance)] for _ in range(rounds)])
+        shuffled = torch.cat([members[torch.randperm(len(members), generator=source)] for _ in range(rounds)])
         columns.append(shuffled[: steps * each])
     return torch.stack(columns, 1).view(steps, each * len(by_class))
 
@@ -119,9 +108,9 @@ def draw_latents(network: ImageGenerator, count: int, turn: tuple[int, int, int]
         turn: the run's seed, the step, and which of its turns.
         processes: who learns together.
     """
-    chance, weight = generator(*turn), next(network.parameters())
+    source, weight = generator(*turn), next(network.parameters())
     labels = (turn[1] * count + torch.arange(count)) % network.num_classes
-    whole = network.draw(count, chance), labels, torch.rand(count, generator=chance)
+    whole = network.draw(count, source), labels, torch.rand(count, generator=source)
     latent, mine, share = (part.tensor_split(processes.world)[processes.rank] for part in whole)
     latent, share = (send(part, weight.device, weight.dtype) for part in (latent, share))
     return LatentBatch(latent, mine, share)

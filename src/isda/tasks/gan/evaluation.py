@@ -27,8 +27,8 @@ from isda.tasks.classification.resolve import resolve
 from isda.tasks.classification.settings import ClassificationSettings
 from isda.tasks.classification.task import Classification
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
-from isda.tasks.gan.data import split_data
-from isda.tasks.gan.generators import TrainedGenerator, load_generator, make_images
+from isda.tasks.common.data import split_data
+from isda.tasks.common.generators import TrainedGenerator, load_generator, make_images
 from isda.tasks.gan.settings import GANConfig
 
 

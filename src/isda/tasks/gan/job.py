@@ -22,9 +22,10 @@ from isda.engine.processes import FiniteLoss
 from isda.engine.task import Job, RunContext
 from isda.engine.trainer import AveragedNetwork
 from isda.networks.generative import ImageGenerator
-from isda.tasks.gan.data import RealBatch, RealBatches, draw_latents, split_data
+from isda.tasks.common.data import split_data
+from isda.tasks.common.generators import make_images
+from isda.tasks.gan.data import RealBatch, RealBatches, draw_latents
 from isda.tasks.gan.evaluation import JUDGE_FOLDER, GeneratorComparison, GeneratorMetrics, load_judge, train_judge
-from isda.tasks.gan.generators import make_images
 from isda.tasks.gan.methods import GenerativeMethod, PlayerInputs, Players
 from isda.tasks.gan.settings import GANConfig
 

@@ -12,7 +12,7 @@ from isda._utils.devices import on_host, send
 from isda.data.augment import Draws, Normalize, ScaleMirrorCrop
 from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.data.segmentation import SegmentationPart
-from isda.tasks.common.data import to_network_input
+from isda.tasks.common.data import check_processes, to_network_input
 from isda.tasks.segmentation.settings import SegmentationConfig
 
 
@@ -57,8 +57,7 @@ class SegmentationBatches:
         device: torch.device | str = "cpu",
         workers: int = PREFETCH_WORKERS,
     ) -> None:
-        if config.batch_size < world:
-            raise ValueError(f"batch_size must be at least {world}, the number of processes, got {config.batch_size}")
+        check_processes(config.batch_size, world)
         self.part, self.config, self.rank, self.world = part, config, rank, world
         self.device, self.workers = torch.device(device), workers
         scales = config.smallest_scale, config.largest_scale

@@ -12,21 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils.errors import expect_type
-from isda.engine.config import Curve, Figure
+from isda.engine.config import Figure
 from isda.engine.processes import Processes
 from isda.networks.network import in_eval_mode, positive_integer
 from isda.networks.segmentation.network import resize_maps
 from isda.tasks.common.data import to_network_input
+from isda.tasks.common.evaluation import TRAIN_LOSS
 from isda.tasks.segmentation.data import SegmentationBatch
 
 BASELINES = ("cross-entropy",)
 """Methods that the others are compared to."""
-
-CURVES = (
-    Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),
-    Curve(metric="strength", title="Strength λ of ISDA", unit="λ"),
-)
-"""What pages show beside the mIoU."""
 
 
 def figures_for(evaluated_on: str, multi_scale: bool) -> tuple[Figure, ...]:
@@ -46,7 +41,7 @@ def figures_for(evaluated_on: str, multi_scale: bool) -> tuple[Figure, ...]:
         measured("miou", "mIoU"),
         *(further if multi_scale else []),
         measured("accuracy", "pixel accuracy"),
-        Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False),
+        TRAIN_LOSS,
     )
 
 

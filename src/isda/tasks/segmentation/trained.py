@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,8 @@ from torch import Tensor
 from isda.data.image_files import read_image
 from isda.data.segmentation import IGNORED, SegmentationData
 from isda.engine.processes import Processes
-from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
 from isda.networks.segmentation import SegmentationNetwork
+from isda.tasks.common.trained import label_map, open_run
 from isda.tasks.segmentation.data import SegmentationBatch, evaluation_batches
 from isda.tasks.segmentation.evaluation import ConfusionMatrix, count_confusion, predictor, probabilities
 from isda.tasks.segmentation.pictures import prepare_image
@@ -56,7 +55,9 @@ class TrainedSegmenter:
             ValueError: the classes differ, or the part has no labels, or all of them are ignored.
         """
         config, images = self.config, data.part(part)
-        label_of = _labels_by_name(data, config.classes)
+        # 255 stays 255.
+        label_of = torch.full((256,), IGNORED, dtype=torch.int64)
+        label_of[: len(config.classes)] = label_map(data.name, data.classes, config.classes)
         if not images.labelled:
             raise ValueError(f"part must be one with labels, got {part}, of which {data.name} has none")
         check_labelled_pixels(data, part)
@@ -83,29 +84,12 @@ class TrainedSegmenter:
         return image, seen.argmax(0).cpu()
 
 
-def _labels_by_name(data: SegmentationData, classes: Sequence[str]) -> Tensor:
-    """(256,) for each class of a data set the class that a network has for its name; 255 stays 255."""
-    if sorted(data.classes) != sorted(classes):
-        differing = sorted(set(data.classes) ^ set(classes)) or list(data.classes)
-        raise ValueError(
-            f"data must have the {len(classes)} classes of the run; those of {data.name} differ in "
-            f"{', '.join(map(repr, differing[:5]))}"
-        )
-    table = torch.full((256,), IGNORED, dtype=torch.int64)
-    table[: len(classes)] = torch.tensor([list(classes).index(name) for name in data.classes])
-    return table
-
-
 def load_segmenter(folder: Path) -> TrainedSegmenter:
     """The network of a finished run.
 
     Raises:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
-    run, stored = open_finished_run(folder)
-    check_task(run, stored, "segmentation", "a segmentation network")
-    config = SegmentationConfig.from_stored(stored, run.config_file)
-    with config_errors(run):
-        network = create_network(config).to(config.dtype)
-    load_weights(run, network, config.network)
-    return TrainedSegmenter(config, network.eval())
+    return TrainedSegmenter(
+        *open_run(folder, "segmentation", "a segmentation network", SegmentationConfig, create_network)
+    )
