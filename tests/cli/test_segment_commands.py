@@ -73,7 +73,7 @@ def test_evaluate_finds_the_classes_of_other_data_by_name(trained, tmp_path):
     assert written["miou"] == pytest.approx(result_of(trained)["miou"])
     (other / "classes.txt").write_text("ground\nwall\ncube")
     message = segment("evaluate", trained, "--data", other)[2]
-    assert "data must have the 3 classes of the run; those of other differ in 'ball', 'cube'" in message
+    assert "data must have the 3 classes of the run; other lacks 'ball' and has 'cube'" in message
 
 
 def test_predict_writes_labels_and_pictures(trained, tmp_path):

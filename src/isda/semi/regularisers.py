@@ -58,7 +58,7 @@ class TemporalEnsembling(Regulariser):
 
     t counts the epochs in which sample i was seen, so that the bias correction is exact for every sample; where all
     are seen in every epoch it is the authors'. A sample that was not seen in an earlier epoch has no target yet and
-    weight 0. Of a sample seen several times in an epoch the mean prediction counts.
+    weight 0. If a sample is seen several times in an epoch, its mean prediction counts.
 
     With several processes each step exchanges its predictions: every process holds the same ensemble at any time, and
     the checkpoint of one is that of all.
@@ -96,28 +96,27 @@ class TemporalEnsembling(Regulariser):
         self.alpha = float(alpha)
         self.register_buffer("ensemble", torch.zeros(samples, num_classes, device=device, dtype=dtype))
         self.register_buffer("epochs", torch.zeros(samples, device=device, dtype=torch.int64))
-        # Sums and counts of the epoch that is under way.
+        # Sums and counts of the current epoch.
         self.register_buffer("predictions", torch.zeros(samples, num_classes, device=device, dtype=dtype))
         self.register_buffer("seen", torch.zeros(samples, device=device, dtype=torch.int64))
 
     @classmethod
-    def create(cls, surroundings: RegulariserContext, **options: Any) -> TemporalEnsembling:
+    def create(cls, context: RegulariserContext, **options: Any) -> TemporalEnsembling:
         """An ensemble of all training samples."""
-        placed: dict[str, Any] = {"device": surroundings.device, "dtype": surroundings.dtype}
-        return cls(surroundings.samples, surroundings.num_classes, **placed, **options)
+        return cls(context.samples, context.num_classes, device=context.device, dtype=context.dtype, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
-        """See Regulariser; in training mode it also notes the predictions for the next epoch's targets."""
+        """See Regulariser; in training mode it also stores the predictions for the next epoch's targets."""
         indices = send(view.needed("indices"), self.ensemble.device)
         if logits.shape[1:] != self.ensemble.shape[1:]:
             raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {shape_of(logits)}")
-        # Indices on a GPU are checked by the indexing itself, without making it wait.
+        # Indices on a GPU are checked by the indexing itself, without a synchronisation.
         message = label_error(indices, len(self.ensemble), name="indices") if on_host(indices) else None
         if message:
             raise ValueError(message)
         target, known = self.targets(indices)
         if self.training:
-            self._note(indices, torch.softmax(logits.detach(), 1))
+            self._store(indices, torch.softmax(logits.detach(), 1))
         return (known * mean_squared_error(logits, target)).mean()
 
     def targets(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +136,7 @@ class TemporalEnsembling(Regulariser):
         self.predictions.zero_()
         self.seen.zero_()
 
-    def _note(self, indices: Tensor, predictions: Tensor) -> None:
+    def _store(self, indices: Tensor, predictions: Tensor) -> None:
         predictions = predictions.to(self.predictions)
         if distributed.world_size() > 1:
             sizes = [size for (size,) in distributed.exchange_counts([len(indices)], indices.device, None)]
@@ -209,9 +208,9 @@ class MeanTeacher(Regulariser):
         self.teacher = copy.deepcopy(network).requires_grad_(False)
 
     @classmethod
-    def create(cls, surroundings: RegulariserContext, **options: Any) -> MeanTeacher:
+    def create(cls, context: RegulariserContext, **options: Any) -> MeanTeacher:
         """A teacher that starts from the student."""
-        return cls(surroundings.network, ramp_up_steps=surroundings.ramp_up_steps, **options)
+        return cls(context.network, ramp_up_steps=context.ramp_up_steps, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the teacher on the second view."""
@@ -233,7 +232,7 @@ class MeanTeacher(Regulariser):
         return self.teacher
 
     def _share_statistics(self) -> None:
-        """Each process normalised its own part of the batch: continue with the mean of what they found."""
+        """Average the running statistics, which each process has computed on its own part of the batch."""
         buffers = [buffer for buffer in self.teacher.buffers() if buffer.is_floating_point()]
         if not buffers:
             return

@@ -110,7 +110,7 @@ def test_classes_in_another_order_are_matched_by_name(finished_run):
 def test_image_files_have_no_two_or_four_channels(finished_run, tmp_path, channels):
     trained = load_trained(finished_run)
     many = replace(trained, config=replace(trained.config, channels=channels))
-    with pytest.raises(ValueError, match=f"must take grey or colour images to predict image files, it takes {channels} c"):
+    with pytest.raises(ValueError, match=f"grey or colour images to predict image files, it takes {channels} c"):
         many.probabilities([save_digit(0, tmp_path / "digit.png")])
 
 

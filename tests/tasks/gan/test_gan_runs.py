@@ -231,7 +231,7 @@ def test_figures_of_a_generator_that_copies_real_images_are_as_good_as_can_be(fi
     measured = comparison.measure(copies, 0)
     assert measured.fid == pytest.approx(0, abs=1e-6)
     assert measured.mean_diversity == pytest.approx(1)
-    seen = comparison.seen.classes == digits().y_test
+    seen = comparison.real.classes == digits().y_test
     assert measured.right == pytest.approx(100 * float(seen.double().mean()))
 
 

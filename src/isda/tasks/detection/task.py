@@ -24,6 +24,7 @@ from isda.networks.detection import Detector, has_masks, names
 from isda.networks.timm_models import TIMM_PREFIX
 from isda.tasks.common.dry_run import build_on_meta, describe_options
 from isda.tasks.common.evaluation import CURVES
+from isda.tasks.common.pictures import save_picture
 from isda.tasks.detection.backbone import DetectionBackbone, create_detector, find_backbone, initialise
 from isda.tasks.detection.data import DetectionBatch, DetectionBatches, evaluation_images
 from isda.tasks.detection.evaluation import (
@@ -32,10 +33,9 @@ from isda.tasks.detection.evaluation import (
     DetectionScores,
     coco_scores,
     detect,
+    detection_records,
     draw_beside_truth,
     figures_for,
-    records_of,
-    save_picture,
 )
 from isda.tasks.detection.settings import (
     DETECTOR_OPTIONS,
@@ -262,12 +262,8 @@ class DetectionJob(Trainer):
 
     def _score(self) -> DetectionScores:
         mine = torch.arange(len(self.judging)).tensor_split(self.processes.world)[self.processes.rank]
-        images = evaluation_images(self.judging, mine, self.place.workers)
-        records = [
-            record
-            for position, found in detect(self.evaluated, images, self.processes.device)
-            for record in records_of(found, self.judging.images[position].id, self.config.category_ids)
-        ]
+        ids, device = self.config.category_ids, self.processes.device
+        records = detection_records(self.evaluated, self.judging, mine, ids, device, self.place.workers)
         return coco_scores(self.judging, self.processes.gather(records), masks=self.masks)
 
 

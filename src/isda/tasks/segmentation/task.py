@@ -258,7 +258,7 @@ class SegmentationJob(Trainer):
         self.processes.wait()
         return result
 
-    def _count(self, **way: Any) -> ConfusionMatrix:
+    def _count(self, **inference: Any) -> ConfusionMatrix:
         config, processes = self.config, self.processes
         mine = torch.arange(len(self.judging)).tensor_split(processes.world)[processes.rank]
         return count_confusion(
@@ -267,7 +267,7 @@ class SegmentationJob(Trainer):
             len(config.classes),
             processes,
             channels_last=config.channels_last,
-            way=partial(predictor, **way),
+            make_predictor=partial(predictor, **inference),
         )
 
 

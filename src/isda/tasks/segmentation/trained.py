@@ -23,7 +23,7 @@ from isda.tasks.segmentation.task import check_labelled_pixels, create_network
 
 @dataclass(frozen=True)
 class InferenceOptions:
-    """How images are labelled; see `isda.tasks.segmentation.evaluation`."""
+    """How images are predicted; see `isda.tasks.segmentation.evaluation`."""
 
     scales: tuple[float, ...] = (1.0,)
     """Factors on the size of the image, whose predictions are averaged."""
@@ -41,15 +41,15 @@ class TrainedSegmenter:
     network: SegmentationNetwork
 
     def measure(
-        self, data: SegmentationData, part: str, processes: Processes, way: InferenceOptions | None = None
+        self, data: SegmentationData, part: str, processes: Processes, inference: InferenceOptions | None = None
     ) -> ConfusionMatrix:
         """The confusion matrix of a part of a data set, over all processes together.
 
         Args:
             data: the run's data set, or another one with the same classes, in any order.
             part: "train", "validation" or "test"; it must have labels.
-            processes: who measures.
-            way: how images are labelled; as a whole at their own size by default.
+            processes: that evaluate together.
+            inference: by default whole images at their own size.
 
         Raises:
             ValueError: the classes differ, or the part has no labels, or all of them are ignored.
@@ -72,16 +72,15 @@ class TrainedSegmenter:
             len(config.classes),
             processes,
             channels_last=config.channels_last,
-            way=partial(predictor, **asdict(way or InferenceOptions())),
+            make_predictor=partial(predictor, **asdict(inference or InferenceOptions())),
         )
 
-    def label(self, path: Path, way: InferenceOptions | None = None) -> tuple[Tensor, Tensor]:
-        """The uint8 (3, H, W) pixels of an image file, and the (H, W) classes that the network sees in it."""
+    def label(self, path: Path, inference: InferenceOptions | None = None) -> tuple[Tensor, Tensor]:
+        """The uint8 (3, H, W) pixels of an image file, and the (H, W) classes that the network predicts."""
         image = read_image(path)
-        seen = probabilities(
-            self.network, prepare_image(image, self.network, self.config), **asdict(way or InferenceOptions())
-        )
-        return image, seen.argmax(0).cpu()
+        inputs = prepare_image(image, self.network, self.config)
+        predicted = probabilities(self.network, inputs, **asdict(inference or InferenceOptions()))
+        return image, predicted.argmax(0).cpu()
 
 
 def load_segmenter(folder: Path) -> TrainedSegmenter:
