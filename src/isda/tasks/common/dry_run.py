@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,40 +21,12 @@ BUILD_ERRORS = (RuntimeError, TypeError, OverflowError, MemoryError, ArithmeticE
 """What torch raises for impossible sizes, besides the ValueErrors of our own checks."""
 
 
-class DryRunConfig(Protocol):
-    """What a dry run reads of a configuration."""
-
-    @property
-    def network(self) -> str:
-        """Its name."""
-
-    @property
-    def network_options(self) -> dict[str, Any]:
-        """Arguments of the network."""
-
-    @property
-    def method(self) -> str:
-        """Its name."""
-
-    @property
-    def method_options(self) -> dict[str, Any]:
-        """Options of the method."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the weights."""
-
-
 _CHECKED_NETWORKS: dict[tuple[object, ...], nn.Module] = {}
 """Networks on the meta device that have passed the checks; many runs of a plan share one."""
 
 
 def dry_run(
-    config: DryRunConfig,
+    config: Any,
     make_network: Callable[[], _Network],
     make_method: Callable[[_Network], nn.Module],
     images: tuple[int, ...] | None = None,
@@ -64,7 +36,7 @@ def dry_run(
     """Raise a ValueError if the network or the method cannot be built, needs too much memory, or fails on a batch.
 
     Args:
-        config: of the run.
+        config: of the run, with network, network_options, method, method_options, classes and dtype.
         make_network: the network of the configuration.
         make_method: the method for a network.
         images: (N, C, H, W) shape of the smallest training batch; None to skip the forward pass.

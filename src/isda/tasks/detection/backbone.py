@@ -39,38 +39,38 @@ class DetectionBackbone:
     std: tuple[float, ...] = IMAGENET_STD
 
 
-def find_backbone(text: str, options: Mapping[str, str], weights: str | None) -> DetectionBackbone:
-    """The backbone that a user has named.
+def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -> DetectionBackbone:
+    """What a user means by a backbone.
 
     Args:
-        text: a run folder, the name of a network, or timm:NAME.
+        asked: a run folder, the name of a network, or timm:NAME.
         options: of the network, as they are written.
         weights: a file, torchvision or timm; a run folder has its own.
 
     Raises:
-        ValueError: none of these, or missing weights.
+        ValueError: none of these, or weights that are not there.
     """
-    known = text in names() or text.startswith(TIMM_PREFIX)
-    if not known and (Path(text).is_dir() or os.sep in text):
-        backbone = _of_run(Path(text))
+    known = asked in names() or asked.startswith(TIMM_PREFIX)
+    if not known and (Path(asked).is_dir() or os.sep in asked):
+        found = _of_run(Path(asked))
         if weights is not None or options:
-            raise ValueError(f"backbone {text} is a run, which has its own weights and options")
-        return backbone
+            raise ValueError(f"backbone {asked} is a run, which has its own weights and options")
+        return found
     if not known:
-        hint = did_you_mean(text, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
-        raise ValueError(f"unknown backbone {text!r}{hint}")
-    parsed = options_from_text(options)
+        hint = did_you_mean(asked, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
+        raise ValueError(f"unknown backbone {asked!r}{hint}")
+    read = options_from_text(options)
     if weights is None:
-        return DetectionBackbone(text, parsed)
+        return DetectionBackbone(asked, read)
     if weights in (TORCHVISION, TIMM):
-        available = text.startswith(TIMM_PREFIX) if weights == TIMM else _torchvisions(text) in list_models()
-        if not available:
-            raise ValueError(f"backbone_weights must be a file for {text}, {weights} has none, got {weights!r}")
-        return DetectionBackbone(text, parsed, weights)
+        fits = asked.startswith(TIMM_PREFIX) if weights == TIMM else _torchvisions(asked) in list_models()
+        if not fits:
+            raise ValueError(f"backbone_weights must be a file for {asked}, {weights} has none, got {weights!r}")
+        return DetectionBackbone(asked, read, weights)
     path = Path(weights).expanduser()
     if not path.is_file():
         raise ValueError(f"backbone_weights must be torchvision, timm or a file, got {weights!r}")
-    return DetectionBackbone(text, parsed, str(path.absolute()), str(file_digest(path)["sha256"]))
+    return DetectionBackbone(asked, read, str(path.absolute()), str(file_digest(path)["sha256"]))
 
 
 def _of_run(folder: Path) -> DetectionBackbone:
@@ -91,7 +91,7 @@ def _of_run(folder: Path) -> DetectionBackbone:
 
 
 def _torchvisions(name: str) -> str:
-    """The name of a network in torchvision: resnext50_32x4d for resnext-50-32x4d."""
+    """What torchvision calls a network: resnext-50-32x4d is its resnext50_32x4d."""
     return name.replace("-", "", 1).replace("-", "_") if name in IMAGENET else ""
 
 
@@ -114,7 +114,7 @@ def initialise(detector: Detector, config: DetectionConfig) -> None:
     """Give the backbone its initial weights.
 
     Raises:
-        ValueError: they are missing, or do not fit.
+        ValueError: they are not there any more, or do not fit.
     """
     if config.backbone_weights:
         load_backbone_weights(detector.backbone.body, _initial_weights(config), config.backbone_weights)
@@ -128,14 +128,14 @@ def _initial_weights(config: DetectionConfig) -> Mapping[str, Tensor]:
             import timm
 
             name = config.backbone.removeprefix(TIMM_PREFIX)
-            network: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
+            made: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
         else:
             # Those of the paper's "original" rows: PyTorch's official ones of the first generation.
-            network = get_model(_torchvisions(config.backbone), weights="IMAGENET1K_V1")
+            made = get_model(_torchvisions(config.backbone), weights="IMAGENET1K_V1")
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"the weights of {config.backbone} from {config.backbone_weights} could not be loaded: {reason}"
+            f"the weights of {config.backbone} from {config.backbone_weights} could not be had: {reason}"
         ) from error
-    weights: Mapping[str, Tensor] = network.state_dict()
+    weights: Mapping[str, Tensor] = made.state_dict()
     return weights

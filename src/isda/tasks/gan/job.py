@@ -42,7 +42,7 @@ def divergence_warnings(metrics: Mapping[str, float], evaluated_on: str) -> dict
         evaluated_on: what precedes the names of figures.
 
     Example:
-        >>> complaints({"epoch": 7, "test/diversity": 0.1}, "test")["collapse"]
+        >>> divergence_warnings({"epoch": 7, "test/diversity": 0.1}, "test")["collapse"]
         'the generator has collapsed: after epoch 7 its images of a class differ by 0.10 of what real ones do'
     """
     found, epoch = {}, metrics["epoch"]
@@ -79,7 +79,7 @@ def image_grid(images: Tensor, labels: Tensor, classes: tuple[str, ...], columns
         columns: images in a row.
 
     Example:
-        >>> grid(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))[1:4]
+        >>> image_grid(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))[1:4]
         b'PNG'
     """
     from PIL import Image

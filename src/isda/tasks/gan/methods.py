@@ -279,64 +279,69 @@ class WGAN(GenerativeMethod):
                 parameter.clamp_(-self.options.clip, self.options.clip)
 
 
-class CGAN(GenerativeMethod):
-    """The discriminator judges pairs of an image and a class."""
-
-    name = "cgan"
-    discriminator_options = {"reads_class": True}  # noqa: RUF012, a class variable of the base
-
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """-log D(x | y) - log(1 - D(G(z | y) | y))."""
-        real_scores, scores = network(*real).scores, network(*generated).scores
-        terms = {"adversarial": logistic_discriminator(real_scores, scores)}
-        return Outcome(terms, {"told_apart": discriminator_accuracy(real_scores, scores)})
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """-log D(G(z | y) | y)."""
-        return {"adversarial": logistic_generator(network(*generated).scores)}
-
-
-class ACGAN(GenerativeMethod):
-    """The discriminator minimises -(L_S + L_C), the generator -(L_C - L_S), L_S in the form that does not saturate."""
-
-    name = "acgan"
-    discriminator_options = {"names_class": True}  # noqa: RUF012, a class variable of the base
-
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """L_S: real or generated; L_C: the class, of both kinds of images."""
-        on_real, on_generated = network(*real), network(*generated)
-        real_class = class_loss(on_real.class_logits, real.labels)
-        terms = {
-            "adversarial": logistic_discriminator(on_real.scores, on_generated.scores),
-            "class": real_class + class_loss(on_generated.class_logits, generated.labels),
-        }
-        return Outcome(terms, {"told_apart": discriminator_accuracy(on_real.scores, on_generated.scores)})
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """Images that pass for real, and for their class."""
-        on_generated = network(*generated)
-        return {
-            "adversarial": logistic_generator(on_generated.scores),
-            "class": class_loss(on_generated.class_logits, generated.labels),
-        }
-
-
 def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """-E log P(y | x) of logits (N, K) for classes (N,) that the host has.
+    """-E log P(y | x) of logits (N, K) for classes (N,) on the CPU.
 
     Example:
-        >>> import torch
         >>> round(class_loss(torch.zeros(1, 10), torch.tensor([3])).exp().item(), 3)
         10.0
     """
     return F.cross_entropy(logits, send(labels, logits.device))
 
 
-class InfoGAN(GenerativeMethod):
+class LogisticGAN(GenerativeMethod):
+    """The logistic losses of both players, to which a subclass may add terms."""
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """-log D(x) - log(1 - D(G(z))), and further terms."""
+        on_real, on_generated = network(*real), network(*generated)
+        terms = {"adversarial": logistic_discriminator(on_real.scores, on_generated.scores)}
+        logits = on_real.class_logits
+        terms |= self.further_terms(on_generated, drawn, None if logits is None else class_loss(logits, real.labels))
+        return Outcome(terms, {"told_apart": discriminator_accuracy(on_real.scores, on_generated.scores)})
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """-log D(G(z)), and further terms."""
+        on_generated = network(*generated)
+        return {"adversarial": logistic_generator(on_generated.scores)} | self.further_terms(on_generated, drawn)
+
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Terms besides the logistic loss.
+
+        Args:
+            on_generated: outputs of the discriminator.
+            drawn: inputs of the generator.
+            real_class: the class loss of real images, for the discriminator's terms.
+        """
+        return {}
+
+
+class CGAN(LogisticGAN):
+    """The discriminator scores pairs of an image and a class."""
+
+    name = "cgan"
+    discriminator_options = {"reads_class": True}  # noqa: RUF012, a class variable of the base
+
+
+class ACGAN(LogisticGAN):
+    """The discriminator minimises -(L_S + L_C), the generator -(L_C - L_S), L_S in the form that does not saturate."""
+
+    name = "acgan"
+    discriminator_options = {"names_class": True}  # noqa: RUF012, a class variable of the base
+
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """L_C: the class, of generated and of real images."""
+        loss = class_loss(expect_type(on_generated.class_logits, Tensor), drawn.labels)
+        return {"class": loss if real_class is None else real_class + loss}
+
+
+class InfoGAN(LogisticGAN):
     """InfoGAN (Chen et al., 2016) with labels: the categorical code is the class.
 
     The network Q that predicts the codes also learns the classes of real images, so that the categorical code, which
@@ -359,32 +364,17 @@ class InfoGAN(GenerativeMethod):
             if not 0 <= self.code_weight <= 100:
                 raise ValueError(f"code_weight must lie in 0..100, got {self.code_weight}")
 
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """Real or generated; the code of generated images; the class of real ones."""
-        on_real, on_generated = network(*real), network(*generated)
-        terms = {
-            "adversarial": logistic_discriminator(on_real.scores, on_generated.scores),
-            **self._information(on_generated, drawn),
-            "real_class": class_loss(on_real.class_logits, real.labels),
-        }
-        return Outcome(terms, {"told_apart": discriminator_accuracy(on_real.scores, on_generated.scores)})
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """Images that pass for real, and from which Q reads the code."""
-        on_generated = network(*generated)
-        return {"adversarial": logistic_generator(on_generated.scores), **self._information(on_generated, drawn)}
-
-    def _information(self, on_generated: DiscriminatorOutput, drawn: LatentBatch) -> dict[str, Tensor]:
-        """-E log Q(c | G(z, c)): minus the bound on the mutual information, but for the entropy of the code."""
-        codes = drawn.latent[:, -self.codes :]
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """-E log Q(c | G(z, c)), minus the bound on the mutual information without H(c); the class of real images."""
         mean, log_variance, class_logits = (
             expect_type(output, Tensor)
             for output in (on_generated.code_mean, on_generated.code_log_variance, on_generated.class_logits)
         )
-        code_term = self.options.code_weight * code_loss(mean, log_variance, codes)
-        return {"class": class_loss(class_logits, drawn.labels), "codes": code_term}
+        codes = code_loss(mean, log_variance, drawn.latent[:, -self.codes :])
+        terms = {"class": class_loss(class_logits, drawn.labels), "codes": self.options.code_weight * codes}
+        return terms if real_class is None else terms | {"real_class": real_class}
 
 
 METHODS: dict[str, type[GenerativeMethod]] = {method.name: method for method in (WGAN, CGAN, ACGAN, InfoGAN)}

@@ -182,9 +182,19 @@ class PixelISDA(SegmentationMethod):
     def __init__(self, options: ISDAPixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
         super().__init__(options, network, config)
         heads = {"main": network.classifier, "auxiliary": network.auxiliary_classifier}
-        self.criteria = nn.ModuleDict(
-            {name: _criterion(options, head, config) for name, head in heads.items() if head is not None}
-        )
+        self.criteria = nn.ModuleDict()
+        for name, head in heads.items():
+            if head is not None:
+                self.criteria[name] = ISDALoss(
+                    head.out_channels,
+                    head.in_channels,
+                    ignore_index=IGNORED,
+                    reduction="none",
+                    align_corners=True,
+                    device=head.weight.device,
+                    dtype=head.weight.dtype,
+                    **options.criterion_settings(head, config.total_steps),
+                )
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
@@ -206,19 +216,6 @@ class PixelISDA(SegmentationMethod):
         """The strength lambda."""
         criterion = expect_type(self.criteria["main"], ISDALoss)
         return {"strength": criterion.strength}
-
-
-def _criterion(options: ISDAPixelOptions, head: nn.Conv2d, config: SegmentationConfig) -> ISDALoss:
-    return ISDALoss(
-        head.out_channels,
-        head.in_channels,
-        ignore_index=IGNORED,
-        reduction="none",
-        align_corners=True,
-        device=head.weight.device,
-        dtype=head.weight.dtype,
-        **options.criterion_settings(head, config.total_steps),
-    )
 
 
 class PixelISDATilted(PixelISDA):
