@@ -29,7 +29,7 @@ class UnlabelledBatch:
     """
 
     images: Tensor
-    """(N, C, H, W), augmented (weakly, for FixMatch) and normalised: what the student sees."""
+    """(N, C, H, W), augmented (weakly, for FixMatch) and normalised: the student's input."""
     second: Tensor | None = None
     """The same samples, augmented independently: for the Pi-model's second pass and the mean teacher."""
     strong: Tensor | None = None

@@ -56,7 +56,7 @@ class TemporalEnsemblingOptions:
 class TemporalEnsembling(Regulariser):
     """1 / (C |B|) sum_i ||p_i - z_i||^2 with z_i = Z_i / (1 - alpha^t), Z_i <- alpha Z_i + (1 - alpha) p_i per epoch.
 
-    t counts the epochs in which sample i was seen, so that the bias correction is exact for every sample; where all
+    t counts the epochs in which sample i was seen, so that the bias correction is exact for every sample; if all
     are seen in every epoch it is the authors'. A sample that was not seen in an earlier epoch has no target yet and
     weight 0. If a sample is seen several times in an epoch, its mean prediction counts.
 
@@ -67,7 +67,7 @@ class TemporalEnsembling(Regulariser):
         samples: size of the training set that indices refer to.
         num_classes: C.
         alpha: share of the past, 0.6 in all experiments of the publication.
-        device: where the ensemble lives.
+        device: of the ensemble.
         dtype: its type.
     """
 
@@ -120,7 +120,7 @@ class TemporalEnsembling(Regulariser):
         return (known * mean_squared_error(logits, target)).mean()
 
     def targets(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C) bias-corrected targets, and (N,) 1 where there is one, 0 for samples not seen in an earlier epoch."""
+        """(N, C) bias-corrected targets, and (N,) 1 if there is one, 0 for samples not seen in an earlier epoch."""
         epochs = self.epochs[indices]
         known = (epochs > 0).to(self.ensemble.dtype)
         correction = 1 - self.alpha ** epochs.clamp_min(1).to(self.ensemble.dtype)
@@ -175,7 +175,7 @@ class MeanTeacherOptions:
 class MeanTeacher(Regulariser):
     """mean_i d(student(x_i), teacher(x'_i)) where theta' <- a theta' + (1 - a) theta after each step.
 
-    The teacher sees the second view, with dropout and batch statistics of its own, as the authors' does. Only weights
+    The teacher gets the second view, with dropout and batch statistics of its own, as the authors' does. Only weights
     are averaged; the teacher's running statistics come from its own passes (averaged over processes), so that they
     fit its weights. It is the teacher that is evaluated.
 
@@ -258,7 +258,7 @@ class VAT(Regulariser):
 
     The direction is the dominant eigenvector of the KL's Hessian at r = 0, found by power iteration with finite
     differences: d <- the gradient of KL(p(x) || p(x + xi d)), normalised, from a random d. That the KL and its gradient
-    vanish at r = 0 takes the same network in all passes: they see the same dropout masks (so do those of the authors'
+    vanish at r = 0 takes the same network in all passes: they have the same dropout masks (so do those of the authors'
     code, through its fixed seeds), and the same batch alone in batch normalisation, whose running statistics stay as
     they are. Hence the prediction at the clean images is made here, without gradient, rather than taken from the
     logits of a batch with labelled images in it.

@@ -216,7 +216,7 @@ def test_a_generator_of_other_classes_or_images_is_refused(generators, finished_
 
 
 def test_a_generator_that_knows_more_labels_than_the_classifier_is_told_of(generators):
-    with pytest.warns(UserWarning, match="has learnt from 100 images drawn with seed 0, the classifier gets 50 drawn"):
+    with pytest.warns(UserWarning, match="was trained on 100 images drawn with seed 0, the classifier gets 50 drawn"):
         small_config(generated=str(generators["cgan"]), labels=50)
     job = Classification().start(small_config(generated=str(generators["cgan"])), digits(), HERE)
     assert job.config.generated

@@ -61,7 +61,7 @@ def _check_training_images(trained: TrainedGenerator, settings: ClassificationSe
     if settings.labels is not None and (trained.labels, trained.seed) != (settings.labels, settings.seed or 0):
         images = "all images" if trained.labels is None else f"{trained.labels} images drawn with seed {trained.seed}"
         warnings.warn(
-            f"the generator has learnt from {images}, the classifier gets {settings.labels} drawn with seed "
+            f"the generator was trained on {images}, the classifier gets {settings.labels} drawn with seed "
             f"{settings.seed or 0}: it profits from more labels than these",
             stacklevel=4,
         )

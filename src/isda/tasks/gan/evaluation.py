@@ -126,7 +126,7 @@ def _mean_kernel(x: Tensor, y: Tensor, *, own: bool = False) -> Tensor:
 
 
 def spread_by_class(features: Tensor, labels: Tensor, num_classes: int) -> list[float | None]:
-    """For each class the mean distance of two of its images; None where there are fewer than two.
+    """For each class the mean distance of two of its images; None if there are fewer than two.
 
     Example:
         >>> spread_by_class(torch.tensor([[0.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]), 2)

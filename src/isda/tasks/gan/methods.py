@@ -132,7 +132,7 @@ class PlayerInputs(NamedTuple):
 
 
 class GenerativeMethod(NamedMethod):
-    """A method of `isda generate train`, by its name on the command line; a subclass says what each player minimises.
+    """A method of `isda generate train`, by its name on the command line; a subclass defines the loss of each player.
 
     A subclass is made with ``(options, network, config)``; state that must survive a resume goes into buffers and
     parameters of the players. Parameters of its own are not trained.
@@ -255,7 +255,7 @@ class WGAN(GenerativeMethod):
     def discriminator_terms(
         self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
     ) -> Outcome:
-        """E f(G(z)) - E f(x), and the penalty where there is one."""
+        """E f(G(z)) - E f(x), and the gradient penalty if there is one."""
         real_scores, scores = network(*real).scores, network(*generated).scores
         terms = {"critic": wasserstein_critic(real_scores, scores)}
         if self.options.penalty:

@@ -110,7 +110,7 @@ class ConfusionMatrix:
         return float(self.counts.diagonal().sum().double() / self.counts.sum().double())
 
     def iou_by_name(self, classes: Sequence[str]) -> dict[str, float | None]:
-        """The intersection over union under the names of the classes; None where there is none, as JSON has it.
+        """The intersection over union under the names of the classes; None if there is none.
 
         Example:
             >>> ConfusionMatrix(2).iou_by_name(["road", "sky"])

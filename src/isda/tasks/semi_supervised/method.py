@@ -45,7 +45,7 @@ class SemiMethod(Method):
         self.objective.after_epoch()
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The teacher, where there is one."""
+        """The teacher if there is one."""
         return self.objective.evaluated(network)
 
     def _rebalanced(self, terms: dict[str, Tensor], labelled: int, unlabelled: int) -> dict[str, Tensor]:

@@ -274,7 +274,7 @@ class MetaSAugOptions(DeferredOptions, SemanticOptions):
 class MetaSAug(DerivedCovarianceMethod):
     """`isda.covariance.ScaledCovariance`, trained by `isda.losses.long_tail.MetaLearner` before each step.
 
-    The balanced batches are drawn from the training images themselves, so that no method sees more labels than another;
+    The balanced batches are drawn from the training images themselves, so that no method has more labels than another;
     the publication has ten further images of each class.
     """
 
@@ -290,11 +290,11 @@ class MetaSAug(DerivedCovarianceMethod):
         self._done: int | None = None
 
     def wrapped(self, base: CovarianceModel, options: MetaSAugOptions) -> CovarianceModel:
-        """With trained scales."""
+        """Covariances with trained scales."""
         return ScaledCovariance(base)
 
     def feed(self, source: ImageBatches) -> None:
-        """Balanced batches come from the same images, as many images each as those of a step."""
+        """Draw balanced batches of the same size from the same images."""
         self.balanced = BalancedBatches(source, self.config.batch_size)
 
     def prepare(self, batch: ImageBatch) -> ImageBatch:
@@ -306,14 +306,14 @@ class MetaSAug(DerivedCovarianceMethod):
         self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
     ) -> _Pass:
         """The covariances' step, then the network's."""
-        # Read once after a run is taken up; then the host counts along.
+        # Read once after a resume; then counted on the host.
         done = int(self.step) if self._done is None else self._done
-        config, batch, balanced = (
-            self.config,
-            expect_type(self._batch, ImageBatch),
-            expect_type(self.balanced, BalancedBatches),
+        config, batch = self.config, expect_type(self._batch, ImageBatch)
+        other = (
+            expect_type(self.balanced, BalancedBatches)
+            .batch(done, done // config.steps_per_epoch)
+            .to(config.dtype, config.channels_last)
         )
-        other = balanced.batch(done, done // config.steps_per_epoch).to(config.dtype, config.channels_last)
         self.learner.step(network, _pair(batch), _pair(other), rate=learning_rate(config, done))
         self._done, self._batch = done + 1, None
         return make_pass()
