@@ -22,6 +22,8 @@ LAYERS = {
 POSITION = {
     package: (layer, place) for layer, packages in enumerate(LAYERS.values()) for place, package in enumerate(packages)
 }
+TASKS = ("common", "classification", "semi_supervised", "segmentation", "detection", "gan", "transfer")
+"""The sub-packages of tasks; each imports only those before it."""
 INDEPENDENT = {("networks", "data"), ("data", "networks")}
 """Packages of one layer that do not import each other, whatever their order."""
 
@@ -68,6 +70,23 @@ def test_a_package_imports_no_package_above_it(package):
         for other in imports(path, lazy=True)
         if package_of(other) not in ("", package)
         and (POSITION[package_of(other)] > POSITION[package] or (package, package_of(other)) in INDEPENDENT)
+    }
+    assert wrong == set()
+
+
+def test_every_task_has_a_position():
+    assert {module.split(".")[2] for module in MODULES if module.startswith("isda.tasks.")} == set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_imports_no_task_after_it(task):
+    later = tuple(f"isda.tasks.{other}." for other in TASKS[TASKS.index(task) + 1 :])
+    wrong = {
+        f"{module} imports {other}"
+        for module, path in MODULES.items()
+        if f"{module}.".startswith(f"isda.tasks.{task}.")
+        for other in imports(path, lazy=True)
+        if f"{other}.".startswith(later)
     }
     assert wrong == set()
 

@@ -9,7 +9,7 @@ import torch
 
 from isda.analysis import observe
 from isda.analysis.inversion import Inverter, choose_rows, generator_of_run, study
-from isda.tasks.gan.generators import load_generator
+from isda.tasks.common.generators import load_generator
 from small_runs import isda
 
 

@@ -73,7 +73,7 @@ def test_evaluate_finds_the_classes_of_other_data_by_name(trained, tmp_path):
     assert written["miou"] == pytest.approx(result_of(trained)["miou"])
     (other / "classes.txt").write_text("ground\nwall\ncube")
     message = segment("evaluate", trained, "--data", other)[2]
-    assert "data must have the 3 classes of the run; those of other differ in 'ball', 'cube'" in message
+    assert "data must have the 3 classes of the run; other lacks 'ball' and has 'cube'" in message
 
 
 def test_predict_writes_labels_and_pictures(trained, tmp_path):
@@ -116,7 +116,7 @@ def test_compare_makes_a_table_and_a_page_with_classes_and_pictures(tmp_path, mo
         (["--method", "isad"], "did you mean 'isda'"),
         (["--method", "isda:lambda_0=-1"], "lambda_0"),
         (["--batch-size", "12"], "batch_size must be from 1 to 11, the training images, got 12"),
-        (["--batch-size", "1"], "cannot be trained with 1 crops of 25x33"),
+        (["--batch-size", "1"], "cannot be trained with 1 images of 3x25x33 at once"),
         (["--smallest-scale", "3"], "largest_scale must be in order, from 0.01 to 100, got 3.0 and 2.0"),
         (["--auxiliary-weight", "-1"], "auxiliary_weight must lie in 0..100, got -1.0"),
         (["--pretrained", "nowhere.pth"], "pretrained must be torchvision or a file of weights, got 'nowhere.pth'"),

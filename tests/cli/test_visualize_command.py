@@ -24,7 +24,7 @@ from isda.analysis.inversion import (
     strength_of,
 )
 from isda.analysis.inversion.inverter import encoder_of_run
-from isda.tasks.gan.generators import load_generator
+from isda.tasks.common.generators import load_generator
 from small_runs import digits, isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")

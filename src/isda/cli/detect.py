@@ -134,7 +134,8 @@ def predict(
     from isda._utils.text import escape_control_characters
     from isda.cli.output import show
     from isda.engine.processes import join_processes
-    from isda.tasks.detection.evaluation import draw_detections, load_detector, records_of, save_picture
+    from isda.tasks.common.pictures import save_picture
+    from isda.tasks.detection.evaluation import draw_detections, load_detector, records_of
 
     if not images:
         raise ValueError("images must name at least one image file, got none")

@@ -119,7 +119,7 @@ def sample(
     from isda._utils.seeds import generator
     from isda._utils.text import escape_control_characters
     from isda.engine.processes import join_processes
-    from isda.tasks.gan.generators import load_generator, make_images
+    from isda.tasks.common.generators import load_generator, make_images
     from isda.tasks.gan.job import sample_grid
 
     for name, value in (("columns", columns), ("per_class", per_class)):

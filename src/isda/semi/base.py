@@ -17,7 +17,7 @@ from isda._utils.devices import on_host
 
 
 def add_noise(images: Tensor, standard_deviation: float) -> Tensor:
-    """Images plus fresh Gaussian noise; the images themselves where the deviation is 0."""
+    """Images plus fresh Gaussian noise; the images themselves if the deviation is 0."""
     return images if standard_deviation == 0 else images + standard_deviation * torch.randn_like(images)
 
 
@@ -29,7 +29,7 @@ class UnlabelledBatch:
     """
 
     images: Tensor
-    """(N, C, H, W), augmented (weakly, for FixMatch) and normalised: what the student sees."""
+    """(N, C, H, W), augmented (weakly, for FixMatch) and normalised: the student's input."""
     second: Tensor | None = None
     """The same samples, augmented independently: for the Pi-model's second pass and the mean teacher."""
     strong: Tensor | None = None
@@ -37,7 +37,7 @@ class UnlabelledBatch:
     indices: Tensor | None = None
     """(N,) positions in the training set: for temporal ensembling."""
     labelled_images: Tensor | None = None
-    """(L, C, H, W) the labelled images of the step, where they share batch statistics: see `passed`."""
+    """(L, C, H, W) the labelled images of the step, if they share batch statistics: see `passed`."""
 
     def __post_init__(self) -> None:
         for name in ("second", "strong"):
@@ -51,17 +51,17 @@ class UnlabelledBatch:
             )
 
     def needed(self, name: str) -> Tensor:
-        """A view that a method cannot do without."""
+        """A view that the method requires."""
         view: Tensor | None = getattr(self, name)
         if view is None:
             raise ValueError(f"the unlabelled batch must have {name} for this method, got None")
         return view
 
     def passed(self, network: nn.Module, images: Tensor) -> Tensor:
-        """The network's logits of a view, taken through together with the labelled images where there are any.
+        """The network's logits of a view, computed in one batch with the labelled images if there are any.
 
         In the publications of the Pi-model, mean teacher and FixMatch every pass has the whole batch, labelled images
-        included: all of them see the same batch statistics, and what is evaluated was trained with them.
+        included, so that all passes have the same batch statistics.
         """
         if self.labelled_images is None:
             return network(images)
@@ -94,7 +94,7 @@ def frozen_batch_norm(network: nn.Module) -> Iterator[None]:
 
 
 class RandomState:
-    """The state of torch's generators (CPU and one device) when this was made.
+    """The state of torch's generators (CPU and one device) at construction.
 
     Example:
         >>> state = RandomState(torch.device("cpu"))
@@ -112,7 +112,7 @@ class RandomState:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """Draw the same numbers again in the block, then go on as if it had drawn none."""
+        """Draw the same numbers again in the block, then restore the generators."""
         kind = self._devices[0].type if self._devices else "cpu"
         with torch.random.fork_rng(self._devices, device_type=kind):
             torch.set_rng_state(self._cpu)
@@ -121,10 +121,8 @@ class RandomState:
             yield
 
 
-# How far the student's prediction is from a target distribution, one number per sample.
-#
-# The target is detached here, whatever the caller did, and the student's logits never are: a consistency term can
-# neither train its target nor lose its gradient.
+# Distances detach the target and never the student's logits: a consistency term can neither train its target nor lose
+# its gradient.
 
 
 def mean_squared_error(logits: Tensor, target: Tensor) -> Tensor:
@@ -166,7 +164,7 @@ def _constant(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class RegulariserContext(NamedTuple):
-    """What a regulariser is made for."""
+    """The arguments that regularisers are created from."""
 
     network: nn.Module
     """The student, before it is wrapped or compiled."""
@@ -176,12 +174,12 @@ class RegulariserContext(NamedTuple):
     device: torch.device
     dtype: torch.dtype
     ramp_up_steps: int
-    """Over which the weight of the regulariser grows."""
+    """Steps over which the weight of the regulariser grows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoRegulariserOptions:
-    """For methods without any."""
+    """The options of regularisers that have none."""
 
 
 class Regulariser(nn.Module, ABC):
@@ -193,10 +191,10 @@ class Regulariser(nn.Module, ABC):
     name: ClassVar[str]
     """As users write it."""
     Options: ClassVar[type] = NoRegulariserOptions
-    """A dataclass: what a user may set."""
+    """A dataclass of its options."""
 
     @classmethod
-    def create(cls, surroundings: RegulariserContext, **options: Any) -> Regulariser:
+    def create(cls, context: RegulariserContext, **options: Any) -> Regulariser:
         """The regulariser of a run; ``options`` as in Options."""
         return cls(**options)
 
@@ -217,5 +215,5 @@ class Regulariser(nn.Module, ABC):
         """After each pass over the unlabelled samples."""
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The network whose predictions are the method's result: the student, unless a method says otherwise."""
+        """The network whose predictions are the method's result: the student, by default."""
         return network

@@ -93,18 +93,6 @@ class RampedWeight:
         return self.final * RAMPS[self.ramp](step, self.steps)
 
 
-# The settings of the original publications, by method and data set, with where each number is from.
-#
-# [LA] Laine & Aila, "Temporal ensembling for semi-supervised learning", ICLR 2017, and the authors' code (tempens).
-# [TV] Tarvainen & Valpola, "Mean teachers are better role models", NeurIPS 2017, and the authors' code
-# (mean-teacher: cifar10_final_eval, svhn_final_eval).
-# [M]  Miyato, Maeda, Koyama & Ishii, "Virtual adversarial training", TPAMI 2018, and the authors' code (vat_tf).
-# [S]  Sohn et al., "FixMatch", NeurIPS 2020, and the authors' code (fixmatch).
-#
-# The paper (ISDA) uses "exactly the same hyper-parameter settings" but trains all methods by one recipe of its own, so
-# optimisers and learning rates of these publications are not here.
-
-
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings:
     """How a publication runs its method on a data set."""
@@ -122,28 +110,28 @@ class MethodSettings:
     input_noise: float = 0.0
     """See SemiSupervised."""
     labelled_per_batch: int | None
-    """None: batches are drawn from all samples, and as many are labelled as chance has it."""
+    """None: batches are drawn from all samples, labelled or not."""
     unlabelled_per_batch: int
-    """Where labelled_per_batch is None, the size of the whole batch."""
+    """If labelled_per_batch is None, the size of the whole batch."""
     labelled_too: bool = True
-    """Whether labelled samples are among those the regulariser sees."""
+    """Whether the regulariser has labelled samples too."""
     second_view: bool = False
     """Whether the regulariser compares two views of a sample."""
     shared_flip: bool = False
     """Whether the second view is mirrored like the first; its translation is its own in any case."""
     strong_view: bool = False
-    """Whether the regulariser sees a strongly augmented view."""
+    """Whether the regulariser has a strongly augmented view."""
     image_deviation: float = 1.0
-    """Standard deviation of the images that an ``epsilon`` among the options is for."""
+    """Standard deviation of the images that the option ``epsilon`` is for."""
     options: Mapping[str, float] = field(default_factory=dict)
-    """For the regulariser itself."""
+    """Options of the regulariser."""
 
     def weight_for(self, labels: int, samples: int, total_steps: int, mean_over: str = "labelled") -> RampedWeight:
         """eta_2 of a run with this many labelled samples of all, and steps.
 
-        With ``mean_over`` as in the publication it is the publication's number. Where that divides the labelled sum by
-        the whole batch and this run by the labelled part of it, eta_2 is divided by that part's share of the
-        publication's batch: the terms keep their proportion.
+        With ``mean_over`` as in the publication it is the publication's number. If the publication divides the
+        labelled sum by the whole batch and this run by the labelled part of it, eta_2 is divided by the share of that
+        part in the publication's batch: the terms keep their proportion.
 
         Example:
             >>> teacher = defaults_for("mean-teacher", "cifar10")
@@ -164,10 +152,10 @@ class MethodSettings:
         return round(self.ramp_up * total_steps)
 
     def labelled_beside(self, unlabelled: int, labels: int, samples: int) -> int:
-        """How many labelled images go with this many unlabelled ones in a step, in the publication's proportion.
+        """The number of labelled images in a step beside this many unlabelled ones, in the publication's proportion.
 
-        Where the publication leaves it to chance it is the expected number: ``labels`` of ``samples`` have one. Methods
-        that see no unlabelled images have as many labelled ones instead.
+        If the publication draws batches from all samples it is the expected number: ``labels`` of ``samples`` have one.
+        Methods without unlabelled images have as many labelled ones instead.
 
         Example:
             >>> [defaults_for(name, "cifar10").labelled_beside(128, 4000, 50_000) for name in ("vat", "mean-teacher")]
@@ -180,7 +168,7 @@ class MethodSettings:
         return min(labels, max(1, round(share * unlabelled)))
 
     def _labelled_share(self, labels: int, samples: int) -> float:
-        """Of the images in a batch of the publication, how many have labels."""
+        """The share of labelled images in a batch of the publication."""
         if self.labelled_per_batch is None:
             return labels / samples
         return self.labelled_per_batch / (self.labelled_per_batch + self.unlabelled_per_batch)
@@ -251,7 +239,7 @@ METHODS: dict[str, dict[str, MethodSettings]] = {
     "vat": {"cifar10": _VAT, "svhn": _VAT_SVHN},
     "fixmatch": {"cifar10": _FIXMATCH},
 }
-"""Method -> data set -> settings, where they differ from those for CIFAR-10."""
+"""Method -> data set -> settings, if they differ from those for CIFAR-10."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +262,7 @@ INPUTS: dict[str, InputSettings] = {
 
 
 def defaults_for(method: str, dataset: str) -> MethodSettings:
-    """The settings of a method for a data set; those of CIFAR-10 where its publication has no others.
+    """The settings of a method for a data set; those of CIFAR-10 by default.
 
     Example:
         >>> defaults_for("vat", "svhn").options["epsilon"]
@@ -285,7 +273,7 @@ def defaults_for(method: str, dataset: str) -> MethodSettings:
 
 
 def inputs_for(dataset: str) -> InputSettings:
-    """The preparation of a data set's images; where nobody has published any, by channel and without flips."""
+    """The preparation of a data set's images; by default normalisation by channel, without flips."""
     return INPUTS.get(_family(dataset), InputSettings(normalisation="channel", flip=False))
 
 

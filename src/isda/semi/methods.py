@@ -24,7 +24,7 @@ REGULARISERS: dict[str, type[Regulariser]] = {
 }
 
 SUPERVISED = "supervised"
-"""The floor: labelled images alone."""
+"""The baseline: labelled images alone."""
 
 NAMES: tuple[str, ...] = tuple(name + suffix for name in (SUPERVISED, *REGULARISERS) for suffix in ("", ISDA_SUFFIX))
 """The names that `create` knows."""
@@ -49,7 +49,7 @@ def create(
     ramp_up_steps: int | None = None,
     **options: Any,
 ) -> SemiSupervised:
-    """A method for a network and a data set, with the settings of its publication unless the caller says otherwise.
+    """A method for a network and a data set, with the settings of its publication by default.
 
     Args:
         name: one of NAMES; with "+isda" the labelled loss is ISDA's bound, and the consistency bound is added.
@@ -59,7 +59,7 @@ def create(
         total_steps: of the run.
         dataset: whose published settings to use, see `defaults_for`.
         lambda_0: ISDA's strength at the end of training; the paper chooses it from 0.1, 0.25, 0.5, 0.75, 1.
-        covariance: ISDA's covariance model, by name or made already.
+        covariance: ISDA's covariance model, by name or as an object.
         bound: of both of ISDA's losses, "jensen" or "tilted".
         consistency_weight: eta_1, 1 by default; 0 for "supervised+isda", which uses no unlabelled images.
         regulariser_weight: eta_2; as published, with its ramp, by default, see `MethodSettings.weight_for`.
@@ -79,7 +79,7 @@ def create(
     """
     check_choice("method", name, NAMES)
     method, with_isda = name.removesuffix(ISDA_SUFFIX), name.endswith(ISDA_SUFFIX)
-    own, further = _divided(method, options, with_isda)
+    own, further = _split_options(method, options, with_isda)
     if consistency_weight is not None and not with_isda:
         raise ValueError(f"consistency_weight is for methods with {ISDA_SUFFIX}, got method {name!r}")
     defaults = defaults_for(method, dataset)
@@ -100,8 +100,8 @@ def create(
         regulariser_weight = RampedWeight(final, steps=ramp_up_steps)
     regulariser = None
     if method in REGULARISERS:
-        surroundings = RegulariserContext(network, samples, num_classes, device, dtype, ramp_up_steps)
-        regulariser = REGULARISERS[method].create(surroundings, **own)
+        context = RegulariserContext(network, samples, num_classes, device, dtype, ramp_up_steps)
+        regulariser = REGULARISERS[method].create(context, **own)
     return SemiSupervised(
         network,
         criterion,
@@ -114,7 +114,7 @@ def create(
     )
 
 
-def _divided(method: str, options: dict[str, Any], with_isda: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_options(method: str, options: dict[str, Any], with_isda: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options that are the regulariser's, and those that are for ISDALoss."""
     known = [f.name for f in fields(REGULARISERS[method].Options)] if method in REGULARISERS else []
     own = {name: value for name, value in options.items() if name in known}

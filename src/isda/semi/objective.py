@@ -17,10 +17,10 @@ from isda.semi.defaults import RampedWeight
 
 
 class Losses(NamedTuple):
-    """What one step minimises."""
+    """The loss terms of one step."""
 
     terms: dict[str, Tensor]
-    """Weighted scalars by name: "labelled", then "consistency" and "regulariser" where the method has them."""
+    """Weighted scalars by name: "labelled", then "consistency" and "regulariser" if the method has them."""
     logits: Tensor
     """(N, C) of the labelled images, for the training error."""
 
@@ -29,7 +29,7 @@ class SemiSupervised(nn.Module):
     """A criterion for labelled images, the consistency bound of Prop. 2, and a regulariser for unlabelled ones.
 
     The covariances of the criterion learn from labelled features only, and one step uses one strength lambda for both
-    bounds. lambda has the criterion's own schedule, the two weights have theirs; the step they go by is in the
+    bounds. lambda has the criterion's own schedule, the two weights have theirs; their step is in the
     state_dict.
 
     Args:
@@ -107,10 +107,10 @@ class SemiSupervised(nn.Module):
         """The loss terms of one training step; their sum is what to minimise.
 
         Args:
-            network: the student, which may be wrapped or compiled by now.
+            network: the student, which may be wrapped or compiled.
             images: labelled images.
             targets: (N,) their classes.
-            unlabelled: unlabelled samples; not looked at where no term needs them.
+            unlabelled: unlabelled samples; ignored if no term needs them.
         """
         if not self.needs_unlabelled:
             logits = network(add_noise(images, self.input_noise))
@@ -119,7 +119,7 @@ class SemiSupervised(nn.Module):
         if unlabelled is None:
             raise ValueError("unlabelled must be an UnlabelledBatch for this objective, got None")
         images, view = add_noise(images, self.input_noise), unlabelled.with_noise(self.input_noise)
-        # The criterion moves on to its next strength when it is called.
+        # The call of the criterion advances its strength.
         strength = self.criterion.strength if isinstance(self.criterion, SemanticLoss) else None
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
@@ -153,7 +153,7 @@ class SemiSupervised(nn.Module):
             self.regulariser.after_epoch()
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The network whose predictions are the method's result: the teacher where there is one."""
+        """The network whose predictions are the method's result: the teacher if there is one."""
         return network if self.regulariser is None else self.regulariser.evaluated(network)
 
     def measures(self) -> dict[str, float]:
@@ -168,7 +168,7 @@ class SemiSupervised(nn.Module):
         return measures
 
     def get_extra_state(self) -> Tensor:
-        """The step, for the state_dict; it lives on the host, so that no ramp makes a GPU wait."""
+        """The step, for the state_dict; it is kept on the host, so that ramps do not synchronise with a GPU."""
         return torch.tensor(self.step)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -176,7 +176,7 @@ class SemiSupervised(nn.Module):
         self.step = int(state)
 
     def _labelled(self, logits: Tensor, count: int, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The criterion of the first ``count`` rows, and the weight of the classifier if it was asked for."""
+        """The criterion of the first ``count`` rows, and the weight of the classifier if it was recorded."""
         if self._recorder is None:
             return self.criterion(logits[:count], targets), None
         record = self._recorder.take(logits)

@@ -56,9 +56,9 @@ class TemporalEnsemblingOptions:
 class TemporalEnsembling(Regulariser):
     """1 / (C |B|) sum_i ||p_i - z_i||^2 with z_i = Z_i / (1 - alpha^t), Z_i <- alpha Z_i + (1 - alpha) p_i per epoch.
 
-    t counts the epochs in which sample i was seen, so that the bias correction is exact for every sample; where all
+    t counts the epochs in which sample i was seen, so that the bias correction is exact for every sample; if all
     are seen in every epoch it is the authors'. A sample that was not seen in an earlier epoch has no target yet and
-    weight 0. Of a sample seen several times in an epoch the mean prediction counts.
+    weight 0. If a sample is seen several times in an epoch, its mean prediction counts.
 
     With several processes each step exchanges its predictions: every process holds the same ensemble at any time, and
     the checkpoint of one is that of all.
@@ -67,7 +67,7 @@ class TemporalEnsembling(Regulariser):
         samples: size of the training set that indices refer to.
         num_classes: C.
         alpha: share of the past, 0.6 in all experiments of the publication.
-        device: where the ensemble lives.
+        device: of the ensemble.
         dtype: its type.
     """
 
@@ -96,32 +96,31 @@ class TemporalEnsembling(Regulariser):
         self.alpha = float(alpha)
         self.register_buffer("ensemble", torch.zeros(samples, num_classes, device=device, dtype=dtype))
         self.register_buffer("epochs", torch.zeros(samples, device=device, dtype=torch.int64))
-        # Sums and counts of the epoch that is under way.
+        # Sums and counts of the current epoch.
         self.register_buffer("predictions", torch.zeros(samples, num_classes, device=device, dtype=dtype))
         self.register_buffer("seen", torch.zeros(samples, device=device, dtype=torch.int64))
 
     @classmethod
-    def create(cls, surroundings: RegulariserContext, **options: Any) -> TemporalEnsembling:
+    def create(cls, context: RegulariserContext, **options: Any) -> TemporalEnsembling:
         """An ensemble of all training samples."""
-        placed: dict[str, Any] = {"device": surroundings.device, "dtype": surroundings.dtype}
-        return cls(surroundings.samples, surroundings.num_classes, **placed, **options)
+        return cls(context.samples, context.num_classes, device=context.device, dtype=context.dtype, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
-        """See Regulariser; in training mode it also notes the predictions for the next epoch's targets."""
+        """See Regulariser; in training mode it also stores the predictions for the next epoch's targets."""
         indices = send(view.needed("indices"), self.ensemble.device)
         if logits.shape[1:] != self.ensemble.shape[1:]:
             raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {shape_of(logits)}")
-        # Indices on a GPU are checked by the indexing itself, without making it wait.
+        # Indices on a GPU are checked by the indexing itself, without a synchronisation.
         message = label_error(indices, len(self.ensemble), name="indices") if on_host(indices) else None
         if message:
             raise ValueError(message)
         target, known = self.targets(indices)
         if self.training:
-            self._note(indices, torch.softmax(logits.detach(), 1))
+            self._store(indices, torch.softmax(logits.detach(), 1))
         return (known * mean_squared_error(logits, target)).mean()
 
     def targets(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C) bias-corrected targets, and (N,) 1 where there is one, 0 for samples not seen in an earlier epoch."""
+        """(N, C) bias-corrected targets, and (N,) 1 if there is one, 0 for samples not seen in an earlier epoch."""
         epochs = self.epochs[indices]
         known = (epochs > 0).to(self.ensemble.dtype)
         correction = 1 - self.alpha ** epochs.clamp_min(1).to(self.ensemble.dtype)
@@ -137,7 +136,7 @@ class TemporalEnsembling(Regulariser):
         self.predictions.zero_()
         self.seen.zero_()
 
-    def _note(self, indices: Tensor, predictions: Tensor) -> None:
+    def _store(self, indices: Tensor, predictions: Tensor) -> None:
         predictions = predictions.to(self.predictions)
         if distributed.world_size() > 1:
             sizes = [size for (size,) in distributed.exchange_counts([len(indices)], indices.device, None)]
@@ -176,7 +175,7 @@ class MeanTeacherOptions:
 class MeanTeacher(Regulariser):
     """mean_i d(student(x_i), teacher(x'_i)) where theta' <- a theta' + (1 - a) theta after each step.
 
-    The teacher sees the second view, with dropout and batch statistics of its own, as the authors' does. Only weights
+    The teacher gets the second view, with dropout and batch statistics of its own, as the authors' does. Only weights
     are averaged; the teacher's running statistics come from its own passes (averaged over processes), so that they
     fit its weights. It is the teacher that is evaluated.
 
@@ -209,9 +208,9 @@ class MeanTeacher(Regulariser):
         self.teacher = copy.deepcopy(network).requires_grad_(False)
 
     @classmethod
-    def create(cls, surroundings: RegulariserContext, **options: Any) -> MeanTeacher:
+    def create(cls, context: RegulariserContext, **options: Any) -> MeanTeacher:
         """A teacher that starts from the student."""
-        return cls(surroundings.network, ramp_up_steps=surroundings.ramp_up_steps, **options)
+        return cls(context.network, ramp_up_steps=context.ramp_up_steps, **options)
 
     def forward(self, network: nn.Module, view: UnlabelledBatch, logits: Tensor) -> Tensor:
         """See Regulariser; runs the teacher on the second view."""
@@ -233,7 +232,7 @@ class MeanTeacher(Regulariser):
         return self.teacher
 
     def _share_statistics(self) -> None:
-        """Each process normalised its own part of the batch: continue with the mean of what they found."""
+        """Average the running statistics, which each process has computed on its own part of the batch."""
         buffers = [buffer for buffer in self.teacher.buffers() if buffer.is_floating_point()]
         if not buffers:
             return
@@ -259,7 +258,7 @@ class VAT(Regulariser):
 
     The direction is the dominant eigenvector of the KL's Hessian at r = 0, found by power iteration with finite
     differences: d <- the gradient of KL(p(x) || p(x + xi d)), normalised, from a random d. That the KL and its gradient
-    vanish at r = 0 takes the same network in all passes: they see the same dropout masks (so do those of the authors'
+    vanish at r = 0 takes the same network in all passes: they have the same dropout masks (so do those of the authors'
     code, through its fixed seeds), and the same batch alone in batch normalisation, whose running statistics stay as
     they are. Hence the prediction at the clean images is made here, without gradient, rather than taken from the
     logits of a batch with labelled images in it.

@@ -16,8 +16,8 @@ from isda._utils.seeds import generator
 from isda.data import DataSet
 from isda.engine import Saving, Stopped
 from isda.engine.callbacks import Hook
-from isda.tasks.classification.generated import GeneratedImages, count_per_batch
-from isda.tasks.gan.generators import load_generator, make_images
+from isda.tasks.classification.generated import count_per_batch
+from isda.tasks.common.generators import GeneratedImages, load_generator, make_images
 from isda.tasks.gan.task import Generation
 from isda.train import Classification, SemiSettings, Settings, resolve, train
 from resumable_runs import outcome
@@ -186,7 +186,7 @@ def test_the_command_takes_a_generator_and_notices_when_it_has_changed(generator
         ({"generated_share": 1.0}, "generated_share must lie strictly between 0 and 1, got 1.0"),
         ({"generated_share": 0.01}, "must leave both kinds of images in a batch of 20, got 0.01"),
         ({"generated": "nowhere"}, "no run in nowhere"),
-        ({"held_out": 50}, "trained with held_out=50 as well, this one with 0: it has seen images that judge"),
+        ({"held_out": 50}, "trained with held_out=50 as well, this one with 0: it was trained on evaluation images"),
     ],
 )
 def test_what_makes_no_sense_is_refused(generators, changes, message):
@@ -216,7 +216,7 @@ def test_a_generator_of_other_classes_or_images_is_refused(generators, finished_
 
 
 def test_a_generator_that_knows_more_labels_than_the_classifier_is_told_of(generators):
-    with pytest.warns(UserWarning, match="has learnt from 100 images drawn with seed 0, the classifier gets 50 drawn"):
+    with pytest.warns(UserWarning, match="was trained on 100 images drawn with seed 0, the classifier gets 50 drawn"):
         small_config(generated=str(generators["cgan"]), labels=50)
     job = Classification().start(small_config(generated=str(generators["cgan"])), digits(), HERE)
     assert job.config.generated

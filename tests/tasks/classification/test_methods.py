@@ -13,9 +13,10 @@ from isda import ISDALoss, networks
 from isda.covariance import MODELS, CovarianceModel, DiagonalCovariance
 from isda.engine import Outcome
 from isda.engine.options import option_types
-from isda.tasks.classification.methods import METHODS, ClassificationMethod, ISDAOptions, find_method
+from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.tasks.classification.settings import recipe_for
 from isda.tasks.common.data import ImageBatch
+from isda.tasks.common.isda_options import ISDAOptions
 from isda.train import train
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config
@@ -290,7 +291,7 @@ def test_a_users_own_covariance_is_found_by_its_class(network):
         (VARIANCES, "method '.*Variances' must be a subclass of .*ClassificationMethod, got"),
         (f"{FOCAL}:gama=1", r"option of method .*Focal must be one of gamma, got 'gama'; did you mean 'gamma'\?"),
         (f"isda:covariance={FOCAL}", "covariance '.*Focal' must be a subclass of .*CovarianceModel, got"),
-        (f"isda:covariance={VARIANCES},rank=2", "covariance .*Variances could not be made: .*rank"),
+        (f"isda:covariance={VARIANCES},rank=2", "covariance .*Variances could not be created: .*rank"),
     ],
 )
 def test_a_class_that_is_not_there_or_does_not_fit_is_named(text, message):
@@ -300,5 +301,5 @@ def test_a_class_that_is_not_there_or_does_not_fit_is_named(text, message):
 
 def test_an_abstract_covariance_is_refused():
     name = f"{CovarianceModel.__module__}.{CovarianceModel.__name__}"
-    with pytest.raises(ValueError, match="CovarianceModel could not be made: "):
+    with pytest.raises(ValueError, match="CovarianceModel could not be created: "):
         small_config(method=f"isda:covariance={name}")

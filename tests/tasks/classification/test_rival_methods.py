@@ -19,8 +19,9 @@ from isda import ISDALoss, losses, networks
 from isda.engine import Processes, learning_rate
 from isda.engine.checkpoint import State
 from isda.engine.options import option_types
-from isda.tasks.classification.methods import METHODS, ISDAOptions, find_method
+from isda.tasks.classification.methods import METHODS, find_method
 from isda.tasks.classification.settings import recipe_for
+from isda.tasks.common.isda_options import ISDAOptions
 from isda.train import Classification
 from many_processes import side_by_side
 from small_runs import HERE, digits, small_config, small_job, train_small

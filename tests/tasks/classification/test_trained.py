@@ -91,7 +91,7 @@ def test_a_file_that_is_no_picture_is_named(finished_run, tmp_path):
         ((*map(str, range(9)), "ten"), "the 10 classes of the run; digits lacks '9' and has 'ten'"),
         ((*map(str, range(10)), "ten"), "the 10 classes of the run; digits has 'ten'"),
         (tuple("abcdefghij"), "lacks '0', '1', '2', '3', '4' and 5 more and has 'a', 'b', 'c', 'd', 'e' and 5 more"),
-        ((*map(str, range(10)), "9"), "in their order where names occur twice: digits"),
+        ((*map(str, range(10)), "9"), "in their order if names occur twice: digits"),
     ],
 )
 def test_other_classes_are_named(finished_run, classes, message):
@@ -110,7 +110,7 @@ def test_classes_in_another_order_are_matched_by_name(finished_run):
 def test_image_files_have_no_two_or_four_channels(finished_run, tmp_path, channels):
     trained = load_trained(finished_run)
     many = replace(trained, config=replace(trained.config, channels=channels))
-    with pytest.raises(ValueError, match=f"must be of grey or colour images to see image files, it takes {channels} c"):
+    with pytest.raises(ValueError, match=f"grey or colour images to predict image files, it takes {channels} c"):
         many.probabilities([save_digit(0, tmp_path / "digit.png")])
 
 

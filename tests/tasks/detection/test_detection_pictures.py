@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from isda.data.coco import load
-from isda.tasks.detection.evaluation import class_colour, draw_beside_truth, draw_detections, save_picture
+from isda.tasks.common.pictures import save_picture
+from isda.tasks.detection.evaluation import class_colour, draw_beside_truth, draw_detections
 
 
 def found(**changes):

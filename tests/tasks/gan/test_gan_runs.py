@@ -15,7 +15,7 @@ from generative_runs import METHODS, small_config, small_job
 from isda._utils.seeds import generator
 from isda.engine import Saving, Stopped, train
 from isda.engine.callbacks import Hook
-from isda.tasks.gan.generators import load_generator, make_images
+from isda.tasks.common.generators import load_generator, make_images
 from isda.tasks.gan.job import GenerationJob
 from isda.tasks.gan.task import Generation
 from many_processes import side_by_side
@@ -231,7 +231,7 @@ def test_figures_of_a_generator_that_copies_real_images_are_as_good_as_can_be(fi
     measured = comparison.measure(copies, 0)
     assert measured.fid == pytest.approx(0, abs=1e-6)
     assert measured.mean_diversity == pytest.approx(1)
-    seen = comparison.seen.classes == digits().y_test
+    seen = comparison.real.classes == digits().y_test
     assert measured.right == pytest.approx(100 * float(seen.double().mean()))
 
 

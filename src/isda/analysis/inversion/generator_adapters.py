@@ -13,7 +13,7 @@ from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.devices import send
 from isda.tasks.classification.trained import load_classifier
-from isda.tasks.gan.generators import TrainedGenerator, load_generator
+from isda.tasks.common.generators import TrainedGenerator, load_generator
 
 CPU = torch.device("cpu")
 
@@ -71,7 +71,7 @@ def normalised_noise(noise: Tensor) -> Tensor:
 
 
 def generator_of_run(trained: TrainedGenerator, device: torch.device | str = "cpu") -> LatentGenerator:
-    """The generator of a run of `isda generate train`, see `isda.tasks.gan.generators.load_generator`."""
+    """The generator of a run of `isda generate train`, see `isda.tasks.common.generators.load_generator`."""
     network = trained.network.to(device)
     weight = next(network.parameters())
     return LatentGenerator(network, network.noise, network.codes, weight.device, weight.dtype)

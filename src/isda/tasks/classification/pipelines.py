@@ -18,6 +18,7 @@ from isda.data.augment import (
     RandomResizedCrop,
     RandomTranslation,
     ResizeCenterCrop,
+    Transform,
     crop_flip,
     imagenet_evaluation,
     imagenet_training,
@@ -29,17 +30,17 @@ Statistics = Sequence[float]
 
 
 class InputFormat(NamedTuple):
-    """How images of any kind are brought to what a pretrained network takes."""
+    """The input images of a pretrained network."""
 
     channels: int
     size: int
-    """Side of the square that it sees."""
+    """Side of the square input."""
     resize: int
-    """The shorter side before the central square is cut out."""
+    """The shorter side before the central square is cropped, in evaluation."""
 
 
 def _crop_flip(mean: Statistics, std: Statistics, data: str) -> Compose:
-    # The paper does not say how the four pixels are filled; the authors' code reflects.
+    # The paper does not specify the padding; the authors' code reflects.
     return crop_flip(mean, std, padding_mode="reflect")
 
 
@@ -58,9 +59,9 @@ AUGMENTATIONS: dict[str, Callable[[Statistics, Statistics, str], Compose]] = {
 """Name -> the training pipeline for pixel statistics and the name of a data set."""
 
 RESIZING = ("imagenet", "resized-crop")
-"""Those that begin with a crop which brings images of any size to one."""
+"""Those that begin with a crop of fixed size, for images of any size."""
 LARGE_WINDOW = (0.5, 1.0)
-"""Ours: fine-tuning sees half to all of the image; ImageNet's training a twelfth to all."""
+"""Ours: the area of crops for fine-tuning; ImageNet training has a twelfth to all of the image."""
 
 
 def _resized_crop(mean: Statistics, std: Statistics) -> Compose:
@@ -73,28 +74,32 @@ def _policy(data: str) -> str:
 
 
 def training_pipeline(
-    augment: str, mean: Statistics, std: Statistics, data: str, seen: InputFormat | None = None
+    augment: str, mean: Statistics, std: Statistics, data: str, inputs: InputFormat | None = None
 ) -> Compose:
-    """The pipeline of one of AUGMENTATIONS, on images as a pretrained network sees them where there is one."""
+    """The pipeline of one of AUGMENTATIONS, adapted to the inputs of a pretrained network if there is one."""
     pipeline = AUGMENTATIONS[augment](mean, std, data)
-    if seen is None:
+    if inputs is None:
         return pipeline
     if augment not in RESIZING:
-        return Compose(ConvertChannels(seen.channels), ResizeCenterCrop(seen.resize, seen.size), *pipeline.transforms)
+        return Compose(*_central_crop(inputs), *pipeline.transforms)
     crop, *rest = pipeline.transforms
     crop = expect_type(crop, RandomResizedCrop)
-    return Compose(ConvertChannels(seen.channels), RandomResizedCrop(seen.size, crop.scale, crop.ratio), *rest)
+    return Compose(ConvertChannels(inputs.channels), RandomResizedCrop(inputs.size, crop.scale, crop.ratio), *rest)
 
 
-def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics, seen: InputFormat | None = None) -> Compose:
-    """No randomness: the central crop for networks that see crops of resized images, else the image as it is."""
-    if seen is not None:
-        return Compose(ConvertChannels(seen.channels), ResizeCenterCrop(seen.resize, seen.size), Normalize(mean, std))
+def evaluation_pipeline(augment: str, mean: Statistics, std: Statistics, inputs: InputFormat | None = None) -> Compose:
+    """The central crop if training has crops of resized images, else the whole image; no randomness."""
+    if inputs is not None:
+        return Compose(*_central_crop(inputs), Normalize(mean, std))
     return imagenet_evaluation(mean, std) if augment in RESIZING else Compose(Normalize(mean, std))
 
 
+def _central_crop(inputs: InputFormat) -> tuple[Transform, Transform]:
+    return ConvertChannels(inputs.channels), ResizeCenterCrop(inputs.resize, inputs.size)
+
+
 def default_augmentation(data: DataSet, large: bool, pretrained: bool = False) -> str:
-    """What a data set is augmented with unless the user says: nothing that would change what a digit means."""
+    """The default augmentation of a data set; digits are not mirrored, for example."""
     if large or (data.image_size is None and not pretrained):
         return "imagenet"
     if data.name.startswith("digits"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from dataclasses import replace
@@ -24,7 +23,7 @@ from isda.networks.timm_models import TIMM_PREFIX
 from isda.tasks.classification.generated import compatible_generator, count_per_batch
 from isda.tasks.classification.methods import find_method
 from isda.tasks.classification.pipelines import AUGMENTATIONS, RESIZING, default_augmentation, training_pipeline
-from isda.tasks.classification.pretrained import check_pretrained, pretrained_fields
+from isda.tasks.classification.pretrained import check_pretrained, dry_run, pretrained_fields
 from isda.tasks.classification.settings import (
     RATES,
     ClassificationConfig,
@@ -33,8 +32,8 @@ from isda.tasks.classification.settings import (
     fine_tuning_recipe,
     recipe_for,
 )
-from isda.tasks.common.data import images_at, split_data, training_and_evaluation
-from isda.tasks.common.dry_run import dry_run
+from isda.tasks.common.data import count_training_images, images_at, split_data, training_and_evaluation
+from isda.tasks.common.dry_run import options_from_text
 from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
 
 
@@ -163,20 +162,10 @@ def _warn_of_classes(data: DataSet) -> None:
         )
 
 
-def check_held_out(held_out: int | None, total: int) -> int:
-    """How many training images are left."""
-    if not 0 <= (held_out or 0) < total:
-        raise ValueError(f"held_out must be from 0 to {total - 1} for {total} training images, got {held_out}")
-    return total - (held_out or 0)
-
-
 def _training_images(settings: ClassificationSettings, data: DataSet) -> int:
-    left = check_held_out(settings.held_out, len(data.y_train))
-    if settings.labels is None:
-        return left if settings.imbalance is None else sum(_class_counts(settings, data))
-    if not 0 < settings.labels <= left:
-        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
-    return settings.labels
+    images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
+    tail = settings.labels is None and settings.imbalance is not None
+    return sum(_class_counts(settings, data)) if tail else images
 
 
 def _class_counts(settings: ClassificationSettings, data: DataSet) -> tuple[int, ...]:
@@ -211,16 +200,7 @@ def _generated_fields(settings: ClassificationSettings, data: DataSet, batch_siz
 def _network_options(settings: ClassificationSettings, data: DataSet) -> dict[str, Any]:
     chosen = {"width": settings.width, "dropout": settings.dropout}
     options = {name: value for name, value in chosen.items() if value is not None}
-    further = {key: _value(text) for key, text in settings.network_options.items()}
-    return {"in_channels": data.channels} | further | options
-
-
-def _value(text: str) -> Any:
-    """A number or truth value where the text is one."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return text
+    return {"in_channels": data.channels} | options_from_text(settings.network_options) | options
 
 
 def _augmented(config: ClassificationConfig, data: DataSet) -> Tensor:

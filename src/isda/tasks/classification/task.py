@@ -27,7 +27,7 @@ from isda.networks.network import in_eval_mode, layer_rate_factors
 from isda.tasks.classification.generated import generated_images
 from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
-from isda.tasks.classification.pretrained import load_initial_weights
+from isda.tasks.classification.pretrained import create_network, load_initial_weights
 from isda.tasks.classification.resolve import choose_network, resolve
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings, measured_parts
 from isda.tasks.common.data import (
@@ -38,7 +38,6 @@ from isda.tasks.common.data import (
     evaluation_batches,
     split_data,
 )
-from isda.tasks.common.dry_run import create_network
 from isda.tasks.common.evaluation import evaluate
 
 

@@ -14,17 +14,17 @@ from isda._utils.errors import expect_type
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
-from isda.engine.config import CONFIG_FORMAT
 from isda.engine.processes import Processes
 from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import config_errors, load_weights, open_finished_run
+from isda.engine.run_records import config_errors, open_finished_run
 from isda.engine.task import find_task, task_names
 from isda.networks import Network
+from isda.tasks.classification.pretrained import create_network
 from isda.tasks.classification.settings import ClassificationConfig, measured_parts
 from isda.tasks.classification.task import Classification
 from isda.tasks.common.data import EvaluationImages, evaluation_batches
-from isda.tasks.common.dry_run import create_network
 from isda.tasks.common.evaluation import evaluate
+from isda.tasks.common.trained import label_map, restore_network
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TrainedClassifier:
     config: ClassificationConfig
     network: Network
     pipeline: Compose
-    """From images to what the network sees."""
+    """From images to inputs of the network."""
     task: Classification
 
     def measure(self, data: DataSet, device: torch.device, *, own: bool = True) -> dict[str, float]:
@@ -43,17 +43,12 @@ class TrainedClassifier:
         Args:
             data: the run's data set, or another one with the same classes, in any order.
             device: where to compute.
-            own: measure on the images that the run was judged by, such as those it held out; else on the test images.
+            own: measure on the evaluation images of the run, such as those it held out; else on the test images.
         """
         config = self.config
-        if own and config.format != CONFIG_FORMAT and config.evaluated_on != "test":
-            raise ValueError(
-                f"which images a run of isda {config.version} (format {config.format}) held out is not known to this "
-                "version; measure it on a test set, by --data"
-            )
         if own and config.data_digest not in ("", data.digest):
             raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
-        label_of = _labels_by_name(data, config.classes)
+        label_of = label_map(data.name, data.classes, config.classes)
         test = EvaluationImages(data.x_test, data.y_test, torch.arange(len(data.y_test)))
         images, labels, indices = self.task.evaluation(config, data) if own else test
         batches = evaluation_batches(images, label_of[labels].to(device), indices, self.pipeline, device)
@@ -66,8 +61,8 @@ class TrainedClassifier:
         """(N, C) class probabilities of image files, each resized to the size that the network was trained on."""
         if self.config.channels not in (1, 3):
             raise ValueError(
-                f"the network must be of grey or colour images to see image files, it takes {self.config.channels} "
-                "channels; `isda evaluate --data` takes an .npz file of such images"
+                f"the network must take grey or colour images to predict image files, it takes {self.config.channels} "
+                "channels; `isda evaluate --data` reads .npz files of such images"
             )
         rows = []
         for path in paths:
@@ -79,27 +74,8 @@ class TrainedClassifier:
         return torch.cat(rows)
 
 
-def _labels_by_name(data: DataSet, classes: tuple[str, ...]) -> Tensor:
-    """(C,) for each class of a data set the label that a network with these classes has for its name."""
-    lacking = [name for name in classes if name not in data.classes]
-    further = [name for name in data.classes if name not in classes]
-    if lacking or further:
-        differing = [f"{verb} {_some(names)}" for verb, names in (("lacks", lacking), ("has", further)) if names]
-        raise ValueError(f"data must have the {len(classes)} classes of the run; {data.name} {' and '.join(differing)}")
-    if data.classes == classes:
-        return torch.arange(len(classes))
-    if len(set(classes)) < len(classes) or len(data.classes) != len(classes):
-        raise ValueError(f"data must have the classes of the run in their order where names occur twice: {data.name}")
-    return torch.tensor([classes.index(name) for name in data.classes])
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    """The first few names."""
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def fit_size(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """The whole image at another size, as the images of small data sets were made."""
+    """The whole image at another size."""
     from torchvision.transforms.v2.functional import resize
 
     resized: Tensor = image if image.shape[-2:] == size else resize(image, list(size), antialias=True)
@@ -115,10 +91,8 @@ def load_classifier(folder: Path) -> TrainedClassifier:
     run, stored = open_finished_run(folder)
     task, config = classifier_of(run, stored)
     with config_errors(run):
-        network = create_network(config).to(config.dtype)
         pipeline = task.evaluation_pipeline(config, run.path)
-    load_weights(run, network, config.network)
-    return TrainedClassifier(config, network.eval(), pipeline, task)
+    return TrainedClassifier(config, restore_network(run, config, create_network), pipeline, task)
 
 
 def classifier_of(run: RunFolder, stored: Mapping[str, Any]) -> tuple[Classification, ClassificationConfig]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,38 +21,73 @@ from isda.data.augment import Compose, Draws
 from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
 from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
-from isda.tasks.classification.generated import GeneratedImages
-from isda.tasks.classification.settings import ClassificationConfig
+from isda.tasks.common.generators import GeneratedImages
 
 # The held-out part is the same for every run of a data set, so that settings are chosen on equal terms.
 HOLD_OUT_SEED = 0
 
 
+class SplitConfig(Protocol):
+    """What `split_data` reads of a configuration; it may also have an ``imbalance``."""
+
+    @property
+    def held_out(self) -> int:
+        """Number of training images to evaluate on instead of the test images."""
+
+    @property
+    def labels(self) -> int | None:
+        """Number of training images, equally many of each class; None for all."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draw."""
+
+
 class EvaluationImages(NamedTuple):
-    """The images that measure the error."""
+    """The images that a run is evaluated on."""
 
     images: Images
     labels: Tensor
     indices: Tensor
-    """Which of them."""
+    """Positions of those that are used."""
+
+
+def check_held_out(held_out: int | None, total: int) -> int:
+    """The number of training images that are not held out."""
+    if not 0 <= (held_out or 0) < total:
+        raise ValueError(f"held_out must be from 0 to {total - 1} for {total} training images, got {held_out}")
+    return total - (held_out or 0)
+
+
+def count_training_images(held_out: int | None, labels: int | None, total: int) -> int:
+    """The number of training images: ``labels`` of those that are not held out, or all of these."""
+    left = check_held_out(held_out, total)
+    if labels is not None and not 0 < labels <= left:
+        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {labels}")
+    return left if labels is None else labels
+
+
+def check_processes(batch_size: int, world: int) -> None:
+    """Raise a ValueError if a process would have no images of a batch."""
+    if batch_size < world:
+        raise ValueError(f"batch_size must be at least {world}, the number of processes, got {batch_size}")
 
 
 def training_and_evaluation(data: DataSet, held_out: int) -> tuple[Tensor, EvaluationImages]:
-    """(N,) the training images that a run may see, and what it is judged by: those held out, else the test images."""
+    """(N,) the training images that are not held out, and the evaluation images: those held out, else the test set."""
     if not held_out:
-        return torch.arange(len(data.y_train)), EvaluationImages(
-            data.x_test, data.y_test, torch.arange(len(data.y_test))
-        )
+        test = EvaluationImages(data.x_test, data.y_test, torch.arange(len(data.y_test)))
+        return torch.arange(len(data.y_train)), test
     training, held = hold_out(data.y_train, held_out, seed=HOLD_OUT_SEED)
     return training, EvaluationImages(data.x_train, data.y_train, held)
 
 
-def split_data(config: ClassificationConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
-    """Hold out what the configuration says, then draw its labelled subset from the rest with its seed."""
+def split_data(config: SplitConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
+    """(N,) the training images of a run, drawn with its seed from those that are not held out; what evaluates it."""
     training, evaluation = training_and_evaluation(data, config.held_out)
-    labels = data.y_train[training]
-    if config.imbalance is not None:
-        return training[long_tailed(labels, config.imbalance, seed=config.seed, size=config.labels)], evaluation
+    labels, imbalance = data.y_train[training], getattr(config, "imbalance", None)
+    if imbalance is not None:
+        return training[long_tailed(labels, imbalance, seed=config.seed, size=config.labels)], evaluation
     if config.labels is None:
         return training, evaluation
     return training[balanced_sample(labels, config.labels, seed=config.seed)], evaluation
@@ -60,22 +95,22 @@ def split_data(config: ClassificationConfig, data: DataSet) -> tuple[Tensor, Eva
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """What one process sees of one step."""
+    """The images of one process in one step."""
 
     images: Tensor
-    """(N, C, H, W) as the network takes them."""
+    """(N, C, H, W), the input of the network."""
     targets: Tensor
-    """(N,) class indices; (N, C) distributions where a method has mixed the images."""
+    """(N,) class indices; (N, C) distributions if a method has mixed the images."""
     indices: Tensor
-    """(N,) positions in the data set, on the CPU; beyond its end those of generated images."""
+    """(N,) positions in the data set, on the CPU; those of generated images come after its end."""
 
     def to(self, dtype: torch.dtype, channels_last: bool) -> ImageBatch:
-        """The batch with images of another type and, if asked for, another order in memory."""
+        """The batch with images of another type and memory format."""
         return replace(self, images=to_network_input(self.images, dtype, channels_last))
 
 
 def to_network_input(images: Tensor, dtype: torch.dtype, channels_last: bool) -> Tensor:
-    """Images as a network of that type takes them."""
+    """Images of the type and memory format of a network."""
     images = images.to(dtype)
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
@@ -87,15 +122,15 @@ class ImageBatches:
     Args:
         images: of the whole data set, on the training device or on disk.
         labels: int64 (len(images),), on the training device.
-        indices: which of them to train on.
+        indices: of the training images.
         batch_size: over all processes together; only full batches are used.
         pipeline: augmentation.
         seed: of the run.
         rank: this process.
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
-        device: where batches go.
-        workers: threads that decode and augment ahead, for images on disk.
-        generated: images that take the place of some of each batch, with their labels.
+        device: of the batches.
+        workers: threads that prefetch images from disk.
+        generated: images that replace some of each batch, with their labels.
     """
 
     images: Images
@@ -111,10 +146,7 @@ class ImageBatches:
     generated: GeneratedImages | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < self.world:
-            raise ValueError(
-                f"batch_size must be at least {self.world}, the number of processes, got {self.batch_size}"
-            )
+        check_processes(self.batch_size, self.world)
 
     def order(self, epoch: int) -> Tensor:
         """The sample indices of an epoch as full batches (steps, batch_size), without generated images."""
@@ -142,10 +174,10 @@ class ImageBatches:
     def _with_generated(self, indices: Tensor, epoch: int, step: int) -> ImageBatch:
         """Real images first, then generated ones, all of them augmented."""
         real = expect_type(self.images, Tensor)
-        made = expect_type(self.generated, GeneratedImages).part(epoch, step, self.rank, self.world)
-        images = torch.cat([real[send(indices, real.device)], made.images.to(real.device)])
-        labels = torch.cat([self._labels_at(indices), send(made.labels, self.labels.device)])
-        return self._augmented(images, labels, torch.cat([indices, len(self.images) + made.numbers]), epoch)
+        part = expect_type(self.generated, GeneratedImages).part(epoch, step, self.rank, self.world)
+        images = torch.cat([real[send(indices, real.device)], part.images.to(real.device)])
+        labels = torch.cat([self._labels_at(indices), send(part.labels, self.labels.device)])
+        return self._augmented(images, labels, torch.cat([indices, len(self.images) + part.numbers]), epoch)
 
     def _augmented(self, images: Tensor | list[Tensor], labels: Tensor, indices: Tensor, epoch: int) -> ImageBatch:
         draws = Draws.for_samples(indices, seed=self.seed, epoch=epoch)
@@ -180,7 +212,7 @@ def batches_of_parts(
     *,
     workers: int = PREFETCH_WORKERS,
 ) -> Iterator[ImageBatch]:
-    """A batch of the samples of each part, without randomness; several at once where images are decoded."""
+    """A batch of the samples of each part, without randomness; images on disk are prefetched."""
 
     def prepare(part: Tensor) -> ImageBatch:
         return ImageBatch(pipeline(images_at(images, part)).to(device), labels[part.to(labels.device)].to(device), part)
@@ -189,7 +221,7 @@ def batches_of_parts(
 
 
 def images_at(images: Images, indices: Tensor) -> Tensor | list[Tensor]:
-    """The images at the indices: a tensor, or a list where they are decoded and may differ in size."""
+    """The images at the indices: a tensor, or a list if they are on disk and may differ in size."""
     if isinstance(images, ImageFiles):
         return [images[index] for index in indices.tolist()]
     return images[send(indices, images.device)]

@@ -17,11 +17,11 @@ BINS = 15
 
 
 class Tally:
-    """Sums over samples, from which every measure follows; sums of several processes add up.
+    """Sums over samples, from which every metric follows; sums of several processes add up.
 
     Args:
         classes: C; the top-5 error is kept for more than 5 classes.
-        device: where to add up.
+        device: of the sums.
     """
 
     def __init__(self, classes: int, device: torch.device | None = None) -> None:
@@ -76,15 +76,15 @@ def evaluate(
     channels_last: bool = False,
     parts: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, float]:
-    """Measures of a network over the batches of all processes together; the network's mode is as before afterwards.
+    """Metrics of a network over the batches of all processes together; the network's mode is restored.
 
     Args:
         network: maps images to logits.
         batches: of this process.
         classes: C.
-        processes: who else evaluates.
+        processes: that evaluate together.
         channels_last: memory format of the images.
-        parts: classes by name whose errors are measured beside the overall one.
+        parts: classes by name whose errors are measured besides the overall one.
     """
     tally = Tally(classes, processes.device)
     dtype = next(network.parameters()).dtype
@@ -104,7 +104,9 @@ CURVES = (
     Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),
     Curve(metric="strength", title="Strength λ of ISDA", unit="λ"),
 )
-"""What pages show beside the error."""
+"""What pages show besides the first figure."""
+
+TRAIN_LOSS = Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False)
 
 
 def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) -> tuple[Figure, ...]:
@@ -127,5 +129,5 @@ def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) 
         *top,
         measured("nll", "negative log-likelihood", digits=3),
         measured("calibration", "calibration error", "%"),
-        Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False),
+        TRAIN_LOSS,
     )

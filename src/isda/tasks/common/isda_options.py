@@ -23,8 +23,8 @@ _Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 _SCHEDULES = ("linear", "constant")
 
 _ESTIMATED = ("full", "diagonal", "low_rank", "shared", "within", "shrunk")
-# Options that are not the criterion's but its covariance's: which of the models have them.
-_OF_COVARIANCES = {
+# Arguments of the covariance, not of the criterion, and the models that have them.
+_COVARIANCE_OPTIONS = {
     "decay": _ESTIMATED,
     "rank": ("low_rank", "learned"),
     "scale": ("learned",),
@@ -35,58 +35,58 @@ _OF_COVARIANCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticOptions:
-    """Of every method that augments features; see ISDALoss and the covariance models."""
+    """Options of every method that augments features; see ISDALoss and the covariance models."""
 
     lambda_0: float = 0.5
     """Strength at the end of training."""
     covariance: str = "full"
     """full, diagonal, low_rank, shared, within, shrunk, identity, learned, or package.module.Class of your own."""
     decay: float | None = None
-    """Forget old features: what is known of a class is multiplied by this when it occurs."""
+    """Factor on the statistics of a class whenever it occurs, to forget old features."""
     rank: int | None = None
-    """Of low_rank and learned covariances."""
+    """Rank of low_rank and learned covariances."""
     label_smoothing: float | None = None
     """Share of the target that is spread over all classes."""
     schedule: str = "linear"
     """linear, from 0 to lambda_0, or constant."""
     scale: float | None = None
-    """Of learned covariances: standard deviation of each direction at the start."""
+    """Learned covariances: standard deviation of each direction at the start."""
     uncertainty_weight: float | None = None
-    """Of learned covariances: weight of the loss that keeps them from vanishing."""
+    """Learned covariances: weight of the loss that keeps them from vanishing."""
     uncertainty_margin: float | None = None
-    """Of learned covariances: the entropy that it asks for."""
+    """Learned covariances: the entropy that this loss aims at."""
 
-    handed: ClassVar[tuple[str, ...]] = ("lambda_0", "covariance", "label_smoothing", *_OF_COVARIANCES)
-    """Which of the options are arguments of the criterion."""
+    arguments: ClassVar[tuple[str, ...]] = ("lambda_0", "covariance", "label_smoothing", *_COVARIANCE_OPTIONS)
+    """The options that are arguments of the criterion."""
 
     def criterion_settings(self, head: ClassifierLayer, total_steps: int) -> dict[str, Any]:
-        """The arguments of the criterion for a classifier and a run of so many steps."""
-        given = {name: getattr(self, name) for name in self.handed if getattr(self, name) is not None}
+        """The arguments of the criterion for a classifier and the number of steps of the run."""
+        given = {name: getattr(self, name) for name in self.arguments if getattr(self, name) is not None}
         schedule = check_choice("schedule", self.schedule, _SCHEDULES)
         if "." in self.covariance:
             given["covariance"] = self._model(head, given)
         else:
             check_choice("covariance", self.covariance, MODELS)
-        for name, models in _OF_COVARIANCES.items():
+        for name, models in _COVARIANCE_OPTIONS.items():
             if name in given and self.covariance not in models:
                 raise ValueError(f"{name} is for covariance={' or '.join(models)}, got covariance={self.covariance}")
         return given | {"total_steps": total_steps if schedule == "linear" else None}
 
-    def attached(self, kind: type[_Criterion], network: Network, total_steps: int, **given: Any) -> _Criterion:
+    def attached(self, loss: type[_Criterion], network: Network, total_steps: int, **given: Any) -> _Criterion:
         """The criterion on a network's classifier, with further arguments; its strength grows over the whole run."""
         settings = self.criterion_settings(network.classifier, total_steps) | given
-        return kind.attach(network, classifier=network.classifier, **settings)
+        return loss.attach(network, classifier=network.classifier, **settings)
 
     def _model(self, head: ClassifierLayer, given: dict[str, Any]) -> CovarianceModel:
-        """A covariance model of the user's own, made with those options that are not the criterion's."""
-        kind: Any = import_class(self.covariance, CovarianceModel, "covariance")
-        own = {name: given.pop(name) for name in _OF_COVARIANCES if name in given}
+        """A covariance model of the user's own, made with the options that are not the criterion's."""
+        model_type: Any = import_class(self.covariance, CovarianceModel, "covariance")
+        own = {name: given.pop(name) for name in _COVARIANCE_OPTIONS if name in given}
         num_classes, feature_dim = head.weight.shape[:2]
         dtype = torch.promote_types(head.weight.dtype, torch.float32)
         try:
-            model = kind(num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
+            model = model_type(num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
         except TypeError as error:
-            raise ValueError(f"covariance {self.covariance} could not be made: {error}") from error
+            raise ValueError(f"covariance {self.covariance} could not be created: {error}") from error
         return expect_type(model, CovarianceModel)
 
 
@@ -99,7 +99,7 @@ class ISDAOptions(SemanticOptions):
     tilt_steps: int | None = None
     """Steps of the search for the tilted bound."""
 
-    handed: ClassVar[tuple[str, ...]] = (*SemanticOptions.handed, "bound", "tilt_steps")
+    arguments: ClassVar[tuple[str, ...]] = (*SemanticOptions.arguments, "bound", "tilt_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,4 +109,4 @@ class ExplicitOptions(SemanticOptions):
     samples: int = 5
     """Augmented features per sample, M; 0 for plain cross-entropy."""
 
-    handed: ClassVar[tuple[str, ...]] = (*SemanticOptions.handed, "samples")
+    arguments: ClassVar[tuple[str, ...]] = (*SemanticOptions.arguments, "samples")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from isda.networks.registry import IMAGENET, names
 from isda.networks.timm_models import TIMM_PREFIX
 from isda.networks.weight_files import read_weights
 from isda.tasks.classification.trained import load_classifier
+from isda.tasks.common.dry_run import options_from_text
 from isda.tasks.detection.settings import DetectionConfig
 
 TORCHVISION, TIMM = "torchvision", "timm"
@@ -59,7 +59,7 @@ def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -
     if not known:
         hint = did_you_mean(asked, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
         raise ValueError(f"unknown backbone {asked!r}{hint}")
-    read = {key: _value(text) for key, text in options.items()}
+    read = options_from_text(options)
     if weights is None:
         return DetectionBackbone(asked, read)
     if weights in (TORCHVISION, TIMM):
@@ -88,14 +88,6 @@ def _of_run(folder: Path) -> DetectionBackbone:
         config.mean,
         config.std,
     )
-
-
-def _value(text: str) -> Any:
-    """A number or truth value where the text is one."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return text
 
 
 def _torchvisions(name: str) -> str:

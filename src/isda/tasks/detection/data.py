@@ -13,6 +13,7 @@ from isda._utils.devices import send
 from isda._utils.seeds import generator, mix
 from isda.data.coco import CocoPart
 from isda.data.prefetch import batch_order, prefetch
+from isda.tasks.common.data import check_processes
 
 MIRROR = 0.5
 """The probability that an image is mirrored."""
@@ -20,14 +21,14 @@ MIRROR = 0.5
 
 @dataclass(frozen=True)
 class DetectionBatch:
-    """What one process sees of one step."""
+    """The images of one process in one step, with their objects."""
 
     images: list[Tensor]
     """(3, H, W) each, in 0..1."""
     targets: list[dict[str, Any]]
 
     def to(self, device: torch.device, dtype: torch.dtype) -> DetectionBatch:
-        """The batch on a device, from bytes to numbers in 0..1."""
+        """The batch on a device, with images in 0..1."""
         images = [send(image, device).to(dtype) / 255 for image in self.images]
         return DetectionBatch(images, [_sent(target, device, dtype) for target in self.targets])
 
@@ -41,10 +42,10 @@ def mirrored(image: Tensor, target: dict[str, Any]) -> tuple[Tensor, dict[str, A
     """An image and its objects, left for right."""
     left, top, right, bottom = target["boxes"].unbind(1)
     width = image.shape[-1]
-    changed = target | {"boxes": torch.stack([width - right, top, width - left, bottom], 1)}
+    flipped = target | {"boxes": torch.stack([width - right, top, width - left, bottom], 1)}
     if "masks" in target:
-        changed["masks"] = target["masks"].flip(-1)
-    return image.flip(-1), changed
+        flipped["masks"] = target["masks"].flip(-1)
+    return image.flip(-1), flipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +54,12 @@ class DetectionBatches:
 
     Args:
         part: the images.
-        masks: whether masks are learnt.
+        masks: whether targets have masks.
         batch_size: over all processes together; only full batches are used.
         seed: of the run.
         rank: this process.
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
-        workers: threads that decode ahead.
+        workers: prefetching threads.
     """
 
     part: CocoPart
@@ -70,10 +71,7 @@ class DetectionBatches:
     workers: int = 4
 
     def __post_init__(self) -> None:
-        if self.batch_size < self.world:
-            raise ValueError(
-                f"batch_size must be at least {self.world}, the number of processes, got {self.batch_size}"
-            )
+        check_processes(self.batch_size, self.world)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[DetectionBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
@@ -82,7 +80,7 @@ class DetectionBatches:
         return prefetch(lambda indices: self._prepare(indices, epoch), list(steps), self.workers)
 
     def _prepare(self, indices: Tensor, epoch: int) -> DetectionBatch:
-        # All processes put their images on canvases of one size.
+        # Images are padded to one size in all processes.
         sizes = [(self.part.images[i].height, self.part.images[i].width) for i in indices.tolist()]
         images, targets = [], []
         for index in indices.tensor_split(self.world)[self.rank].tolist():
@@ -96,5 +94,5 @@ class DetectionBatches:
 
 
 def evaluation_images(part: CocoPart, indices: Tensor, workers: int) -> Iterator[tuple[int, Tensor]]:
-    """Position and image, one at a time: what is found must not depend on neighbours and their sizes."""
+    """Position and image, one at a time: detections must not depend on the sizes of other images."""
     return prefetch(lambda index: (index, part.image(index)), indices.tolist(), workers)

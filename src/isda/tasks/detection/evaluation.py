@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import contextlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +14,15 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from isda._utils.files import atomic_write
 from isda.data.coco import CocoData, CocoPart
 from isda.data.coco_masks import encode_mask
 from isda.data.image_files import read_image
-from isda.engine.config import Curve, Figure
-from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
+from isda.engine.config import Figure
 from isda.networks.detection import Detector, has_masks
 from isda.networks.network import in_eval_mode
+from isda.tasks.common.evaluation import TRAIN_LOSS
+from isda.tasks.common.pictures import Colour, distinct_colour
+from isda.tasks.common.trained import open_run
 from isda.tasks.detection.backbone import create_detector
 from isda.tasks.detection.data import evaluation_images
 from isda.tasks.detection.settings import DetectionConfig
@@ -38,8 +38,6 @@ SUMMARY = {
     "ap_large": "AP large",
 }
 """The first six figures of COCO's summary, in its order."""
-
-CURVES = (Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),)
 
 
 def figures_for(masks: bool) -> tuple[Figure, ...]:
@@ -57,8 +55,7 @@ def figures_for(masks: bool) -> tuple[Figure, ...]:
         for prefix, kind in kinds
         for name, title in SUMMARY.items()
     ]
-    loss = Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False)
-    return (*measured, loss)
+    return (*measured, TRAIN_LOSS)
 
 
 MASK_THRESHOLD = 0.5
@@ -66,7 +63,7 @@ MASK_THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class DetectionScores:
-    """COCO's figures in percent; those that nothing was there to measure are left out."""
+    """COCO's figures in percent; those without any object to measure are left out."""
 
     figures: dict[str, float]
     per_class: dict[str, dict[str, float]]
@@ -77,25 +74,42 @@ class DetectionScores:
 def detect(
     network: nn.Module, images: Iterable[tuple[int, Tensor]], device: torch.device
 ) -> Iterable[tuple[int, dict[str, Tensor]]]:
-    """What a detector finds in each image (a position and bytes (3, H, W)); its mode is as before afterwards.
+    """The detections in each image, given as a position and uint8 (3, H, W); the network's mode is restored.
 
-    Boxes (K, 4), labels (K,), scores (K,) and, of those that make them, masks (K, 1, H, W) as truth values.
+    Boxes (K, 4), labels (K,), scores (K,) and, if the network has them, boolean masks (K, 1, H, W).
     """
     dtype = next(network.parameters()).dtype
     with in_eval_mode(network):
         for position, image in images:
-            found = network([image.to(device).to(dtype) / 255])[0]
-            if "masks" in found:
-                # Where they were made: as probabilities they are four times as many bytes to send.
-                found["masks"] = found["masks"] > MASK_THRESHOLD
-            yield position, {key: value.cpu() for key, value in found.items()}
+            detections = network([image.to(device).to(dtype) / 255])[0]
+            if "masks" in detections:
+                # On the device: probabilities would be four times as many bytes to transfer.
+                detections["masks"] = detections["masks"] > MASK_THRESHOLD
+            yield position, {key: value.cpu() for key, value in detections.items()}
 
 
-def records_of(found: dict[str, Tensor], image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:
+def detection_records(
+    network: nn.Module,
+    part: CocoPart,
+    positions: Tensor,
+    category_ids: Sequence[int],
+    device: torch.device,
+    workers: int,
+) -> list[dict[str, Any]]:
+    """The detections in the images at some positions of a part, as the records of a COCO result file."""
+    images = evaluation_images(part, positions, workers)
+    return [
+        record
+        for position, detections in detect(network, images, device)
+        for record in records_of(detections, part.images[position].id, category_ids)
+    ]
+
+
+def records_of(detections: dict[str, Tensor], image_id: int, category_ids: Sequence[int]) -> list[dict[str, Any]]:
     """The detections of an image as the records of a COCO result file."""
     records = []
     for number, (box, label, value) in enumerate(
-        zip(found["boxes"].tolist(), found["labels"].tolist(), found["scores"].tolist(), strict=True)
+        zip(*(detections[name].tolist() for name in ("boxes", "labels", "scores")), strict=True)
     ):
         left, top, right, bottom = box
         record = {
@@ -104,8 +118,8 @@ def records_of(found: dict[str, Tensor], image_id: int, category_ids: Sequence[i
             "bbox": [left, top, right - left, bottom - top],
             "score": value,
         }
-        if "masks" in found:
-            record["segmentation"] = encode_mask(found["masks"][number, 0])
+        if "masks" in detections:
+            record["segmentation"] = encode_mask(detections["masks"][number, 0])
         records.append(record)
     return records
 
@@ -122,7 +136,7 @@ def coco_scores(part: CocoPart, records: Sequence[dict[str, Any]], *, masks: boo
     per_class: dict[str, dict[str, float]] = {}
     truth = _coco(_truth(part), part)
     for prefix, kind in (("", "bbox"), ("mask_", "segm")) if masks else (("", "bbox"),):
-        precision, summary = _evaluate(truth, _found(records, part, kind), kind)
+        precision, summary = _evaluate(truth, _detections(records, part, kind), kind)
         figures |= {prefix + name: 100 * value for name, value in zip(SUMMARY, summary, strict=False) if value >= 0}
         # T x R x K x A x M: all thresholds and recalls of a class, any area, most detections.
         by_class = [precision[:, :, number, 0, -1] for number in range(len(part.categories))]
@@ -135,60 +149,61 @@ def coco_scores(part: CocoPart, records: Sequence[dict[str, Any]], *, masks: boo
 
 
 def _truth(part: CocoPart) -> list[dict[str, Any]]:
-    """The annotations with all that pycocotools reads of them."""
-    made = []
-    # It takes the id 0 for "no match".
-    for number, one in enumerate(part.content["annotations"], start=1):
-        left, top, width, height = one["bbox"]
+    """The annotations with every field that pycocotools reads."""
+    annotations = []
+    # For pycocotools the id 0 means "no match".
+    for number, annotation in enumerate(part.content["annotations"], start=1):
+        left, top, width, height = annotation["bbox"]
         corners = [left, top, left + width, top, left + width, top + height, left, top + height]
-        made.append(
-            one
+        masks = annotation.get("segmentation")
+        annotations.append(
+            annotation
             | {
                 "id": number,
-                "iscrowd": int(bool(one.get("iscrowd"))),
-                "area": one.get("area", width * height),
-                "segmentation": [corners] if one.get("segmentation") is None else one["segmentation"],
+                "iscrowd": int(bool(annotation.get("iscrowd"))),
+                "area": annotation.get("area", width * height),
+                "segmentation": [corners] if masks is None else masks,
             }
         )
-    return made
+    return annotations
 
 
-def _found(records: Sequence[dict[str, Any]], part: CocoPart, kind: str) -> Any:
+def _detections(records: Sequence[dict[str, Any]], part: CocoPart, kind: str) -> Any:
     """Detections as boxes or as masks, each with its own area."""
     from pycocotools import mask
 
-    made = []
-    for number, one in enumerate(records, start=1):
-        record = {name: one[name] for name in ("image_id", "category_id", "score")} | {"id": number, "iscrowd": 0}
+    annotations = []
+    for number, record in enumerate(records, start=1):
+        common = {name: record[name] for name in ("image_id", "category_id", "score")} | {"id": number, "iscrowd": 0}
         if kind == "bbox":
-            made.append(record | {"bbox": one["bbox"], "area": one["bbox"][2] * one["bbox"][3]})
+            annotations.append(common | {"bbox": record["bbox"], "area": record["bbox"][2] * record["bbox"][3]})
         else:
-            encoded = one["segmentation"]
+            encoded = record["segmentation"]
             area = int(mask.area({"size": encoded["size"], "counts": encoded["counts"].encode("ascii")}))
-            made.append(record | {"segmentation": encoded, "area": area})
-    return _coco(made, part)
+            annotations.append(common | {"segmentation": encoded, "area": area})
+    return _coco(annotations, part)
 
 
 def _coco(annotations: list[dict[str, Any]], part: CocoPart) -> Any:
     from pycocotools.coco import COCO
 
     with contextlib.redirect_stdout(io.StringIO()):
-        made = COCO()
-        made.dataset = {
+        coco = COCO()
+        coco.dataset = {
             "images": part.content["images"],
             "categories": part.content["categories"],
             "annotations": annotations,
         }
-        made.createIndex()
-    return made
+        coco.createIndex()
+    return coco
 
 
-def _evaluate(truth: Any, found: Any, kind: str) -> tuple[np.ndarray[Any, Any], list[float]]:
+def _evaluate(truth: Any, detections: Any, kind: str) -> tuple[np.ndarray[Any, Any], list[float]]:
     """The table of precisions, and the numbers of COCO's summary."""
     from pycocotools.cocoeval import COCOeval
 
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(truth, found, kind)
+        evaluation = COCOeval(truth, detections, kind)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -196,76 +211,66 @@ def _evaluate(truth: Any, found: Any, kind: str) -> tuple[np.ndarray[Any, Any], 
 
 
 PICTURE_COUNT = 4
-"""Kept of a run."""
+"""Pictures of a run."""
 SHOWN_SCORE = 0.5
-"""The least score of what is drawn."""
+"""The least score of a detection that is drawn."""
 SMALLEST = 320
 """Pixels of the short side of a picture: names must be legible."""
-GOLDEN_ANGLE = 0.381966
 
 
-def class_colour(label: int) -> tuple[int, int, int]:
+def class_colour(label: int) -> Colour:
     """A colour for a label from 1; neighbours differ.
 
     Example:
         >>> class_colour(1)
         (242, 48, 48)
     """
-    red, green, blue = colorsys.hsv_to_rgb((label - 1) * GOLDEN_ANGLE % 1, 0.8, 0.95)
-    return round(255 * red), round(255 * green), round(255 * blue)
+    return distinct_colour(label - 1, 0.8, 0.95)
 
 
 def draw_detections(
-    image: Tensor, found: dict[str, Tensor], classes: Sequence[str], least: float = SHOWN_SCORE
+    image: Tensor, detections: dict[str, Tensor], classes: Sequence[str], least: float = SHOWN_SCORE
 ) -> Image.Image:
-    """An image with what was found in it.
+    """An image with the detections in it.
 
     Args:
         image: uint8 (3, H, W).
-        found: boxes (K, 4) and labels (K,), scores (K,) and masks (K, 1, H, W) where there are any.
+        detections: boxes (K, 4) and labels (K,), scores (K,) and masks (K, 1, H, W) if there are any.
         classes: names; that of label 1 first.
-        least: score of what is drawn.
+        least: the least score of a detection that is drawn.
     """
-    scores = found.get("scores", torch.ones(len(found["labels"])))
+    scores = detections.get("scores", torch.ones(len(detections["labels"])))
     shown = (scores >= least).nonzero().flatten().tolist()
     pixels = image.permute(1, 2, 0).numpy().astype(np.float32)
-    for number in shown if "masks" in found else ():
-        inside = (found["masks"][number].reshape(pixels.shape[:2]) > 0.5).numpy()
-        pixels[inside] = 0.5 * pixels[inside] + 0.5 * np.array(class_colour(int(found["labels"][number])))
+    for number in shown if "masks" in detections else ():
+        inside = (detections["masks"][number].reshape(pixels.shape[:2]) > 0.5).numpy()
+        pixels[inside] = 0.5 * pixels[inside] + 0.5 * np.array(class_colour(int(detections["labels"][number])))
     factor = max(1.0, SMALLEST / min(pixels.shape[:2]))
     size = (round(pixels.shape[1] * factor), round(pixels.shape[0] * factor))
     picture = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8)).resize(size)
     brush = ImageDraw.Draw(picture)
     for number in shown:
-        label = int(found["labels"][number])
-        left, top, right, bottom = (factor * value for value in found["boxes"][number].tolist())
+        label = int(detections["labels"][number])
+        left, top, right, bottom = (factor * value for value in detections["boxes"][number].tolist())
         brush.rectangle((left, top, right, bottom), outline=class_colour(label), width=2)
-        told = f"{classes[label - 1]} {float(scores[number]):.2f}" if "scores" in found else classes[label - 1]
-        place = brush.textbbox((left + 3, max(0.0, top - 12)), told)
-        brush.rectangle(place, fill=class_colour(label))
-        brush.text((left + 3, max(0.0, top - 12)), told, fill=(0, 0, 0))
+        text = f"{classes[label - 1]} {float(scores[number]):.2f}" if "scores" in detections else classes[label - 1]
+        corner = left + 3, max(0.0, top - 12)
+        brush.rectangle(brush.textbbox(corner, text), fill=class_colour(label))
+        brush.text(corner, text, fill=(0, 0, 0))
     return picture
 
 
 def draw_beside_truth(
-    part: CocoPart, position: int, found: dict[str, Tensor], masks: bool, classes: Sequence[str]
+    part: CocoPart, position: int, detections: dict[str, Tensor], masks: bool, classes: Sequence[str]
 ) -> Image.Image:
-    """What is in an image on the left, what was found on the right."""
+    """An image with its objects on the left, with the detections on the right."""
     image = part.image(position)
-    truth, prediction = (
-        draw_detections(image, part.target(position, masks), classes),
-        draw_detections(image, found, classes),
-    )
+    truth = draw_detections(image, part.target(position, masks), classes)
+    prediction = draw_detections(image, detections, classes)
     both = Image.new("RGB", (truth.width + prediction.width + 4, truth.height), (255, 255, 255))
     both.paste(truth, (0, 0))
     both.paste(prediction, (truth.width + 4, 0))
     return both
-
-
-def save_picture(picture: Image.Image, path: Path) -> None:
-    """Write a PNG, as a whole or not at all."""
-    with atomic_write(path) as unfinished:
-        picture.save(unfinished, format="PNG")
 
 
 @dataclass(frozen=True)
@@ -282,19 +287,17 @@ class TrainedDetector:
             ValueError: the categories differ.
         """
         part = data.validation
-        mine = dict(zip(self.config.category_ids, self.config.classes, strict=True))
-        if part.categories != mine:
-            raise ValueError(f"data must have the {len(mine)} categories of the run, ids and names alike: {data.name}")
-        images = evaluation_images(part, torch.arange(len(part)), workers)
-        records = [
-            record
-            for position, found in detect(self.network.to(device), images, device)
-            for record in records_of(found, part.images[position].id, self.config.category_ids)
-        ]
+        categories = dict(zip(self.config.category_ids, self.config.classes, strict=True))
+        if part.categories != categories:
+            raise ValueError(
+                f"data must have the {len(categories)} categories of the run, ids and names alike: {data.name}"
+            )
+        network, positions = self.network.to(device), torch.arange(len(part))
+        records = detection_records(network, part, positions, self.config.category_ids, device, workers)
         return coco_scores(part, records, masks=has_masks(self.config.network))
 
     def find(self, paths: Sequence[Path], device: torch.device) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Each image (3, H, W) of the files, and what is found in it."""
+        """Each image (3, H, W) of the files, and the detections in it."""
         images = [read_image(path) for path in paths]
         for path, image in zip(paths, images, strict=True):
             try:
@@ -302,8 +305,8 @@ class TrainedDetector:
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
         numbered: Iterable[tuple[int, Tensor]] = enumerate(images)
-        for number, found in detect(self.network.to(device), numbered, device):
-            yield images[number], found
+        for number, detections in detect(self.network.to(device), numbered, device):
+            yield images[number], detections
 
 
 def load_detector(folder: Path) -> TrainedDetector:
@@ -312,10 +315,4 @@ def load_detector(folder: Path) -> TrainedDetector:
     Raises:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
-    run, stored = open_finished_run(folder)
-    check_task(run, stored, "detection", "a detector")
-    config = DetectionConfig.from_stored(stored, run.config_file)
-    with config_errors(run):
-        network = create_detector(config).to(config.dtype)
-    load_weights(run, network, config.network)
-    return TrainedDetector(config, network.eval())
+    return TrainedDetector(*open_run(folder, "detection", "a detector", DetectionConfig, create_detector))

@@ -22,20 +22,20 @@ from isda.engine.task import Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.networks.detection import Detector, has_masks, names
 from isda.networks.timm_models import TIMM_PREFIX
-from isda.tasks.common.dry_run import build_on_meta, check_memory, describe_options
+from isda.tasks.common.dry_run import build_on_meta, describe_options
+from isda.tasks.common.evaluation import CURVES
+from isda.tasks.common.pictures import save_picture
 from isda.tasks.detection.backbone import DetectionBackbone, create_detector, find_backbone, initialise
 from isda.tasks.detection.data import DetectionBatch, DetectionBatches, evaluation_images
 from isda.tasks.detection.evaluation import (
-    CURVES,
     EVALUATED_ON,
     PICTURE_COUNT,
     DetectionScores,
     coco_scores,
     detect,
+    detection_records,
     draw_beside_truth,
     figures_for,
-    records_of,
-    save_picture,
 )
 from isda.tasks.detection.settings import (
     DETECTOR_OPTIONS,
@@ -116,7 +116,7 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
         steps_per_epoch=images // size,
         evaluated_on=EVALUATED_ON,
         figures=figures_for(has_masks(network)),
-        curves=CURVES,
+        curves=CURVES[:1],
         classes=data.classes,
         category_ids=tuple(data.train.categories),
         backbone=backbone.network,
@@ -175,8 +175,8 @@ def _dry_run(config: DetectionConfig) -> None:
         # Not every model of timm can be made without memory.
         create_detector(config)
         return
-    told = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
-    check_memory(told, build_on_meta(lambda: create_detector(config), told), config.dtype)
+    text = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
+    build_on_meta(lambda: create_detector(config), text, config.dtype)
 
 
 class DetectionJob(Trainer):
@@ -262,12 +262,8 @@ class DetectionJob(Trainer):
 
     def _score(self) -> DetectionScores:
         mine = torch.arange(len(self.judging)).tensor_split(self.processes.world)[self.processes.rank]
-        images = evaluation_images(self.judging, mine, self.place.workers)
-        records = [
-            record
-            for position, found in detect(self.evaluated, images, self.processes.device)
-            for record in records_of(found, self.judging.images[position].id, self.config.category_ids)
-        ]
+        ids, device = self.config.category_ids, self.processes.device
+        records = detection_records(self.evaluated, self.judging, mine, ids, device, self.place.workers)
         return coco_scores(self.judging, self.processes.gather(records), masks=self.masks)
 
 

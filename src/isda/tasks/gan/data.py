@@ -11,20 +11,9 @@ from torch import Tensor
 
 from isda._utils.devices import send
 from isda._utils.seeds import generator
-from isda.data import DataSet, balanced_sample
 from isda.data.prefetch import batch_order
 from isda.engine.processes import Processes
 from isda.networks.generative import ImageGenerator, from_pixels
-from isda.tasks.common.data import EvaluationImages, training_and_evaluation
-from isda.tasks.gan.settings import GANConfig
-
-
-def split_data(config: GANConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
-    """Hold out what the configuration says, then draw its labelled subset from the rest with its seed."""
-    training, evaluation = training_and_evaluation(data, config.held_out)
-    if config.labels is None:
-        return training, evaluation
-    return training[balanced_sample(data.y_train[training], config.labels, seed=config.seed)], evaluation
 
 
 class RealBatch(NamedTuple):
@@ -37,14 +26,14 @@ class RealBatch(NamedTuple):
 
 
 class LatentBatch(NamedTuple):
-    """What generated images of one process are made from."""
+    """Inputs of the generator of one process in one step."""
 
     latent: Tensor
     """(N, noise + codes)."""
     labels: Tensor
     """(N,) on the CPU."""
     share: Tensor
-    """(N,) uniform in [0, 1): where between a real image and a generated one a gradient penalty looks."""
+    """(N,) uniform in [0, 1): the interpolation of a gradient penalty between a real and a generated image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +43,13 @@ class RealBatches:
     Args:
         images: uint8 (M, C, H, W) of the whole data set, on the training device.
         labels: (M,) on the CPU.
-        indices: which of them to learn from.
+        indices: of the training images.
         batch_size: over all processes together.
         seed: of the run.
         balanced: whether every batch has equally many images of each class.
         classes: K.
         dtype: of the images of a batch.
-        processes: who learns together.
+        processes: that train together.
     """
 
     images: Tensor
@@ -92,7 +81,7 @@ class RealBatches:
 def balanced_order(by_class: list[Tensor], steps: int, each: int, *, seed: int, epoch: int) -> Tensor:
     """(steps, each x classes) batches with ``each`` images of every class, class after class.
 
-    The images of a class are shuffled, and again from the start where there are too few of them.
+    The images of a class are shuffled, and repeated if there are too few of them.
 
     Example:
         >>> order = balanced_order([torch.tensor([0, 2]), torch.tensor([1])], steps=1, each=2, seed=0, epoch=0)
@@ -101,27 +90,27 @@ def balanced_order(by_class: list[Tensor], steps: int, each: int, *, seed: int, 
     """
     columns = []
     for label, members in enumerate(by_class):
-        chance = generator(seed, epoch, label)
+        source = generator(seed, epoch, label)
         rounds = -(-steps * each // len(members))
-        shuffled = torch.cat([members[torch.randperm(len(members), generator=chance)] for _ in range(rounds)])
+        shuffled = torch.cat([members[torch.randperm(len(members), generator=source)] for _ in range(rounds)])
         columns.append(shuffled[: steps * each])
     return torch.stack(columns, 1).view(steps, each * len(by_class))
 
 
 def draw_latents(network: ImageGenerator, count: int, turn: tuple[int, int, int], processes: Processes) -> LatentBatch:
-    """This process's part of what one turn of a step draws for generated images.
+    """This process's part of the latent vectors and classes of one turn of a step.
 
-    Classes follow one another through all batches: image i of step t is of class (t N + i) mod K.
+    Image i of step t is of class (t N + i) mod K.
 
     Args:
         network: the generator, on its device.
         count: N, of all processes together.
-        turn: the run's seed, the step, and which of its turns.
-        processes: who learns together.
+        turn: the run's seed, the step, and the number of the turn.
+        processes: that train together.
     """
-    chance, weight = generator(*turn), next(network.parameters())
+    source, weight = generator(*turn), next(network.parameters())
     labels = (turn[1] * count + torch.arange(count)) % network.num_classes
-    whole = network.draw(count, chance), labels, torch.rand(count, generator=chance)
+    whole = network.draw(count, source), labels, torch.rand(count, generator=source)
     latent, mine, share = (part.tensor_split(processes.world)[processes.rank] for part in whole)
     latent, share = (send(part, weight.device, weight.dtype) for part in (latent, share))
     return LatentBatch(latent, mine, share)

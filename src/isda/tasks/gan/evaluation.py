@@ -27,8 +27,8 @@ from isda.tasks.classification.resolve import resolve
 from isda.tasks.classification.settings import ClassificationSettings
 from isda.tasks.classification.task import Classification
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
-from isda.tasks.gan.data import split_data
-from isda.tasks.gan.generators import TrainedGenerator, load_generator, make_images
+from isda.tasks.common.data import split_data
+from isda.tasks.common.generators import TrainedGenerator, load_generator, make_images
 from isda.tasks.gan.settings import GANConfig
 
 
@@ -52,7 +52,7 @@ def figures_for(evaluated_on: str) -> tuple[Figure, ...]:
 
 
 def curves_for(evaluated_on: str) -> tuple[Curve, ...]:
-    """What pages show beside the Fréchet distance."""
+    """What pages show besides the Fréchet distance."""
     return (
         Curve(metric=f"{evaluated_on}/accuracy", title="Intended label seen by the judge", unit="%"),
         Curve(metric=f"{evaluated_on}/diversity", title="Diversity within classes, of real images'"),
@@ -60,11 +60,6 @@ def curves_for(evaluated_on: str) -> tuple[Curve, ...]:
         Curve(metric="train/discriminator", title="Loss of the discriminator", unit="loss"),
     )
 
-
-# How near generated images are to real ones, on the features of a classifier; all in float64.
-#
-# Features of our own classifiers take the place of Inception's: figures compare generators under one judge, and are not
-# those of other publications.
 
 ROWS_AT_ONCE = 1000
 
@@ -131,7 +126,7 @@ def _mean_kernel(x: Tensor, y: Tensor, *, own: bool = False) -> Tensor:
 
 
 def spread_by_class(features: Tensor, labels: Tensor, num_classes: int) -> list[float | None]:
-    """For each class the mean distance of two of its images; None where there are fewer than two.
+    """For each class the mean distance of two of its images; None if there are fewer than two.
 
     Example:
         >>> spread_by_class(torch.tensor([[0.0], [3.0], [7.0]]), torch.tensor([0, 0, 1]), 2)
@@ -140,23 +135,23 @@ def spread_by_class(features: Tensor, labels: Tensor, num_classes: int) -> list[
     spreads: list[float | None] = []
     for label in range(num_classes):
         rows = features[labels == label].double()
-        many = len(rows) * (len(rows) - 1)
-        # Differences, not products: distances of images that are nearly the same must not drown in rounding.
+        pairs = len(rows) * (len(rows) - 1)
+        # Differences, not products: rounding must not dominate the distances of images that are nearly the same.
         distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
-        spreads.append(float(distances.sum()) / many if many else None)
+        spreads.append(float(distances.sum()) / pairs if pairs else None)
     return spreads
 
 
 def diversity_by_class(
     real: Tensor, real_labels: Tensor, generated: Tensor, labels: Tensor, num_classes: int
 ) -> list[float | None]:
-    """For each class how far apart two of its generated images are, relative to two real ones: 1 is as diverse.
+    """For each class the mean distance of two generated images over that of two real ones: 1 is as diverse.
 
     Args:
         real: (N, A) features.
         real_labels: (N,) classes.
         generated: (M, A) features.
-        labels: (M,) the classes that were intended.
+        labels: (M,) the intended classes.
         num_classes: K.
 
     Example:
@@ -165,48 +160,48 @@ def diversity_by_class(
         [0.25]
     """
     spreads = spread_by_class(real, real_labels, num_classes), spread_by_class(generated, labels, num_classes)
-    return [made / there if there and made is not None else None for there, made in zip(*spreads, strict=True)]
+    return [fake / true if true and fake is not None else None for true, fake in zip(*spreads, strict=True)]
 
 
 JUDGE_FOLDER = "judge"
-"""Within the run's: the run folder of a judge of its own."""
+"""The folder, within the run's, of a judge that was trained for the run."""
 
 STEPS = 1000
 MOST_EPOCHS = 20
 BATCH_SIZE = 128
 WIDTH = 0.5
-AT_ONCE = 500
+IMAGES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class JudgeOutputs:
-    """What a judge sees in images; on the CPU."""
+    """Features and predictions of a judge, on the CPU."""
 
     features: Tensor
     """(N, A) float64."""
     classes: Tensor
-    """(N,) the most likely ones."""
+    """(N,) predictions."""
 
     @classmethod
     def joined(cls, parts: list[JudgeOutputs]) -> JudgeOutputs:
-        """What was seen in several parts."""
+        """The outputs of several parts."""
         return cls(torch.cat([part.features for part in parts]), torch.cat([part.classes for part in parts]))
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A trained classifier."""
+    """A trained classifier that generated images are evaluated with."""
 
     trained: TrainedClassifier
     sha256: str
-    """Of its weights."""
+    """Digest of its weights."""
 
     @torch.no_grad()
-    def see(self, images: Tensor, device: torch.device) -> JudgeOutputs:
-        """What it sees in uint8 images (N, C, H, W)."""
+    def outputs(self, images: Tensor, device: torch.device) -> JudgeOutputs:
+        """Features and predictions of uint8 images (N, C, H, W)."""
         trained, parts = self.trained, []
         network = trained.network.to(device)
-        for part in images.split(AT_ONCE):
+        for part in images.split(IMAGES_AT_ONCE):
             features = network.features(trained.pipeline(part.to(device)).to(trained.config.dtype))
             classes = network.classifier(features).argmax(1)
             parts.append(JudgeOutputs(features.double().cpu(), classes.cpu()))
@@ -230,9 +225,9 @@ def load_judge(folder: Path, data: DataSet) -> Judge:
 
 
 def train_judge(folder: Path, data: DataSet, held_out: int, processes: Processes) -> Judge:
-    """A small network trained by cross-entropy on all images that are not held out; trained once, then read.
+    """A small network trained by cross-entropy on all images that are not held out; trained once per run folder.
 
-    The same data give the same judge, whatever the run that it belongs to: runs can be compared.
+    It depends on the data only, so runs can be compared.
     """
     images = len(data.y_train) - held_out
     size = max(1, min(BATCH_SIZE, images // 4))
@@ -252,9 +247,9 @@ def train_judge(folder: Path, data: DataSet, held_out: int, processes: Processes
 
 
 MOST_IMAGES = 5000
-"""Real images that generated ones are compared to: the first of the test set, or of those held out."""
+"""Most real images to compare to: the first of the test set, or of those held out."""
 
-# Apart from the seeds of steps and epochs.
+# Distinguishes these random numbers from those of steps and epochs.
 _EVALUATION = 0x6D656173
 
 
@@ -267,9 +262,9 @@ class GeneratorMetrics:
     diversity: dict[str, float | None]
     """By class, relative to real images."""
     accuracy: dict[str, float | None]
-    """By class, the share of images that the judge sees as what was intended."""
+    """By class, the share of images whose prediction is the intended class."""
     right: float
-    """That of all classes, in percent."""
+    """The same over all classes, in percent."""
 
     @property
     def mean_diversity(self) -> float:
@@ -278,7 +273,7 @@ class GeneratorMetrics:
         return sum(known) / len(known) if known else 0.0
 
     def figures(self) -> dict[str, float]:
-        """By the names of `isda.tasks.gan.evaluation`, and the diversity of the class that has the least."""
+        """The figures by name, and the diversity of the least diverse class."""
         least = min((value for value in self.diversity.values() if value is not None), default=0.0)
         return {
             "fid": self.fid,
@@ -295,12 +290,12 @@ class GeneratorMetrics:
 
 @dataclass(frozen=True)
 class GeneratorComparison:
-    """Real images as a judge sees them, for any number of generators, or states of one, to be compared to."""
+    """The judge's outputs on real images, which generators are compared to."""
 
     judge: Judge
-    seen: JudgeOutputs
+    real: JudgeOutputs
     labels: Tensor
-    """(N,) of the real images; as many generated ones are made of each class."""
+    """(N,) of the real images; as many are generated of each class."""
     classes: tuple[str, ...]
     processes: Processes
 
@@ -310,28 +305,28 @@ class GeneratorComparison:
     ) -> GeneratorComparison:
         """Compare to the first of these uint8 images (N, C, H, W) with classes (N,)."""
         images, labels = images[:MOST_IMAGES], labels[:MOST_IMAGES].cpu()
-        return cls(judge, judge.see(images, processes.device), labels, classes, processes)
+        return cls(judge, judge.outputs(images, processes.device), labels, classes, processes)
 
     def measure(self, network: ImageGenerator, seed: int) -> GeneratorMetrics:
-        """The figures of a generator, with latent vectors that follow from the seed; in all processes alike."""
+        """The figures of a generator, the same in all processes; latent vectors are drawn with the seed."""
         processes = self.processes
         images = make_images(network, self.labels, generator(seed, _EVALUATION))
-        mine = self.judge.see(images.tensor_split(processes.world)[processes.rank], processes.device)
+        mine = self.judge.outputs(images.tensor_split(processes.world)[processes.rank], processes.device)
         return compare_features(
-            self.seen, self.labels, JudgeOutputs.joined(processes.gather([mine])), self.labels, self.classes
+            self.real, self.labels, JudgeOutputs.joined(processes.gather([mine])), self.labels, self.classes
         )
 
 
 def compare_features(
     real: JudgeOutputs, real_labels: Tensor, generated: JudgeOutputs, labels: Tensor, classes: Sequence[str]
 ) -> GeneratorMetrics:
-    """All figures, from what a judge saw.
+    """All figures, from the outputs of a judge.
 
     Args:
-        real: what it saw in real images.
+        real: of real images.
         real_labels: (N,) their classes.
-        generated: what it saw in generated ones.
-        labels: (M,) the classes that were intended.
+        generated: of generated images.
+        labels: (M,) their intended classes.
         classes: their names.
     """
     diversity = diversity_by_class(real.features, real_labels, generated.features, labels, len(classes))
@@ -362,8 +357,8 @@ class GeneratorRun:
 
         Args:
             data: the run's data set.
-            judge: who sees.
-            processes: who measures.
+            judge: of the images.
+            processes: that measure.
             seed: of the latent vectors; the run's by default.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils.errors import expect_type
-from isda._utils.files import atomic_write
 from isda._utils.seeds import generator, mix
 from isda.data import DataSet
 from isda.data.display import contact_sheet
@@ -22,9 +20,11 @@ from isda.engine.processes import FiniteLoss
 from isda.engine.task import Job, RunContext
 from isda.engine.trainer import AveragedNetwork
 from isda.networks.generative import ImageGenerator
-from isda.tasks.gan.data import RealBatch, RealBatches, draw_latents, split_data
+from isda.tasks.common.data import split_data
+from isda.tasks.common.generators import make_images
+from isda.tasks.common.pictures import png_bytes, save_picture
+from isda.tasks.gan.data import RealBatch, RealBatches, draw_latents
 from isda.tasks.gan.evaluation import JUDGE_FOLDER, GeneratorComparison, GeneratorMetrics, load_judge, train_judge
-from isda.tasks.gan.generators import make_images
 from isda.tasks.gan.methods import GenerativeMethod, PlayerInputs, Players
 from isda.tasks.gan.settings import GANConfig
 
@@ -42,7 +42,7 @@ def divergence_warnings(metrics: Mapping[str, float], evaluated_on: str) -> dict
         evaluated_on: what precedes the names of figures.
 
     Example:
-        >>> complaints({"epoch": 7, "test/diversity": 0.1}, "test")["collapse"]
+        >>> divergence_warnings({"epoch": 7, "test/diversity": 0.1}, "test")["collapse"]
         'the generator has collapsed: after epoch 7 its images of a class differ by 0.10 of what real ones do'
     """
     found, epoch = {}, metrics["epoch"]
@@ -79,16 +79,14 @@ def image_grid(images: Tensor, labels: Tensor, classes: tuple[str, ...], columns
         columns: images in a row.
 
     Example:
-        >>> grid(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))[1:4]
+        >>> image_grid(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))[1:4]
         b'PNG'
     """
     from PIL import Image
 
     images, labels = images.cpu(), labels.cpu()
     sheet, _ = contact_sheet(DataSet("grid", images, labels, images, labels, classes), columns)
-    written = io.BytesIO()
-    Image.fromarray(sheet.permute(1, 2, 0).numpy()).save(written, "png", optimize=True)
-    return written.getvalue()
+    return png_bytes(Image.fromarray(sheet.permute(1, 2, 0).numpy()))
 
 
 def sample_grid(network: ImageGenerator, classes: tuple[str, ...], seed: int, columns: int = COLUMNS) -> bytes:
@@ -285,8 +283,7 @@ class GenerationJob(Job):
                 "2-real.png": image_grid(images, self.data.y_train[self.training], config.classes),
             }
             for name, content in pictures.items():
-                with atomic_write(folder / PICTURES_FOLDER / name) as unfinished:
-                    unfinished.write_bytes(content)
+                save_picture(content, folder / PICTURES_FOLDER / name)
         self.processes.wait()
         judge = expect_type(self._comparison, GeneratorComparison).judge
         return {"per_class": measured.per_class(), "judge_sha256": judge.sha256}

@@ -23,8 +23,6 @@ from isda.networks.generative.models import DiscriminatorOutput
 from isda.tasks.gan.data import LatentBatch, RealBatch
 from isda.tasks.gan.settings import CLIPPED, DCGAN, PENALISED, GANConfig, PlayerOptimiser
 
-__all__ = ["METHODS", "GenerativeMethod", "PlayerInputs", "Players", "find_method"]
-
 
 def logistic_discriminator(real: Tensor, generated: Tensor) -> Tensor:
     """-E log s(D(x)) - E log(1 - s(D(G(z)))), s the logistic function (Goodfellow et al., 2014).
@@ -87,7 +85,7 @@ def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, generated
     share = share.view(-1, 1, 1, 1)
     between = (share * real + (1 - share) * generated).detach().requires_grad_()
     (slopes,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    # At a slope of exactly zero the norm has no gradient: a number far below any that matters is added.
+    # The norm has no gradient at a slope of exactly zero.
     norms = (slopes.flatten(1).square().sum(1) + 1e-24).sqrt()
     return (norms - 1).square().mean()
 
@@ -98,9 +96,9 @@ def code_loss(mean: Tensor, log_variance: Tensor, codes: Tensor) -> Tensor:
     I(c; G(z, c)) >= H(c) + E log Q(c | G(z, c)), with Q a Gaussian (Chen et al., 2016).
 
     Args:
-        mean: (N, codes) what the discriminator believes.
+        mean: (N, codes) predicted by the discriminator.
         log_variance: (N, codes).
-        codes: (N, codes) what the generator was given.
+        codes: (N, codes) inputs of the generator.
 
     Example:
         >>> zero = torch.zeros(1, 1)
@@ -116,7 +114,7 @@ class Players(nn.Module):
 
     Args:
         generator: makes images of classes.
-        discriminator: says what it sees in images of classes, see `isda.networks.generative.Discriminator`.
+        discriminator: scores images of classes, see `isda.networks.generative.Discriminator`.
     """
 
     def __init__(self, generator: ImageGenerator, discriminator: nn.Module) -> None:
@@ -125,19 +123,19 @@ class Players(nn.Module):
 
 
 class PlayerInputs(NamedTuple):
-    """What one player learns from."""
+    """The batch of one player."""
 
     drawn: LatentBatch
-    """What generated images are made from."""
+    """The inputs of the generator."""
     real: RealBatch | None
-    """Real images in the discriminator's turn; None in the generator's."""
+    """Real images for the discriminator; None for the generator."""
 
 
 class GenerativeMethod(NamedMethod):
-    """A method of `isda generate train`, by its name on the command line; a subclass says what each player minimises.
+    """A method of `isda generate train`, by its name on the command line; a subclass defines the loss of each player.
 
-    A subclass is made with ``(options, network, config)``; what must survive a resume goes into buffers and parameters
-    of the players. Parameters of its own are not trained.
+    A subclass is made with ``(options, network, config)``; state that must survive a resume goes into buffers and
+    parameters of the players. Parameters of its own are not trained.
     """
 
     network: ClassVar[str] = "dcgan"
@@ -146,6 +144,8 @@ class GenerativeMethod(NamedMethod):
     """Whether every batch has equally many images of each class."""
     codes: ClassVar[int] = 0
     """Dimensions of the generator's codes."""
+    discriminator_options: ClassVar[dict[str, Any]] = {}
+    """Inputs and outputs of `Discriminator` besides images and scores."""
     discriminator_steps: int = 1
     """Steps of the discriminator for one of the generator."""
 
@@ -155,7 +155,7 @@ class GenerativeMethod(NamedMethod):
 
     @classmethod
     def optimiser(cls, options: dict[str, Any]) -> PlayerOptimiser:
-        """What its publication trains with, given the method's options."""
+        """The optimiser of its publication, given the method's options."""
         return DCGAN
 
     @classmethod
@@ -166,12 +166,7 @@ class GenerativeMethod(NamedMethod):
     @classmethod
     def make_discriminator(cls, config: GANConfig) -> nn.Module:
         """The discriminator of a configuration, with random weights."""
-        return Discriminator(**network_shape(config), **cls.told_of_discriminator())
-
-    @classmethod
-    def told_of_discriminator(cls) -> dict[str, Any]:
-        """What `Discriminator` reads and says beside scores."""
-        return {}
+        return Discriminator(**network_shape(config), **cls.discriminator_options)
 
     @abstractmethod
     def discriminator_terms(
@@ -190,7 +185,7 @@ class GenerativeMethod(NamedMethod):
         """After each optimiser step of the discriminator."""
 
     def forward(self, network: nn.Module, batch: PlayerInputs) -> Outcome:
-        """The terms of the player whose turn it is."""
+        """The terms of the generator if the batch has no real images, else those of the discriminator."""
         network = expect_type(network, Players)
         drawn = batch.drawn
         if batch.real is None:
@@ -202,20 +197,19 @@ class GenerativeMethod(NamedMethod):
 
 
 def discriminator_accuracy(real: Tensor, generated: Tensor) -> Tensor:
-    """(N,) percent of a pair of real and generated image that scores put on the right side of zero.
+    """(N,) percentage of each pair of a real and a generated image whose scores have the right sign.
 
     Example:
-        >>> told_apart(torch.tensor([1.0, -1.0]), torch.tensor([-2.0, -2.0]))
+        >>> discriminator_accuracy(torch.tensor([1.0, -1.0]), torch.tensor([-2.0, -2.0]))
         tensor([100.,  50.])
     """
     return 50 * ((real > 0).to(real.dtype) + (generated < 0).to(real.dtype)).detach()
 
 
 def network_shape(config: GANConfig) -> dict[str, Any]:
-    """What a discriminator must know of the images."""
+    """The arguments of a discriminator that describe classes and images."""
     options = config.network_options
-    told = {name: options[name] for name in ("channels", "size", "width")}
-    return {"num_classes": len(config.classes)} | told
+    return {"num_classes": len(config.classes)} | {name: options[name] for name in ("channels", "size", "width")}
 
 
 class WGAN(GenerativeMethod):
@@ -261,17 +255,17 @@ class WGAN(GenerativeMethod):
     def discriminator_terms(
         self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
     ) -> Outcome:
-        """E f(G(z)) - E f(x), and the penalty where there is one."""
-        seen, made = network(*real).scores, network(*generated).scores
-        terms = {"critic": wasserstein_critic(seen, made)}
+        """E f(G(z)) - E f(x), and the gradient penalty if there is one."""
+        real_scores, scores = network(*real).scores, network(*generated).scores
+        terms = {"critic": wasserstein_critic(real_scores, scores)}
         if self.options.penalty:
 
             def critic(images: Tensor) -> Tensor:
                 return network(images, real.labels).scores
 
-            found = gradient_penalty(critic, real.images, generated.images, drawn.share)
-            terms["penalty"] = self.options.penalty * found
-        return Outcome(terms, {"wasserstein": (seen - made).detach()})
+            penalty = gradient_penalty(critic, real.images, generated.images, drawn.share)
+            terms["penalty"] = self.options.penalty * penalty
+        return Outcome(terms, {"wasserstein": (real_scores - scores).detach()})
 
     def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
         """-E f(G(z))."""
@@ -285,83 +279,79 @@ class WGAN(GenerativeMethod):
                 parameter.clamp_(-self.options.clip, self.options.clip)
 
 
-class CGAN(GenerativeMethod):
-    """The discriminator judges pairs of an image and a class."""
-
-    name = "cgan"
-
-    @classmethod
-    def told_of_discriminator(cls) -> dict[str, Any]:
-        """It reads the class."""
-        return {"reads_class": True}
-
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """-log D(x | y) - log(1 - D(G(z | y) | y))."""
-        seen, made = network(*real).scores, network(*generated).scores
-        return Outcome(
-            {"adversarial": logistic_discriminator(seen, made)}, {"told_apart": discriminator_accuracy(seen, made)}
-        )
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """-log D(G(z | y) | y)."""
-        return {"adversarial": logistic_generator(network(*generated).scores)}
-
-
-class ACGAN(GenerativeMethod):
-    """The discriminator minimises -(L_S + L_C), the generator -(L_C - L_S), L_S in the form that does not saturate."""
-
-    name = "acgan"
-
-    @classmethod
-    def told_of_discriminator(cls) -> dict[str, Any]:
-        """It names the class."""
-        return {"names_class": True}
-
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """L_S: real or generated; L_C: the class, of both kinds of images."""
-        seen, made = network(*real), network(*generated)
-        terms = {
-            "adversarial": logistic_discriminator(seen.scores, made.scores),
-            "class": class_loss(seen.class_logits, real.labels) + class_loss(made.class_logits, generated.labels),
-        }
-        return Outcome(terms, {"told_apart": discriminator_accuracy(seen.scores, made.scores)})
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """Images that pass for real, and for their class."""
-        made = network(*generated)
-        return {
-            "adversarial": logistic_generator(made.scores),
-            "class": class_loss(made.class_logits, generated.labels),
-        }
-
-
 def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """-E log P(y | x) of logits (N, K) for classes (N,) that the host has.
+    """-E log P(y | x) of logits (N, K) for classes (N,) on the CPU.
 
     Example:
-        >>> import torch
         >>> round(class_loss(torch.zeros(1, 10), torch.tensor([3])).exp().item(), 3)
         10.0
     """
     return F.cross_entropy(logits, send(labels, logits.device))
 
 
-# InfoGAN (Chen et al., 2016): codes of the generator can be read from its images.
-#
-# Published without labels, its ten-valued code finds clusters that need not be classes. Here that code is the class,
-# and the labels of real images are kept: the network that reads the code, Q, also learns to name the classes of real
-# images. So a code has the class's meaning; the two continuous codes find theirs without any label.
+class LogisticGAN(GenerativeMethod):
+    """The logistic losses of both players, to which a subclass may add terms."""
+
+    def discriminator_terms(
+        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
+    ) -> Outcome:
+        """-log D(x) - log(1 - D(G(z))), and further terms."""
+        on_real, on_generated = network(*real), network(*generated)
+        terms = {"adversarial": logistic_discriminator(on_real.scores, on_generated.scores)}
+        logits = on_real.class_logits
+        terms |= self.further_terms(on_generated, drawn, None if logits is None else class_loss(logits, real.labels))
+        return Outcome(terms, {"told_apart": discriminator_accuracy(on_real.scores, on_generated.scores)})
+
+    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
+        """-log D(G(z)), and further terms."""
+        on_generated = network(*generated)
+        return {"adversarial": logistic_generator(on_generated.scores)} | self.further_terms(on_generated, drawn)
+
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Terms besides the logistic loss.
+
+        Args:
+            on_generated: outputs of the discriminator.
+            drawn: inputs of the generator.
+            real_class: the class loss of real images, for the discriminator's terms.
+        """
+        return {}
 
 
-class InfoGAN(GenerativeMethod):
-    """Q shares all layers but the last with the discriminator, as published."""
+class CGAN(LogisticGAN):
+    """The discriminator scores pairs of an image and a class."""
+
+    name = "cgan"
+    discriminator_options = {"reads_class": True}  # noqa: RUF012, a class variable of the base
+
+
+class ACGAN(LogisticGAN):
+    """The discriminator minimises -(L_S + L_C), the generator -(L_C - L_S), L_S in the form that does not saturate."""
+
+    name = "acgan"
+    discriminator_options = {"names_class": True}  # noqa: RUF012, a class variable of the base
+
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """L_C: the class, of generated and of real images."""
+        loss = class_loss(expect_type(on_generated.class_logits, Tensor), drawn.labels)
+        return {"class": loss if real_class is None else real_class + loss}
+
+
+class InfoGAN(LogisticGAN):
+    """InfoGAN (Chen et al., 2016) with labels: the categorical code is the class.
+
+    The network Q that predicts the codes also learns the classes of real images, so that the categorical code, which
+    finds clusters if there are no labels, means the class; the two continuous codes are learned without labels. Q
+    shares all layers but the last with the discriminator, as published.
+    """
 
     name = "infogan"
     codes = 2
+    discriminator_options = {"names_class": True, "codes": 2}  # noqa: RUF012, a class variable of the base
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -374,34 +364,17 @@ class InfoGAN(GenerativeMethod):
             if not 0 <= self.code_weight <= 100:
                 raise ValueError(f"code_weight must lie in 0..100, got {self.code_weight}")
 
-    @classmethod
-    def told_of_discriminator(cls) -> dict[str, Any]:
-        """It names the class, and finds the codes."""
-        return {"names_class": True, "codes": cls.codes}
-
-    def discriminator_terms(
-        self, network: nn.Module, real: RealBatch, generated: RealBatch, drawn: LatentBatch
-    ) -> Outcome:
-        """Real or generated; the code of generated images; the class of real ones."""
-        seen, made = network(*real), network(*generated)
-        terms = {
-            "adversarial": logistic_discriminator(seen.scores, made.scores),
-            **self._information(made, drawn),
-            "real_class": class_loss(seen.class_logits, real.labels),
-        }
-        return Outcome(terms, {"told_apart": discriminator_accuracy(seen.scores, made.scores)})
-
-    def generator_terms(self, network: nn.Module, generated: RealBatch, drawn: LatentBatch) -> dict[str, Tensor]:
-        """Images that pass for real, and from which Q reads the code."""
-        made = network(*generated)
-        return {"adversarial": logistic_generator(made.scores), **self._information(made, drawn)}
-
-    def _information(self, made: DiscriminatorOutput, drawn: LatentBatch) -> dict[str, Tensor]:
-        """-E log Q(c | G(z, c)): minus the bound on the mutual information, but for the entropy of the code."""
-        codes = drawn.latent[:, -self.codes :]
-        found = code_loss(expect_type(made.code_mean, Tensor), expect_type(made.code_log_variance, Tensor), codes)
-        class_logits = expect_type(made.class_logits, Tensor)
-        return {"class": class_loss(class_logits, drawn.labels), "codes": self.options.code_weight * found}
+    def further_terms(
+        self, on_generated: DiscriminatorOutput, drawn: LatentBatch, real_class: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """-E log Q(c | G(z, c)), minus the bound on the mutual information without H(c); the class of real images."""
+        mean, log_variance, class_logits = (
+            expect_type(output, Tensor)
+            for output in (on_generated.code_mean, on_generated.code_log_variance, on_generated.class_logits)
+        )
+        codes = code_loss(mean, log_variance, drawn.latent[:, -self.codes :])
+        terms = {"class": class_loss(class_logits, drawn.labels), "codes": self.options.code_weight * codes}
+        return terms if real_class is None else terms | {"real_class": real_class}
 
 
 METHODS: dict[str, type[GenerativeMethod]] = {method.name: method for method in (WGAN, CGAN, ACGAN, InfoGAN)}

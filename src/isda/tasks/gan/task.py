@@ -17,11 +17,10 @@ from isda.engine.settings import RunSettings
 from isda.engine.task import Job, RunContext, Task
 from isda.networks.generative import SIZES
 from isda.networks.generative.models import NOISE_DIM
-from isda.tasks.classification.resolve import check_held_out
-from isda.tasks.common.dry_run import BUILD_ERRORS, build_on_meta, check_memory, describe_options, first_line
-from isda.tasks.gan.data import split_data
+from isda.tasks.common.data import count_training_images, split_data
+from isda.tasks.common.dry_run import dry_run
+from isda.tasks.common.generators import GENERATION_TASK
 from isda.tasks.gan.evaluation import curves_for, figures_for, load_judge
-from isda.tasks.gan.generators import GENERATION_TASK
 from isda.tasks.gan.job import GenerationJob
 from isda.tasks.gan.methods import METHODS, GenerativeMethod, Players, find_method
 from isda.tasks.gan.settings import BATCH_SIZE, EVALUATIONS, GANConfig, GANSettings, recipe_for
@@ -30,21 +29,6 @@ from isda.tasks.gan.settings import BATCH_SIZE, EVALUATIONS, GANConfig, GANSetti
 def create_players(config: GANConfig, method: type[GenerativeMethod]) -> Players:
     """Generator and discriminator, with random weights."""
     return Players(method.make_generator(config), method.make_discriminator(config))
-
-
-def dry_run(config: GANConfig, method: type[GenerativeMethod]) -> None:
-    """Raise a ValueError if the players or the method cannot be made, or do not fit in memory.
-
-    Nothing is computed: all are made without memory.
-    """
-    told = f"network {config.network} with {describe_options(config.network_options)}"
-    players: Players = build_on_meta(lambda: create_players(config, method), told)
-    check_memory(told, players, config.dtype)
-    try:
-        method.create(players, config)
-    except BUILD_ERRORS as error:
-        options = describe_options(config.method_options)
-        raise ValueError(f"method {config.method} with {options} cannot be made: {first_line(error)}") from error
 
 
 UNUSED = ("schedule", "milestones", "lr_factor", "momentum", "channels_last", "compile")
@@ -67,7 +51,7 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
     if settings.precision == "float16":
         raise ValueError("precision must be float32, float64 or bfloat16 for generators, got float16")
     size = _image_size(data)
-    images = _training_images(settings, data)
+    images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
     batch_size = _batch_size(settings, method, data.num_classes, images)
     options = method.resolve(words, recipe_for(method.optimiser({}), 1))
     optimiser = method.optimiser(options)
@@ -112,7 +96,7 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
         **_judge(settings, data),
         **chosen,
     )
-    dry_run(config, method)
+    dry_run(config, lambda: create_players(config, method), lambda players: method.create(players, config))
     _check_classes(config, data)
     return config
 
@@ -125,15 +109,6 @@ def _image_size(data: DataSet) -> int:
         sizes = ", ".join(f"{side}x{side}" for side in SIZES)
         raise ValueError(f"images must be of {sizes} pixels for generators, those of {data.name} are {height}x{width}")
     return height
-
-
-def _training_images(settings: GANSettings, data: DataSet) -> int:
-    left = check_held_out(settings.held_out, len(data.y_train))
-    if settings.labels is None:
-        return left
-    if not 0 < settings.labels <= left:
-        raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
-    return settings.labels
 
 
 def _batch_size(settings: GANSettings, method: type[GenerativeMethod], classes: int, images: int) -> int:

@@ -12,18 +12,18 @@ from isda._utils.devices import on_host, send
 from isda.data.augment import Draws, Normalize, ScaleMirrorCrop
 from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.data.segmentation import SegmentationPart
-from isda.tasks.common.data import to_network_input
+from isda.tasks.common.data import check_processes, to_network_input
 from isda.tasks.segmentation.settings import SegmentationConfig
 
 
 @dataclass(frozen=True)
 class SegmentationBatch:
-    """What one process sees of one step."""
+    """The crops of one process in one step."""
 
     images: Tensor
-    """(N, 3, H, W) as the network takes them."""
+    """(N, 3, H, W), the input of the network."""
     targets: Tensor
-    """(N, H, W) classes, 255 where a pixel does not count."""
+    """(N, H, W) classes, 255 for ignored pixels."""
     indices: Tensor
     """(N,) positions in the part, on the CPU."""
 
@@ -32,7 +32,7 @@ class SegmentationBatch:
         return replace(self, images=send(self.images, device), targets=send(self.targets, device))
 
     def to(self, dtype: torch.dtype, channels_last: bool) -> SegmentationBatch:
-        """The batch with images of another type and, if asked for, another order in memory."""
+        """The batch with images of another type and memory format."""
         return replace(self, images=to_network_input(self.images, dtype, channels_last))
 
 
@@ -44,8 +44,8 @@ class SegmentationBatches:
         config: of the run.
         rank: this process.
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
-        device: where batches go.
-        workers: threads that decode and augment ahead.
+        device: of the batches.
+        workers: prefetching threads.
     """
 
     def __init__(
@@ -57,8 +57,7 @@ class SegmentationBatches:
         device: torch.device | str = "cpu",
         workers: int = PREFETCH_WORKERS,
     ) -> None:
-        if config.batch_size < world:
-            raise ValueError(f"batch_size must be at least {world}, the number of processes, got {config.batch_size}")
+        check_processes(config.batch_size, world)
         self.part, self.config, self.rank, self.world = part, config, rank, world
         self.device, self.workers = torch.device(device), workers
         scales = config.smallest_scale, config.largest_scale
@@ -74,7 +73,7 @@ class SegmentationBatches:
         def prepare(indices: Tensor) -> SegmentationBatch:
             return self._prepare(indices, epoch)
 
-        # Where the CPU trains, too, threads would only take its time.
+        # If the CPU trains too, threads would only compete with it.
         inline = on_host(self.device) and self.part.decoded is not None
         for batch in map(prepare, mine) if inline else prefetch(prepare, mine, self.workers):
             yield batch.on(self.device)
@@ -92,14 +91,14 @@ def evaluation_batches(
     device: torch.device,
     workers: int = PREFETCH_WORKERS,
 ) -> Iterator[SegmentationBatch]:
-    """Whole images in order, several at once where they are alike and small; without randomness.
+    """Whole images in order, without randomness; several at once if they are in memory.
 
     Args:
         part: the images.
-        indices: (N,) which of them.
+        indices: (N,) their positions.
         config: of the run.
-        device: where they go.
-        workers: threads that decode ahead.
+        device: of the batches.
+        workers: prefetching threads.
     """
     normalise = Normalize(config.mean, config.std)
 
@@ -108,11 +107,11 @@ def evaluation_batches(
         return SegmentationBatch(normalise(torch.stack(images)), torch.stack(labels).long(), torch.tensor(some))
 
     if part.decoded is None:
-        made = prefetch(prepare, [[i] for i in indices.tolist()], workers)
+        batches = prefetch(prepare, [[i] for i in indices.tolist()], workers)
     else:
-        # About the memory of a training step, which keeps more of each image.
+        # About as many pixels as in a training step, which needs more memory for each.
         height, width = config.crop_size
         at_once = max(1, config.batch_size * height * width // part.decoded[1][0].numel())
-        made = map(prepare, (some.tolist() for some in indices.split(at_once)))
-    for batch in made:
+        batches = map(prepare, (few.tolist() for few in indices.split(at_once)))
+    for batch in batches:
         yield batch.on(device)

@@ -13,21 +13,16 @@ from torch import Tensor, nn
 
 from isda._utils.checks import positive_integer
 from isda._utils.errors import expect_type
-from isda.engine.config import Curve, Figure
+from isda.engine.config import Figure
 from isda.engine.processes import Processes
 from isda.networks.network import in_eval_mode
 from isda.networks.segmentation.network import resize_maps
 from isda.tasks.common.data import to_network_input
+from isda.tasks.common.evaluation import TRAIN_LOSS
 from isda.tasks.segmentation.data import SegmentationBatch
 
 BASELINES = ("cross-entropy",)
 """Methods that the others are compared to."""
-
-CURVES = (
-    Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),
-    Curve(metric="strength", title="Strength λ of ISDA", unit="λ"),
-)
-"""What pages show beside the mIoU."""
 
 
 def figures_for(evaluated_on: str, multi_scale: bool) -> tuple[Figure, ...]:
@@ -47,18 +42,18 @@ def figures_for(evaluated_on: str, multi_scale: bool) -> tuple[Figure, ...]:
         measured("miou", "mIoU"),
         *(further if multi_scale else []),
         measured("accuracy", "pixel accuracy"),
-        Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False),
+        TRAIN_LOSS,
     )
 
 
 class ConfusionMatrix:
-    """Counts of pixels by true class (rows) and predicted class (columns), from which every measure follows.
+    """Counts of pixels by true class (rows) and predicted class (columns), from which every metric follows.
 
     Counts of several processes or images add up: ``processes.add_up(matrix.counts)``, or :meth:`merge`.
 
-    Absent classes are treated as by Cityscapes' own script (evalPixelLevelSemanticLabeling.py), which leaves out of the
-    mean only a class whose denominator TP + FP + FN is zero: one that is neither there nor predicted anywhere. A class
-    that is predicted but not there has an intersection over union of 0, and counts.
+    Absent classes are treated as in Cityscapes' script (evalPixelLevelSemanticLabeling.py): the mean leaves out only
+    classes with TP + FP + FN = 0, which are neither present nor predicted. A class that is predicted but not present
+    has an intersection over union of 0, and counts.
 
     Args:
         num_classes: C.
@@ -84,8 +79,8 @@ class ConfusionMatrix:
             ValueError: shapes that differ, or a label outside 0..C-1 other than ``ignore_index``.
         """
         if predictions.shape != targets.shape:
-            told = f"got {tuple(predictions.shape)} and {tuple(targets.shape)}"
-            raise ValueError(f"predictions and targets must have the same shape, {told}")
+            shapes = f"{tuple(predictions.shape)} and {tuple(targets.shape)}"
+            raise ValueError(f"predictions and targets must have the same shape, got {shapes}")
         counted = targets != self.ignore_index
         predictions, targets = (labels[counted].to(self.counts.device).long() for labels in (predictions, targets))
         for name, labels in (("predictions", predictions), ("targets", targets)):
@@ -103,7 +98,7 @@ class ConfusionMatrix:
         self.counts += other.counts.to(self.counts.device)
 
     def iou(self) -> Tensor:
-        r"""(C,) in float64: :math:`TP / (TP + FP + FN)`; nan for a class that is neither there nor predicted."""
+        r"""(C,) in float64: :math:`TP / (TP + FP + FN)`; nan for a class that is neither present nor predicted."""
         hits = self.counts.diagonal()
         return hits.double() / (self.counts.sum(0) + self.counts.sum(1) - hits).double()
 
@@ -116,7 +111,7 @@ class ConfusionMatrix:
         return float(self.counts.diagonal().sum().double() / self.counts.sum().double())
 
     def iou_by_name(self, classes: Sequence[str]) -> dict[str, float | None]:
-        """The intersection over union under the names of the classes; None where there is none, as JSON has it.
+        """The intersection over union under the names of the classes; None if there is none.
 
         Example:
             >>> ConfusionMatrix(2).iou_by_name(["road", "sky"])
@@ -128,18 +123,13 @@ class ConfusionMatrix:
         return {name: None if value != value else value for name, value in zip(classes, values, strict=True)}
 
 
-# Labelling images of any size: at one scale or several, mirrored too, as a whole or by sliding windows.
-#
-# Each function makes a way to predict out of another, so that they compose. Probabilities are averaged, one part after
-# the other: the memory does not grow with the number of scales or windows.
-
 Predict = Callable[[Tensor], Tensor]
 """Maps images (N, 3, H, W) to probabilities (N, C, H, W)."""
 
 SCALES = (0.75, 1.0, 1.25, 1.5)
 """Those of the paper's table of Cityscapes."""
 SMALLEST_SCALE, LARGEST_SCALE = 0.01, 10
-"""Of what may be asked for: pixels, and the memory they take, grow with the square."""
+"""Limits of scales; memory grows with the square."""
 
 
 def whole(network: nn.Module) -> Predict:
@@ -169,8 +159,8 @@ def mirrored(predict: Predict) -> Predict:
 def multi_scale(predict: Predict, scales: Sequence[float]) -> Predict:
     """The mean over predictions for the image resized by each factor, resized back to its size."""
     if not scales or not all(SMALLEST_SCALE <= scale <= LARGEST_SCALE for scale in scales):
-        told = f"from {SMALLEST_SCALE} to {LARGEST_SCALE}, at least one, got {list(scales)}"
-        raise ValueError(f"scales must be numbers {told}")
+        limits = f"from {SMALLEST_SCALE} to {LARGEST_SCALE}"
+        raise ValueError(f"scales must be numbers {limits}, at least one, got {list(scales)}")
 
     def mean(images: Tensor) -> Tensor:
         size = images.shape[2:]
@@ -235,7 +225,7 @@ def sliding(predict: Predict, crop: tuple[int, int]) -> Predict:
 def predictor(
     network: nn.Module, *, scales: Sequence[float] = (1.0,), flip: bool = False, crop: tuple[int, int] | None = None
 ) -> Predict:
-    """Everything together: at each scale by windows of ``crop`` (None: the whole image), each mirrored too if asked."""
+    """A predictor at each scale by windows of ``crop`` (None: the whole image), each also mirrored if ``flip``."""
     predict = whole(network)
     if flip:
         predict = mirrored(predict)
@@ -285,7 +275,7 @@ def count_confusion(
     processes: Processes,
     *,
     channels_last: bool = False,
-    way: Callable[[nn.Module], Predict] = whole,
+    make_predictor: Callable[[nn.Module], Predict] = whole,
 ) -> ConfusionMatrix:
     """The confusion matrix over the batches of all processes together; the network's mode is as before afterwards.
 
@@ -293,13 +283,13 @@ def count_confusion(
         network: maps images to logits.
         batches: of this process.
         classes: C.
-        processes: who else evaluates.
+        processes: that evaluate together.
         channels_last: memory format of the images.
-        way: how images are predicted, see `isda.tasks.segmentation.evaluation`.
+        make_predictor: how images are predicted.
     """
     confusion = ConfusionMatrix(classes, device=processes.device)
     dtype = next(network.parameters()).dtype
-    predict = way(network)
+    predict = make_predictor(network)
     with in_eval_mode(network):
         for batch in batches:
             confusion.add(predict(to_network_input(batch.images, dtype, channels_last)).argmax(1), batch.targets)

@@ -19,21 +19,19 @@ from isda.engine.settings import Recipe
 from isda.losses import ISDALoss
 from isda.losses.targets import resize_logits
 from isda.networks.segmentation import SegmentationNetwork
-from isda.tasks.classification.methods import ISDAOptions
+from isda.tasks.common.isda_options import ISDAOptions
 from isda.tasks.segmentation.data import SegmentationBatch
 from isda.tasks.segmentation.settings import SegmentationConfig
 
-__all__ = ["METHODS", "HeadOutputs", "PixelOptions", "SegmentationMethod", "find_method"]
-
 
 def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) -> Tensor:
-    """Where the probability exp(-loss) of a pixel's class is at most ``threshold``, and the ``kept`` worst in any case.
+    """The pixels whose probability exp(-loss) is at most ``threshold``, and in any case the ``kept`` worst.
 
     Args:
         losses: (N, H, W) cross-entropy of each pixel, or a bound of it.
-        counted: (N, H, W) False where a pixel does not count, whatever its loss.
+        counted: (N, H, W) False for ignored pixels.
         threshold: largest probability of a hard pixel.
-        kept: how many are kept at least; all where there are fewer.
+        kept: the least number of pixels; all if there are fewer.
 
     Example:
         >>> losses = torch.tensor([[[0.1, 0.2, 2.0, 9.0]]])
@@ -43,7 +41,7 @@ def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) ->
     """
     bound = torch.full_like(losses[0, 0, 0], -math.log(threshold))
     if kept < losses.numel():
-        # Without counting on the host how many there are: those that do not count are the easiest.
+        # Ignored pixels rank as the easiest: no count of the others is transferred to the host.
         ranked = losses.masked_fill(~counted, -math.inf).flatten()
         bound = torch.minimum(bound, ranked.kthvalue(len(ranked) - kept + 1).values)
     else:
@@ -52,14 +50,14 @@ def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) ->
 
 
 class HeadOutputs(NamedTuple):
-    """What one classifier made of a batch, at the resolution of the features."""
+    """The outputs of one classifier, at the resolution of the features."""
 
     name: str
     """ "main" or "auxiliary"."""
     logits: Tensor
     """(N, C, h, w)."""
     features: Tensor
-    """(N, A, h, w): what the classifier reads."""
+    """(N, A, h, w), the input of the classifier."""
     weight: Tensor
     """(C, A, 1, 1) of the classifier."""
 
@@ -69,11 +67,11 @@ class PixelOptions:
     """What may follow the colon of every method."""
 
     ohem: bool = False
-    """Online hard example mining (Shrivastava et al., 2016): only the pixels that the network does not know yet."""
+    """Online hard example mining (Shrivastava et al., 2016): the loss of hard pixels only."""
     ohem_threshold: float = 0.7
-    """They are those with a probability of their class up to this one ..."""
+    """Largest probability of the class of a hard pixel."""
     ohem_kept: int = 100_000
-    """... and in any case the worst so many of a batch."""
+    """The least number of pixels of a batch, the worst ones."""
 
     def __post_init__(self) -> None:
         if not 0 < self.ohem_threshold <= 1:
@@ -85,7 +83,7 @@ class PixelOptions:
 
 
 class SegmentationMethod(NamedMethod):
-    """A method of `isda segment train`, by its name on the command line; a subclass says what a pixel's loss is.
+    """A method of `isda segment train`, by its name on the command line; a subclass defines the loss of a pixel.
 
     A subclass is made with ``(options, network, config)``; its Options are a `PixelOptions`. The loss of a step is the
     mean over all pixels of all processes that count, and ``auxiliary_weight`` times that of the auxiliary classifier.
@@ -101,7 +99,7 @@ class SegmentationMethod(NamedMethod):
 
     @abstractmethod
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
-        """(N, H, W) the loss of each pixel at the resolution of the targets (N, H, W); any value where ignored."""
+        """(N, H, W) the loss of each pixel at the resolution of the targets (N, H, W); any value for ignored pixels."""
 
     def forward(self, network: nn.Module, batch: SegmentationBatch) -> Outcome:
         """A term for each classifier."""
@@ -127,13 +125,13 @@ class SegmentationMethod(NamedMethod):
 
 
 def mean_over_pixels(losses: Tensor, counted: Tensor) -> Tensor:
-    """The mean over the pixels that count, such that the average over processes is the mean over all of their pixels.
+    """The mean over the counted pixels, such that its average over processes is the mean over all of their pixels.
 
-    0 where no pixel counts.
+    0 if there are none.
 
     Args:
         losses: (N, H, W).
-        counted: (N, H, W) which count.
+        counted: (N, H, W).
     """
     total = all_reduce_sum(counted.sum())
     return torch.where(counted, losses, 0).sum() * world_size() / total.clamp(min=1)
@@ -184,9 +182,19 @@ class PixelISDA(SegmentationMethod):
     def __init__(self, options: ISDAPixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
         super().__init__(options, network, config)
         heads = {"main": network.classifier, "auxiliary": network.auxiliary_classifier}
-        self.criteria = nn.ModuleDict(
-            {name: _criterion(options, head, config) for name, head in heads.items() if head is not None}
-        )
+        self.criteria = nn.ModuleDict()
+        for name, head in heads.items():
+            if head is not None:
+                self.criteria[name] = ISDALoss(
+                    head.out_channels,
+                    head.in_channels,
+                    ignore_index=IGNORED,
+                    reduction="none",
+                    align_corners=True,
+                    device=head.weight.device,
+                    dtype=head.weight.dtype,
+                    **options.criterion_settings(head, config.total_steps),
+                )
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
@@ -210,21 +218,8 @@ class PixelISDA(SegmentationMethod):
         return {"strength": criterion.strength}
 
 
-def _criterion(options: ISDAPixelOptions, head: nn.Conv2d, config: SegmentationConfig) -> ISDALoss:
-    return ISDALoss(
-        head.out_channels,
-        head.in_channels,
-        ignore_index=IGNORED,
-        reduction="none",
-        align_corners=True,
-        device=head.weight.device,
-        dtype=head.weight.dtype,
-        **options.criterion_settings(head, config.total_steps),
-    )
-
-
 class PixelISDATilted(PixelISDA):
-    """The same with the tilted bound."""
+    """ISDA with the tilted bound."""
 
     name = "isda-tilted"
     settled = {"bound": "tilted"}  # noqa: RUF012, a class variable of the base
@@ -240,6 +235,6 @@ def find_method(name: str) -> type[SegmentationMethod]:
 
     Example:
         >>> find_method("isda").__name__
-        'ISDA'
+        'PixelISDA'
     """
     return find_method_class(name, METHODS, SegmentationMethod)  # type: ignore[type-abstract]

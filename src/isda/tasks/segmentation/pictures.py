@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isda._utils.files import atomic_write
 from isda.data.augment import Normalize
 from isda.data.segmentation import IGNORED, SegmentationPart
 from isda.tasks.common.data import to_network_input
+from isda.tasks.common.pictures import Colour, distinct_colour, png_bytes, save_picture
 from isda.tasks.segmentation.evaluation import probabilities
 from isda.tasks.segmentation.settings import SegmentationConfig
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFont
-
-Colour = tuple[int, int, int]
+    from PIL import ImageFont
 
 CITYSCAPES: dict[str, Colour] = {
     "road": (128, 64, 128),
@@ -62,15 +58,15 @@ CAMVID: dict[str, Colour] = {
 }
 """The 11 classes that CamVid is usually reduced to."""
 
-GOLDEN = 0.618033988749895
 SHADES = ((0.7, 0.75), (0.45, 0.95), (0.95, 0.5))
+"""Saturation and value: hues of classes that come close to one another differ in shade."""
 
 
 def palette(classes: Sequence[str]) -> list[Colour]:
     """A colour for each class.
 
-    Where all names are Cityscapes' or all are CamVid's (in any order, capitals and spaces aside), theirs; otherwise
-    hues a golden section apart, so that any number of classes gets different ones.
+    If all names are Cityscapes' or all are CamVid's (in any order, ignoring case and spaces), theirs; otherwise hues a
+    golden section apart, so that any number of classes gets different ones.
 
     Example:
         >>> palette(["Sky", "SignSymbol"]), palette(["cat"])
@@ -80,25 +76,18 @@ def palette(classes: Sequence[str]) -> list[Colour]:
         colours = {_plain(name): colour for name, colour in known.items()}
         if all(_plain(name) in colours for name in classes):
             return [colours[_plain(name)] for name in classes]
-    return [_generated(index) for index in range(len(classes))]
+    return [distinct_colour(index, *SHADES[index % len(SHADES)]) for index in range(len(classes))]
 
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _generated(index: int) -> Colour:
-    # Hues that come close to one another differ in shade.
-    saturation, value = SHADES[index % len(SHADES)]
-    red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN % 1, saturation, value)
-    return round(red * 255), round(green * 255), round(blue * 255)
-
-
 SMALLEST, LARGEST = 200, 480
 """Widths of a panel: smaller images are enlarged, larger ones reduced."""
 GAP, LINE, TEXT = 8, 20, 13
 SHARE = 0.6
-"""Of a class's colour in a panel; the rest is the image."""
+"""Opacity of a class's colour over the image."""
 
 
 def overlay(
@@ -114,7 +103,7 @@ def overlay(
 
     Args:
         image: (3, H, W) in uint8.
-        truth: (H, W) class indices; pixels of ``ignore_index`` are left dark. None where it is not known.
+        truth: (H, W) class indices; pixels of ``ignore_index`` are left dark. None if it is unknown.
         prediction: (H, W) class indices.
         classes: the names of the C classes.
         ignore_index: label of pixels without class.
@@ -134,9 +123,9 @@ def overlay(
         raise ValueError(f"image must be uint8 of shape (3, H, W), got {image.dtype} of {tuple(image.shape)}")
     chosen = _colours(classes, colours)
     size = _panel_size(*image.shape[1:])
-    # Where panels are reduced, each of their pixels is a mean of the image's; labels have no mean.
-    way = Image.Resampling.NEAREST if size[0] >= image.shape[2] else Image.Resampling.BOX
-    pixels = np.array(Image.fromarray(image.permute(1, 2, 0).cpu().numpy()).resize(size, way))
+    # The pixels of reduced panels are means of the image's; labels have no mean.
+    resampling = Image.Resampling.NEAREST if size[0] >= image.shape[2] else Image.Resampling.BOX
+    pixels = np.array(Image.fromarray(image.permute(1, 2, 0).cpu().numpy()).resize(size, resampling))
     panels = {"image": pixels}
     occurring: set[int] = set()
     for name, labels in (("truth", truth), ("prediction", prediction)):
@@ -159,7 +148,7 @@ def overlay(
         for left, index, name in entries:
             draw.rectangle((left, top + 3, left + 14, top + 15), fill=chosen[index], outline="black")
             draw.text((left + 20, top + 1), name, fill="black", font=font)
-    return _png(sheet)
+    return png_bytes(sheet)
 
 
 def label_picture(labels: Tensor, classes: Sequence[str], *, colours: Sequence[Colour] | None = None) -> bytes:
@@ -172,11 +161,12 @@ def label_picture(labels: Tensor, classes: Sequence[str], *, colours: Sequence[C
     from PIL import Image
 
     if labels.ndim != 2 or len(classes) > 256:
-        told = f"got {tuple(labels.shape)} and {len(classes)}"
-        raise ValueError(f"labels must have shape (H, W), of at most 256 classes, {told}")
+        raise ValueError(
+            f"labels must have shape (H, W), of at most 256 classes, got {tuple(labels.shape)} and {len(classes)}"
+        )
     picture = Image.fromarray(labels.cpu().numpy().astype(np.uint8))
     picture.putpalette([part for colour in _colours(classes, colours) for part in colour])
-    return _png(picture)
+    return png_bytes(picture)
 
 
 def _colours(classes: Sequence[str], colours: Sequence[Colour] | None) -> Sequence[Colour]:
@@ -240,12 +230,6 @@ def _legend_rows(
     return rows
 
 
-def _png(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, format="png", optimize=True)
-    return buffer.getvalue()
-
-
 def draw_predictions(
     network: nn.Module, part: SegmentationPart, indices: Sequence[int], config: SegmentationConfig, folder: Path
 ) -> None:
@@ -254,21 +238,13 @@ def draw_predictions(
         image, labels = part[index]
         predicted = probabilities(network, prepare_image(image, network, config)).argmax(0)
         name = f"{number + 1}-{part.pairs[index].image.stem}.png"
-        with atomic_write(folder / name) as unfinished:
-            unfinished.write_bytes(
-                overlay(
-                    image,
-                    labels,
-                    predicted.cpu(),
-                    config.classes,
-                    ignore_index=IGNORED,
-                    colours=dataset_colours(config),
-                )
-            )
+        colours = dataset_colours(config)
+        picture = overlay(image, labels, predicted.cpu(), config.classes, ignore_index=IGNORED, colours=colours)
+        save_picture(picture, folder / name)
 
 
 def prepare_image(image: Tensor, network: nn.Module, config: SegmentationConfig) -> Tensor:
-    """A uint8 image (3, H, W) as the network takes one, on its device."""
+    """The input of a network for a uint8 image (3, H, W), on its device."""
     trained = next(network.parameters())
     pixels = Normalize(config.mean, config.std)(image.unsqueeze(0)).to(trained.device)
     return to_network_input(pixels, trained.dtype, config.channels_last).squeeze(0)
@@ -279,7 +255,7 @@ def dataset_colours(config: SegmentationConfig) -> list[Colour] | None:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> colours_of(SimpleNamespace(colours=("#ff0080",)))
+        >>> dataset_colours(SimpleNamespace(colours=("#ff0080",)))
         [(255, 0, 128)]
     """
     numbers = [int(colour.removeprefix("#"), 16) for colour in config.colours]

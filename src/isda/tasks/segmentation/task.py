@@ -25,11 +25,11 @@ from isda.engine.trainer import Trainer
 from isda.losses.targets import resize_labels
 from isda.networks import segmentation as networks
 from isda.networks.segmentation import SegmentationNetwork, freeze_batch_norm
-from isda.tasks.common.dry_run import BUILD_ERRORS, build_on_meta, check_memory, describe_options, first_line
+from isda.tasks.common.dry_run import dry_run
+from isda.tasks.common.evaluation import CURVES
 from isda.tasks.segmentation.data import SegmentationBatch, SegmentationBatches, evaluation_batches
 from isda.tasks.segmentation.evaluation import (
     BASELINES,
-    CURVES,
     SCALES,
     ConfusionMatrix,
     confusion_metrics,
@@ -55,29 +55,6 @@ def create_network(config: SegmentationConfig, pretrained: str | None = None) ->
     """The network that a configuration names, with random weights but for those of a pretrained backbone."""
     network = networks.create(config.network, len(config.classes), pretrained=pretrained, **config.network_options)
     return freeze_batch_norm(network) if config.freeze_batch_norm else network
-
-
-def dry_run(config: SegmentationConfig, method: type[SegmentationMethod]) -> None:
-    """Raise a ValueError if the network or the method cannot be made, fit in memory, or take a batch.
-
-    Nothing is computed: both are made without memory.
-    """
-    network_text = f"network {config.network} with {describe_options(config.network_options)}"
-    method_text = f"method {config.method} with {describe_options(config.method_options)}"
-    network: SegmentationNetwork = build_on_meta(lambda: create_network(config), network_text)
-    check_memory(network_text, network, config.dtype)
-    height, width = config.crop_size
-    try:
-        with torch.device("meta"), torch.no_grad():
-            network.train().outputs(torch.empty(config.batch_size, 3, height, width))
-    except (ValueError, *BUILD_ERRORS) as error:
-        raise ValueError(
-            f"{config.network} cannot be trained with {config.batch_size} crops of {height}x{width}: "
-            f"{first_line(error)}"
-        ) from error
-    check_memory(method_text, build_on_meta(lambda: method.create(network, config), method_text), config.dtype)
-    if config.pretrained not in ("", "torchvision") and not Path(config.pretrained).is_file():
-        raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
 
 
 def resolve(settings: SegmentationSettings, data: SegmentationData) -> SegmentationConfig:
@@ -133,7 +110,10 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         version=__version__,
         **chosen,
     )
-    dry_run(config, method)
+    if config.pretrained not in ("", "torchvision") and not Path(config.pretrained).is_file():
+        raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
+    images_shape = (config.batch_size, 3, *config.crop_size)
+    dry_run(config, lambda: create_network(config), lambda network: method.create(network, config), images_shape)
     return config
 
 
@@ -278,7 +258,7 @@ class SegmentationJob(Trainer):
         self.processes.wait()
         return result
 
-    def _count(self, **way: Any) -> ConfusionMatrix:
+    def _count(self, **inference: Any) -> ConfusionMatrix:
         config, processes = self.config, self.processes
         mine = torch.arange(len(self.judging)).tensor_split(processes.world)[processes.rank]
         return count_confusion(
@@ -287,7 +267,7 @@ class SegmentationJob(Trainer):
             len(config.classes),
             processes,
             channels_last=config.channels_last,
-            way=partial(predictor, **way),
+            make_predictor=partial(predictor, **inference),
         )
 
 

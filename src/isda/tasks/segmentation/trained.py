@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +12,8 @@ from torch import Tensor
 from isda.data.image_files import read_image
 from isda.data.segmentation import IGNORED, SegmentationData
 from isda.engine.processes import Processes
-from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
 from isda.networks.segmentation import SegmentationNetwork
+from isda.tasks.common.trained import label_map, open_run
 from isda.tasks.segmentation.data import SegmentationBatch, evaluation_batches
 from isda.tasks.segmentation.evaluation import ConfusionMatrix, count_confusion, predictor, probabilities
 from isda.tasks.segmentation.pictures import prepare_image
@@ -24,7 +23,7 @@ from isda.tasks.segmentation.task import check_labelled_pixels, create_network
 
 @dataclass(frozen=True)
 class InferenceOptions:
-    """How images are labelled; see `isda.tasks.segmentation.evaluation`."""
+    """How images are predicted; see `isda.tasks.segmentation.evaluation`."""
 
     scales: tuple[float, ...] = (1.0,)
     """Factors on the size of the image, whose predictions are averaged."""
@@ -42,21 +41,23 @@ class TrainedSegmenter:
     network: SegmentationNetwork
 
     def measure(
-        self, data: SegmentationData, part: str, processes: Processes, way: InferenceOptions | None = None
+        self, data: SegmentationData, part: str, processes: Processes, inference: InferenceOptions | None = None
     ) -> ConfusionMatrix:
         """The confusion matrix of a part of a data set, over all processes together.
 
         Args:
             data: the run's data set, or another one with the same classes, in any order.
             part: "train", "validation" or "test"; it must have labels.
-            processes: who measures.
-            way: how images are labelled; as a whole at their own size by default.
+            processes: that evaluate together.
+            inference: by default whole images at their own size.
 
         Raises:
             ValueError: the classes differ, or the part has no labels, or all of them are ignored.
         """
         config, images = self.config, data.part(part)
-        label_of = _labels_by_name(data, config.classes)
+        # 255 stays 255.
+        label_of = torch.full((256,), IGNORED, dtype=torch.int64)
+        label_of[: len(config.classes)] = label_map(data.name, data.classes, config.classes)
         if not images.labelled:
             raise ValueError(f"part must be one with labels, got {part}, of which {data.name} has none")
         check_labelled_pixels(data, part)
@@ -71,29 +72,15 @@ class TrainedSegmenter:
             len(config.classes),
             processes,
             channels_last=config.channels_last,
-            way=partial(predictor, **asdict(way or InferenceOptions())),
+            make_predictor=partial(predictor, **asdict(inference or InferenceOptions())),
         )
 
-    def label(self, path: Path, way: InferenceOptions | None = None) -> tuple[Tensor, Tensor]:
-        """The uint8 (3, H, W) pixels of an image file, and the (H, W) classes that the network sees in it."""
+    def label(self, path: Path, inference: InferenceOptions | None = None) -> tuple[Tensor, Tensor]:
+        """The uint8 (3, H, W) pixels of an image file, and the (H, W) classes that the network predicts."""
         image = read_image(path)
-        seen = probabilities(
-            self.network, prepare_image(image, self.network, self.config), **asdict(way or InferenceOptions())
-        )
-        return image, seen.argmax(0).cpu()
-
-
-def _labels_by_name(data: SegmentationData, classes: Sequence[str]) -> Tensor:
-    """(256,) for each class of a data set the class that a network has for its name; 255 stays 255."""
-    if sorted(data.classes) != sorted(classes):
-        differing = sorted(set(data.classes) ^ set(classes)) or list(data.classes)
-        raise ValueError(
-            f"data must have the {len(classes)} classes of the run; those of {data.name} differ in "
-            f"{', '.join(map(repr, differing[:5]))}"
-        )
-    table = torch.full((256,), IGNORED, dtype=torch.int64)
-    table[: len(classes)] = torch.tensor([list(classes).index(name) for name in data.classes])
-    return table
+        inputs = prepare_image(image, self.network, self.config)
+        predicted = probabilities(self.network, inputs, **asdict(inference or InferenceOptions()))
+        return image, predicted.argmax(0).cpu()
 
 
 def load_segmenter(folder: Path) -> TrainedSegmenter:
@@ -102,10 +89,6 @@ def load_segmenter(folder: Path) -> TrainedSegmenter:
     Raises:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
-    run, stored = open_finished_run(folder)
-    check_task(run, stored, "segmentation", "a segmentation network")
-    config = SegmentationConfig.from_stored(stored, run.config_file)
-    with config_errors(run):
-        network = create_network(config).to(config.dtype)
-    load_weights(run, network, config.network)
-    return TrainedSegmenter(config, network.eval())
+    return TrainedSegmenter(
+        *open_run(folder, "segmentation", "a segmentation network", SegmentationConfig, create_network)
+    )

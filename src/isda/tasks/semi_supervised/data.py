@@ -35,30 +35,30 @@ from isda.tasks.semi_supervised.settings import SemiConfig
 
 
 class SemiSplit(NamedTuple):
-    """Positions among the training images, and what measures the error."""
+    """Positions among the training images, and the evaluation images."""
 
     labelled: Tensor
     unlabelled: Tensor
-    """Images whose labels are not to be used."""
+    """Images that are used without labels."""
     evaluation: EvaluationImages
 
 
 def split_data(config: SemiConfig, data: DataSet) -> SemiSplit:
-    """Hold out what the configuration says, draw the labelled images, then those used without labels, with its seed.
+    """Draw the labelled images of a run, then those used without labels, from the images that are not held out.
 
-    Of the labelled images a share can be held out as well: the paper chooses its settings on 25% of them.
+    A share of the labelled images can be held out instead: the paper chooses its settings on 25% of them.
     """
-    # One of the two is held out at most. The test images are not even looked at where others judge.
+    # At most one of the two is held out. If labelled images are, the test images are not accessed.
     if config.held_out_labels:
         left = torch.arange(len(data.y_train))
     else:
         left, evaluation = training_and_evaluation(data, config.held_out)
-    drawn = semi_supervised_split(
+    split = semi_supervised_split(
         data.y_train[left], config.labels, config.seed, config.held_out_labels, config.unlabelled
     )
     if config.held_out_labels:
-        evaluation = EvaluationImages(data.x_train, data.y_train, left[drawn.held_out])
-    return SemiSplit(left[drawn.training], left[drawn.unlabelled], evaluation)
+        evaluation = EvaluationImages(data.x_train, data.y_train, left[split.held_out])
+    return SemiSplit(left[split.training], left[split.unlabelled], evaluation)
 
 
 WHITENING_FILE = "whitening.safetensors"
@@ -77,14 +77,14 @@ def whitening_for(
 ) -> ZCAWhitening | None:
     """The whitening of a run: the copy in its folder, else that of the data set's training images; None if it has none.
 
-    Whitening is a property of the data set, as its channel statistics are: fitted to all training images, whichever of
-    them a run may see, and kept under the data root for other runs.
+    Whitening is a property of the data set, as its channel statistics are: it is fitted to all training images,
+    whichever of them a run uses, and stored under the data root for other runs.
     """
     if config.normalisation != "zca":
         return None
     if (folder / WHITENING_FILE).is_file():
         return ZCAWhitening.read(folder / WHITENING_FILE, config.data_digest).to(processes.device)
-    # The first process fits, the others find its file; where none could be written, they still get its numbers.
+    # The first process fits, the others read its file; if none could be written, its numbers are shared.
     if not processes.first:
         processes.wait()
     fitted = zca_whitening(data, data_root, EPS)
@@ -96,7 +96,7 @@ def whitening_for(
 
 
 def normaliser_for(config: SemiConfig, whiten: ZCAWhitening | None = None) -> Transform:
-    """The last step of a pipeline, from pixels to what the network sees."""
+    """The last transform of a pipeline, from pixels to inputs of the network."""
     if config.normalisation == "zca":
         if whiten is None:
             raise ValueError("whiten must be given for normalisation='zca', got None")
@@ -107,7 +107,7 @@ def normaliser_for(config: SemiConfig, whiten: ZCAWhitening | None = None) -> Tr
 
 
 def normalised(images: Tensor, normalise: Transform, device: torch.device) -> Tensor:
-    """(N, C, H, W) float32 on a device, worked through by chunks."""
+    """(N, C, H, W) float32 on a device, computed in chunks."""
     result = torch.empty(images.shape, dtype=torch.float32, device=device)
     for part, pixels in zip(result.split(CHUNK), images.split(CHUNK), strict=True):
         part.copy_(normalise(pixels.to(device)))
@@ -128,7 +128,7 @@ WEAK: dict[str, tuple[Compose, Compose]] = {
 
 @dataclass(frozen=True)
 class Views:
-    """Makes the views of a method. The first is the same for all methods, so that their runs are paired."""
+    """The views of a method. The first is the same for all methods, so that their runs are paired."""
 
     augment: str
     """One of WEAK."""
@@ -174,33 +174,28 @@ class Views:
         return UnlabelledBatch(first, second, strong, indices)
 
 
-# Batches of labelled and of unlabelled images, the same whatever the number of processes and wherever a run resumes.
-#
-# An epoch is one pass over the pool of all images, labelled or not; labelled images are shuffled and gone through again
-# and again meanwhile. Order and augmentation are functions of (seed, epoch, pass, sample): there is no state.
-
-# An image is augmented independently where it is used with its label and where it is used without.
+# An image is augmented independently with its label and without.
 LABELLED, UNLABELLED = 0, 1
-# Beyond the number of images of any data set.
+# More than the number of images of any data set.
 MOST_SAMPLES = 1 << 40
 
 
 @dataclass(frozen=True)
 class SemiBatch(ImageBatch):
-    """Labelled images, and unlabelled ones where the method sees any."""
+    """Labelled images, and unlabelled ones if the method uses any."""
 
     unlabelled: UnlabelledBatch | None = None
 
     def to(self, dtype: torch.dtype, channels_last: bool) -> SemiBatch:
-        """The batch with images of another type and, if asked for, another order in memory."""
-        view = self.unlabelled
-        if view is not None:
-            views = {name: getattr(view, name) for name in ("images", "second", "strong")}
-            given = {
-                name: to_network_input(one, dtype, channels_last) for name, one in views.items() if one is not None
+        """The batch with images of another type and memory format."""
+        batch = self.unlabelled
+        if batch is not None:
+            views = {name: getattr(batch, name) for name in ("images", "second", "strong")}
+            views = {
+                name: to_network_input(view, dtype, channels_last) for name, view in views.items() if view is not None
             }
-            view = replace(view, **given)
-        return replace(self, images=to_network_input(self.images, dtype, channels_last), unlabelled=view)
+            batch = replace(batch, **views)
+        return replace(self, images=to_network_input(self.images, dtype, channels_last), unlabelled=batch)
 
 
 def shuffled_passes(members: int, count: int, *seed: int) -> tuple[Tensor, Tensor]:
@@ -221,15 +216,15 @@ class SemiBatches:
     """The training batches of any epoch, from any step on.
 
     Args:
-        pool: (P,) positions in the data set of all images that the run may see.
+        pool: (P,) positions in the data set of all images of the run.
         images: (P, C, H, W) of the pool, normalised, on the training device.
         pixels: (P, C, H, W) uint8, if there are strong views.
         labelled: (L,) which of the pool, 0..P-1, have labels.
-        targets: (L,) these labels, on the training device. There are no others here.
+        targets: (L,) their labels, on the training device.
         unlabelled: (U,) which of the pool are used without labels.
         steps: of an epoch.
         labelled_size: labelled images per step, over all processes together.
-        unlabelled_size: unlabelled images per step; 0 for methods that see none.
+        unlabelled_size: unlabelled images per step; 0 for methods that use none.
         views: augmentation.
         seed: of the run.
         rank: this process.
@@ -310,11 +305,11 @@ def semi_batches(
     Args:
         config: of the run.
         data: its data set, in memory.
-        split: which images have labels and which are used without.
+        split: the labelled and unlabelled images.
         settings: of the method's publication: its views, and whether labelled images are used without labels as well.
-        normalise: from pixels to what the network sees.
-        processes: who trains together.
-        needs_unlabelled: whether the method sees unlabelled images at all.
+        normalise: from pixels to inputs of the network.
+        processes: that train together.
+        needs_unlabelled: whether the method uses unlabelled images.
     """
     pool = torch.cat([split.labelled, split.unlabelled]).sort().values
     labelled = torch.searchsorted(pool, split.labelled)

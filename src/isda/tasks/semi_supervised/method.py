@@ -26,7 +26,7 @@ class SemiMethod(Method):
         self.objective, self.labelled, self.unlabelled = objective, labelled, unlabelled
 
     def forward(self, network: nn.Module, batch: SemiBatch) -> Outcome:
-        """The terms "labelled", and "consistency" and "regulariser" where the method has them."""
+        """The terms "labelled", and "consistency" and "regulariser" if the method has them."""
         terms, logits = self.objective(network, batch.images, batch.targets, batch.unlabelled)
         if batch.unlabelled is not None:
             terms = self._rebalanced(terms, len(batch.targets), len(batch.unlabelled.images))
@@ -45,14 +45,14 @@ class SemiMethod(Method):
         self.objective.after_epoch()
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The teacher, where there is one."""
+        """The teacher if there is one."""
         return self.objective.evaluated(network)
 
     def _rebalanced(self, terms: dict[str, Tensor], labelled: int, unlabelled: int) -> dict[str, Tensor]:
-        """The terms such that those of all processes together are means over the whole batch.
+        """The terms, scaled such that those of all processes together are means over the whole batch.
 
-        The loop weighs a process by its share of the labelled images, from which its share of the unlabelled ones can
-        differ by one image. With one process this changes nothing.
+        The trainer weights a process by its share of the labelled images; its share of the unlabelled ones can differ
+        by one image. With one process nothing changes.
         """
         shares = labelled / self.labelled, unlabelled / self.unlabelled
         if shares[0] == shares[1]:
@@ -60,8 +60,8 @@ class SemiMethod(Method):
         factors = dict.fromkeys(terms, shares[1] / shares[0])
         factors["labelled"] = 1.0
         if self.objective.mean_over == "batch":
-            here, everywhere = labelled / (labelled + unlabelled), self.labelled / (self.labelled + self.unlabelled)
-            factors["labelled"] = everywhere / here
+            own, overall = labelled / (labelled + unlabelled), self.labelled / (self.labelled + self.unlabelled)
+            factors["labelled"] = overall / own
         return {name: factors[name] * term for name, term in terms.items()}
 
 

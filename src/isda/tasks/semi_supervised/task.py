@@ -21,11 +21,11 @@ from isda.networks import Network
 from isda.semi import NAMES, defaults_for, inputs_for
 from isda.semi.methods import ISDA_SUFFIX, REGULARISERS
 from isda.tasks.classification.pipelines import default_augmentation
-from isda.tasks.classification.resolve import check_held_out, choose_network, image_fields
+from isda.tasks.classification.pretrained import dry_run
+from isda.tasks.classification.resolve import choose_network, image_fields
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.tasks.classification.task import Classification, ImageJob
-from isda.tasks.common.data import EvaluationImages
-from isda.tasks.common.dry_run import dry_run
+from isda.tasks.common.data import EvaluationImages, check_held_out
 from isda.tasks.semi_supervised.data import (
     WEAK,
     WHITENING_FILE,

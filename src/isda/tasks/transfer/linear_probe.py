@@ -15,13 +15,12 @@ from torch import Tensor
 
 from isda import __version__
 from isda._utils.errors import expect_type
-from isda.data import DataSet, balanced_sample, hold_out, load
+from isda.data import DataSet, hold_out, load
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.settings import RunSettings
 from isda.engine.task import Job, RunContext, Task
-from isda.tasks.classification.resolve import check_held_out
-from isda.tasks.common.data import EvaluationImages, training_and_evaluation
+from isda.tasks.common.data import count_training_images, split_data
 from isda.tasks.common.evaluation import BASELINES, Tally, figures_for
 from isda.tasks.transfer.features import Source, extract_features, load_source
 
@@ -184,9 +183,6 @@ class LinearProbing(Task):
     def resolve(self, settings: ProbeSettings, data: DataSet) -> ProbeConfig:
         """The backbone's settings and the data set's."""
         source = load_source(Path(settings.source or ""))
-        left = check_held_out(settings.held_out, len(data.y_train))
-        if settings.labels is not None and not 0 < settings.labels <= left:
-            raise ValueError(f"labels must be from 1 to {left}, the images not held out, got {settings.labels}")
         evaluated_on: Literal["held-out", "test"] = "held-out" if settings.held_out else "test"
         return ProbeConfig(
             task=self.name,
@@ -202,7 +198,7 @@ class LinearProbing(Task):
             labels=settings.labels,
             held_out=settings.held_out or 0,
             classes=data.classes,
-            train_images=left if settings.labels is None else settings.labels,
+            train_images=count_training_images(settings.held_out, settings.labels, len(data.y_train)),
             test_images=settings.held_out or len(data.y_test),
             data_digest=data.digest,
             **source.fields,
@@ -227,7 +223,7 @@ class ProbingJob(Job):
     def __init__(self, config: ProbeConfig, data: DataSet, source: Source, place: RunContext) -> None:
         self.config, self.processes = config, place.processes
         self.data, self.source = data, source
-        self.training, self.evaluation = _split(config, data)
+        self.training, self.evaluation = split_data(config, data)
         self.probe: LinearProbe | None = None
 
     def batches(self, epoch: int, start: int) -> Iterator[Tensor]:
@@ -263,10 +259,3 @@ class ProbingJob(Job):
     def weights(self) -> dict[str, Tensor]:
         """(C, A) weights and (C,) biases on the features as they are."""
         return {} if self.probe is None else {"weight": self.probe.weight, "bias": self.probe.bias}
-
-
-def _split(config: ProbeConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
-    training, evaluation = training_and_evaluation(data, config.held_out)
-    if config.labels is None:
-        return training, evaluation
-    return training[balanced_sample(data.y_train[training], config.labels, seed=config.seed)], evaluation

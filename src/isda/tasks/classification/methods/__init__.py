@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 from isda.engine.method import find_method_class
-from isda.tasks.classification.methods.base import ClassificationMethod, CrossEntropy
+from isda.tasks.classification.methods.base import ClassificationMethod, CombinableMethod, CrossEntropy
 from isda.tasks.classification.methods.feature_losses import Center, DistributionNetMethod, LargeMargin
 from isda.tasks.classification.methods.isda import ISDA, ExplicitMethod, ISDATilted, with_isda
-from isda.tasks.classification.methods.long_tail import (
-    LDAM,
-    RISDA,
-    ClassBalanced,
-    LogitAdjustmentMethod,
-    LongTailMethod,
-    MetaSAug,
-)
-from isda.tasks.classification.methods.losses import (
-    ConfidencePenaltyMethod,
-    DisturbLabelMethod,
-    Focal,
-    LabelSmoothingMethod,
-    LossMethod,
-    Lq,
-)
-from isda.tasks.classification.methods.mixing import (
-    CutMix,
-    CutMixISDA,
-    ManifoldMixup,
-    ManifoldMixupISDA,
-    Mixup,
-    MixupISDA,
-)
-from isda.tasks.classification.methods.sam import SAM, SAMISDA
-from isda.tasks.common.isda_options import ISDAOptions
+from isda.tasks.classification.methods.long_tail import LDAM, RISDA, ClassBalanced, LogitAdjustmentMethod, MetaSAug
+from isda.tasks.classification.methods.losses import LOSS_METHODS
+from isda.tasks.classification.methods.mixing import CutMix, ManifoldMixup, Mixup
+from isda.tasks.classification.methods.sam import SAM
 
-__all__ = ["METHODS", "ClassificationMethod", "ISDAOptions", "find_method"]
+__all__ = ["METHODS", "ClassificationMethod", "find_method"]
 
-_METHODS: tuple[type[ClassificationMethod], ...] = (CrossEntropy, ISDA, ISDATilted, ExplicitMethod)
-_LOSSES: tuple[type[LossMethod], ...] = (
-    LabelSmoothingMethod,
-    DisturbLabelMethod,
-    Focal,
-    Lq,
-    ConfidencePenaltyMethod,
-    Center,
-)
-_OTHERS: tuple[type[ClassificationMethod], ...] = (
-    LargeMargin,
-    DistributionNetMethod,
-    Mixup,
-    CutMix,
-    ManifoldMixup,
-    SAM,
-)
-_LONG_TAIL: tuple[type[LongTailMethod], ...] = (LogitAdjustmentMethod, LDAM, ClassBalanced)
-_BORROWED: tuple[type[ClassificationMethod], ...] = (RISDA, MetaSAug)
-_ON_ISDA: tuple[type[ClassificationMethod], ...] = (MixupISDA, CutMixISDA, ManifoldMixupISDA, SAMISDA)
+_SINGLE: tuple[type[ClassificationMethod], ...] = (CrossEntropy, ISDA, ISDATilted, ExplicitMethod)
+_FEATURES: tuple[type[ClassificationMethod], ...] = (LargeMargin, DistributionNetMethod)
+_LOSSES: tuple[type[CombinableMethod], ...] = (*LOSS_METHODS, Center)
+_OTHERS: tuple[type[CombinableMethod], ...] = (Mixup, CutMix, ManifoldMixup, SAM)
+_LONG_TAIL: tuple[type[CombinableMethod], ...] = (LogitAdjustmentMethod, LDAM, ClassBalanced)
+_ISDA_VARIANTS: tuple[type[ClassificationMethod], ...] = (RISDA, MetaSAug)
 
 METHODS: dict[str, type[ClassificationMethod]] = {
     method.name: method
     for method in (
-        *(*_METHODS, *_LOSSES, *_OTHERS, *map(with_isda, _LOSSES), *_ON_ISDA),
-        *(*_LONG_TAIL, *map(with_isda, _LONG_TAIL), *_BORROWED),
+        *(*_SINGLE, *_LOSSES, *_FEATURES, *_OTHERS, *map(with_isda, (*_LOSSES, *_OTHERS))),
+        *(*_LONG_TAIL, *map(with_isda, _LONG_TAIL), *_ISDA_VARIANTS),
     )
 }
 

@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from isda.engine.method import NamedMethod, Outcome
-from isda.engine.settings import Recipe
 from isda.networks import Network
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.common.data import ImageBatch, ImageBatches
+
+ISDA_SUFFIX = "+isda"
 
 
 class ClassificationMethod(NamedMethod):
     """A method of `isda train`, made with an instance of its Options, an `isda.networks.Network` and a `Config`."""
 
     def feed(self, source: ImageBatches) -> None:
-        """Called once before the first step with all that the run learns from: for methods that draw batches too."""
+        """Called once before the first step with the training batches of the run."""
+
+
+class CriterionMethod(ClassificationMethod):
+    """A method with one loss term: its ``criterion`` of the logits and the targets."""
+
+    criterion: nn.Module
+    term: ClassVar[str] = ""
+    """The name of the loss in metrics; if empty that of the method, without ``+isda``."""
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss of one step, a scalar."""
+        loss: Tensor = self.criterion(logits, targets)
+        return loss
+
+    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
+        """One term: the criterion."""
+        logits = network(batch.images)
+        term = self.term or self.name.removesuffix(ISDA_SUFFIX)
+        return Outcome({term: self.loss(logits, batch.targets)}, logits)
+
+
+class CombinableMethod(CriterionMethod):
+    """A method that can be combined with ISDA: `with_isda` replaces ``base_criterion`` by ISDA's bound."""
+
+    def base_criterion(
+        self, options: Any, network: Network, config: ClassificationConfig, **settings: Any
+    ) -> nn.Module | None:
+        """The cross-entropy that the method builds on; None if its own loss computes it.
+
+        Args:
+            options: of the method.
+            network: before it is wrapped or compiled.
+            config: of the run.
+            settings: further arguments of ISDALoss.
+        """
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,63 +70,18 @@ class CrossEntropyOptions:
             raise ValueError(f"label_smoothing must lie in 0..1, got {self.label_smoothing}")
 
 
-class CrossEntropy(ClassificationMethod):
-    """nn.CrossEntropyLoss."""
+class CrossEntropy(CombinableMethod):
+    """nn.CrossEntropyLoss; the base class of methods that change the batch or the gradient, not the loss."""
 
-    name = "cross-entropy"
+    name = term = "cross-entropy"
     Options = CrossEntropyOptions
 
     def __init__(self, options: CrossEntropyOptions, network: Network, config: ClassificationConfig) -> None:
         super().__init__()
-        self.criterion = nn.CrossEntropyLoss(label_smoothing=options.label_smoothing)
+        self.criterion = self.base_criterion(options, network, config)
 
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """One term: the criterion."""
-        logits = network(batch.images)
-        return Outcome({"cross-entropy": self.criterion(logits, batch.targets)}, logits)
-
-
-class WrapperMethod(ClassificationMethod):
-    """A method whose loss is another's, ``base_type``: cross-entropy, or for a name with ``+isda`` ISDA.
-
-    Its Options are those of both, see `merge_options`. State and measures are the other's.
-    """
-
-    base_type: ClassVar[type[ClassificationMethod]] = CrossEntropy
-
-    def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
-        super().__init__()
-        self.base = self.base_type(options, network, config)
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The other's."""
-        return cls.base_type.defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """ISDA's strengths where ISDA is below, else the method's own."""
-        return cls.base_type.grid_for(recipe) or cls.grid
-
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """The other's terms."""
-        outcome: Outcome = self.base(network, batch)
-        return outcome
-
-    def measures(self) -> dict[str, float]:
-        """The other's."""
-        return self.base.measures()
-
-
-def merge_options(own: type, base: type[ClassificationMethod]) -> type:
-    """A dataclass with the options of a method and of the one that it is on top of.
-
-    Example:
-        >>> from dataclasses import dataclass, fields
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Own:
-        ...     alpha: float = 1.0
-        >>> sorted(field.name for field in fields(both_options(Own, CrossEntropy)))
-        ['alpha', 'label_smoothing']
-    """
-    return make_dataclass(own.__name__, (), bases=(own, base.Options), frozen=True, kw_only=True)
+    def base_criterion(
+        self, options: Any, network: Network, config: ClassificationConfig, **settings: Any
+    ) -> nn.Module:
+        """nn.CrossEntropyLoss."""
+        return nn.CrossEntropyLoss(label_smoothing=options.label_smoothing)

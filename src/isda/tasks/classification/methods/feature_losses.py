@@ -9,24 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from isda.attach import weight_of
-from isda.engine.method import Outcome
 from isda.engine.settings import learning_rate
-from isda.losses import CenterLoss, LargeMarginLoss
-from isda.losses import DistributionNet as DistributionNetLoss
+from isda.losses import CenterLoss, DistributionNet, LargeMarginLoss
 from isda.networks import Network
-from isda.tasks.classification.methods.base import ClassificationMethod
+from isda.tasks.classification.methods.base import CriterionMethod
 from isda.tasks.classification.methods.losses import LossMethod
 from isda.tasks.classification.settings import ClassificationConfig
-from isda.tasks.common.data import ImageBatch
-
-# What goes into the classifier in a training step, with its graph, for methods whose loss is one of the features.
-#
-# The forward pass goes through the network as the engine has wrapped it (several processes, compiled); a hook on the
-# classifier sees its input on the way.
 
 
 class ClassifierInput:
-    """Keeps the features of a training pass until they are taken.
+    """Keeps the classifier's input in a training pass, with its graph, until it is taken.
+
+    A hook on the classifier records it, so the network may be wrapped (several processes) or compiled afterwards.
 
     Args:
         classifier: of a network that is not yet wrapped or compiled.
@@ -69,9 +63,9 @@ class CenterOptions:
     """What may follow ``center:``."""
 
     weight: float = 0.003
-    """Of the squared distances to the centres."""
+    """Weight of the squared distances to the centres."""
     rate: float = 0.5
-    """At which the centres follow the features, at the start."""
+    """Rate at which the centres follow the features, at the start."""
 
 
 class Center(LossMethod):
@@ -80,6 +74,8 @@ class Center(LossMethod):
     name = "center"
     Options = CenterOptions
     grid = {"weight": (0.0003, 0.001, 0.003, 0.01, 0.03)}  # noqa: RUF012, a class variable of the base
+    loss_type = CenterLoss
+    arguments = ("weight", "rate")
 
     criterion: CenterLoss
     step: Tensor
@@ -89,26 +85,18 @@ class Center(LossMethod):
         super().__init__(options, network, config)
         self.inputs = ClassifierInput(network.classifier)
         centres = self.criterion.centres
-        rates = [options.rate * share for share in _shares(config)]
-        # The step is counted, and its rate looked up, where the centres are: the host has nothing to wait for.
+        # The learning rate of each step as a share of the first one.
+        shares = [learning_rate(config, t) / config.lr if config.lr else 1.0 for t in range(config.total_steps)]
+        rates = [options.rate * share for share in shares]
+        # The step is counted, and its rate looked up, on the device of the centres: no transfer to the host.
         self.register_buffer("step", torch.zeros(1, dtype=torch.int64, device=centres.device))
         self.register_buffer("rates", torch.tensor(rates, dtype=centres.dtype, device=centres.device), persistent=False)
 
-    @classmethod
-    def make_criterion(
-        cls, options: CenterOptions, network: Network, config: ClassificationConfig, cross_entropy: nn.Module | None
-    ) -> nn.Module:
-        """The loss, with its centres where the classifier is."""
+    def further_arguments(self, network: Network) -> dict[str, Any]:
+        """The sizes and the device of the classifier."""
         weight = network.classifier.weight
-        return CenterLoss(
-            len(weight),
-            network.feature_dim,
-            options.weight,
-            options.rate,
-            cross_entropy=cross_entropy,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
+        sizes = {"num_classes": len(weight), "feature_dim": network.feature_dim}
+        return sizes | {"device": weight.device, "dtype": weight.dtype}
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The criterion at the rate of the step."""
@@ -118,11 +106,22 @@ class Center(LossMethod):
         return loss
 
 
-def _shares(config: ClassificationConfig) -> list[float]:
-    """The learning rate of each step as a share of the first one."""
-    if config.lr == 0:
-        return [1.0] * config.total_steps
-    return [learning_rate(config, step) / config.lr for step in range(config.total_steps)]
+class FeatureLossMethod(CriterionMethod):
+    """A criterion of logits, targets, features and the classifier's weight.
+
+    Args:
+        network: before it is wrapped or compiled.
+        criterion: on the network's device.
+    """
+
+    def __init__(self, network: Network, criterion: nn.Module) -> None:
+        super().__init__()
+        self.inputs, self.criterion = ClassifierInput(network.classifier), criterion
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The criterion of a step."""
+        loss: Tensor = self.criterion(logits, targets, features=self.inputs.take(), weight=self.inputs.weight)
+        return loss
 
 
 _GAMMA_OF_A_RUN = 0.6
@@ -134,42 +133,31 @@ class LargeMarginOptions:
     """What may follow ``large-margin:``."""
 
     margin: int = 2
-    """How often the angle counts; 1 is cross-entropy."""
+    """Factor on the angle; 1 is cross-entropy."""
     base: float = 1000.0
     """lambda at the start."""
     gamma: float | None = None
-    """How fast it falls; by default 0.6 / steps of the run, as in the authors' runs on CIFAR-10."""
+    """Speed of the decay; by default 0.6 / steps of the run, as in the authors' runs on CIFAR-10."""
     power: float = 45.0
-    """With which power it falls."""
+    """Exponent of the decay."""
     lambda_min: float = 0.0
-    """What it does not fall below."""
+    """Lower limit of lambda."""
 
 
-class LargeMargin(ClassificationMethod):
+class LargeMargin(FeatureLossMethod):
     """`isda.losses.LargeMarginLoss` on the network's classifier, whose bias stays outside the angle."""
 
     name = "large-margin"
     Options = LargeMarginOptions
     grid = {"margin": (2, 3, 4)}  # noqa: RUF012, a class variable of the base
 
-    def __init__(self, options: LargeMarginOptions, network: Network, config: ClassificationConfig) -> None:
-        super().__init__()
-        self.inputs = ClassifierInput(network.classifier)
-        self.criterion = LargeMarginLoss(
-            options.margin,
-            base=options.base,
-            gamma=_GAMMA_OF_A_RUN / config.total_steps if options.gamma is None else options.gamma,
-            power=options.power,
-            lambda_min=options.lambda_min,
-            device=network.classifier.weight.device,
-        )
+    criterion: LargeMarginLoss
 
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """One term: the criterion."""
-        logits = network(batch.images)
-        features, weight = self.inputs.take(), self.inputs.weight
-        loss = self.criterion(logits, batch.targets, features=features, weight=weight)
-        return Outcome({self.name: loss}, logits)
+    def __init__(self, options: LargeMarginOptions, network: Network, config: ClassificationConfig) -> None:
+        given = asdict(options)
+        if options.gamma is None:
+            given["gamma"] = _GAMMA_OF_A_RUN / config.total_steps
+        super().__init__(network, LargeMarginLoss(**given, device=network.classifier.weight.device))
 
     def measures(self) -> dict[str, float]:
         """The annealing lambda of the last step."""
@@ -187,10 +175,10 @@ class DistributionNetOptions:
     uncertainty_weight: float = 0.001
     """Weight of the loss that keeps the Gaussians from vanishing."""
     deviation: float = 5.0
-    """The standard deviation whose entropy it asks for."""
+    """The standard deviation whose entropy is its target."""
 
 
-class DistributionNetMethod(ClassificationMethod):
+class DistributionNetMethod(FeatureLossMethod):
     """`isda.losses.DistributionNet`; its parameters are trained with the network's."""
 
     name = "distribution-net"
@@ -198,16 +186,6 @@ class DistributionNetMethod(ClassificationMethod):
     grid = {"uncertainty_weight": (1e-4, 1e-3, 1e-2, 1e-1, 1.0)}  # noqa: RUF012, a class variable of the base
 
     def __init__(self, options: DistributionNetOptions, network: Network, config: ClassificationConfig) -> None:
-        super().__init__()
         weight = network.classifier.weight
-        self.inputs = ClassifierInput(network.classifier)
-        self.criterion = DistributionNetLoss(
-            network.feature_dim, **asdict(options), device=weight.device, dtype=weight.dtype
-        )
-
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """One term: the criterion."""
-        logits = network(batch.images)
-        features, weight = self.inputs.take(), self.inputs.weight
-        loss = self.criterion(logits, batch.targets, features=features, weight=weight)
-        return Outcome({self.name: loss}, logits)
+        given = asdict(options) | {"device": weight.device, "dtype": weight.dtype}
+        super().__init__(network, DistributionNet(network.feature_dim, **given))

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
 from typing import Any, ClassVar, TypeVar
 
-from torch import nn
-
-from isda.engine.method import Outcome
 from isda.engine.settings import Recipe
 from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
 from isda.networks import Network
-from isda.tasks.classification.methods.base import ClassificationMethod, merge_options
+from isda.tasks.classification.methods.base import ISDA_SUFFIX, CombinableMethod, CriterionMethod, CrossEntropy
 from isda.tasks.classification.settings import ClassificationConfig
-from isda.tasks.common.data import ImageBatch
 from isda.tasks.common.isda_options import ExplicitOptions, ISDAOptions, SemanticOptions
 
 
-class SemanticMethod(ClassificationMethod):
-    """One criterion over augmented features."""
+class SemanticMethod(CriterionMethod):
+    """A criterion over augmented features, attached to the network's classifier."""
 
+    criterion: SemanticLoss
     criterion_type: ClassVar[type[SemanticLoss]]
-    term: ClassVar[str]
-    """How metrics call the loss."""
 
     def __init__(self, options: SemanticOptions, network: Network, config: ClassificationConfig) -> None:
         super().__init__()
@@ -37,23 +33,17 @@ class SemanticMethod(ClassificationMethod):
         """The strengths that the paper chooses from."""
         return {"lambda_0": recipe.strengths}
 
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """One term: the criterion."""
-        logits = network(batch.images)
-        return Outcome({self.term: self.criterion(logits, batch.targets)}, logits)
-
     def measures(self) -> dict[str, float]:
         """The strength lambda."""
         return {"strength": self.criterion.strength}
 
 
 class ISDA(SemanticMethod):
-    """The bound of Prop. 1, attached to the network's classifier; its strength grows over the whole run."""
+    """The bound of Prop. 1; its strength grows over the whole run."""
 
-    name = "isda"
+    name = term = "isda"
     Options = ISDAOptions
     criterion_type = ISDALoss
-    term = "isda"
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
@@ -62,7 +52,7 @@ class ISDA(SemanticMethod):
 
 
 class ISDATilted(ISDA):
-    """The same with the tilted bound."""
+    """ISDA with the tilted bound."""
 
     name = "isda-tilted"
     settled = {"bound": "tilted"}  # noqa: RUF012, a class variable of the base
@@ -74,30 +64,13 @@ class ExplicitMethod(SemanticMethod):
     name = "explicit"
     Options = ExplicitOptions
     criterion_type = ExplicitLoss
-    term = "explicit"
 
 
-_SUFFIX = "+isda"
-_Method = TypeVar("_Method", bound="ISDACombinable")
+_Method = TypeVar("_Method", bound=CombinableMethod)
 
 
-class ISDACombinable(ClassificationMethod):
-    """A method that takes the losses of samples from ISDA's criterion, where it is given one."""
-
-    def isda_criterion(
-        self, options: Any, network: Network, config: ClassificationConfig, **given: Any
-    ) -> ISDALoss | None:
-        """The criterion, with what the method gives it; None for a method that does without by itself."""
-        return None
-
-    @property
-    def term(self) -> str:
-        """How metrics call the loss: by the method's name, with ISDA and without."""
-        return self.name.removesuffix(_SUFFIX)
-
-
-class _CombinedWithISDA(ISDACombinable):
-    """What a method does otherwise on top of ISDA."""
+class _WithISDA(CombinableMethod):
+    """What `with_isda` overrides of a method."""
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
@@ -109,9 +82,9 @@ class _CombinedWithISDA(ISDACombinable):
         """ISDA's strengths; the method's own stays as it is."""
         return ISDA.grid_for(recipe)
 
-    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+    def base_criterion(self, options: Any, network: Network, config: ClassificationConfig, **settings: Any) -> ISDALoss:
         """ISDA's bound, attached to the network's classifier; its strength grows over the whole run."""
-        criterion: ISDALoss = options.attached(ISDALoss, network, config.total_steps, **given)
+        criterion: ISDALoss = options.attached(ISDALoss, network, config.total_steps, **settings)
         return criterion
 
     def measures(self) -> dict[str, float]:
@@ -124,14 +97,17 @@ def with_isda(method: type[_Method]) -> type[_Method]:
     """The method ``NAME+isda``, with the options of both.
 
     Example:
-        >>> from isda.tasks.classification.methods.losses import Focal
-        >>> with_isda(Focal).name, with_isda(Focal).Options(gamma=2.0).lambda_0
-        ('focal+isda', 0.5)
+        >>> from isda.tasks.classification.methods.mixing import Mixup
+        >>> with_isda(Mixup).name, with_isda(Mixup).Options(alpha=0.2).lambda_0
+        ('mixup+isda', 0.5)
     """
     body = {
-        "name": method.name + _SUFFIX,
-        "Options": merge_options(method.Options, ISDA),
+        "name": method.name + ISDA_SUFFIX,
+        "term": method.term.replace(CrossEntropy.term, ISDA.term),
+        "Options": make_dataclass(
+            method.Options.__name__, (), bases=(method.Options, ISDAOptions), frozen=True, kw_only=True
+        ),
         "__module__": method.__module__,
         "__doc__": f"{method.__name__} on top of ISDA.",
     }
-    return type(f"{method.__name__}WithISDA", (_CombinedWithISDA, method), body)
+    return type(f"{method.__name__}WithISDA", (_WithISDA, method), body)

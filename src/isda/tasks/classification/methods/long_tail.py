@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from isda._utils.errors import expect_type
 from isda._utils.seeds import generator, mix
 from isda.covariance import ConfusionCovariance, CovarianceModel, ScaledCovariance, create
-from isda.engine.method import Outcome
 from isda.engine.settings import Recipe, learning_rate
 from isda.functional.long_tail import class_balanced_weights, class_counts
 from isda.losses import ISDALoss
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner, Offset
 from isda.networks import Network
-from isda.tasks.classification.methods.isda import ISDACombinable, SemanticMethod
+from isda.tasks.classification.methods.base import CombinableMethod
+from isda.tasks.classification.methods.isda import SemanticMethod
 from isda.tasks.classification.settings import ClassificationConfig, counts_for
 from isda.tasks.common.data import ImageBatch, ImageBatches
 from isda.tasks.common.isda_options import ISDAOptions, SemanticOptions
@@ -30,20 +30,20 @@ from isda.tasks.common.isda_options import ISDAOptions, SemanticOptions
 
 @dataclass(frozen=True, kw_only=True)
 class DeferredOptions:
-    """Options of class weights that come in late (deferred re-weighting, Cao et al., NeurIPS 2019)."""
+    """Options of deferred re-weighting (Cao et al., NeurIPS 2019): class weights that apply late in the run."""
 
     drw: bool = False
-    """Weigh classes by one over their effective number of images in the last part of the run."""
+    """Weight classes by one over their effective number of images in the last part of the run."""
     drw_start: float = 0.8
-    """The share of the run before it."""
+    """Share of the run before it starts."""
     beta: float = 0.9999
     """Of the effective numbers (1 - beta^n) / (1 - beta)."""
 
 
-class LongTailMethod(ISDACombinable):
+class LongTailMethod(CombinableMethod):
     """One term: the mean of w_y times the loss of a sample; the weights w have mean 1 over the training images.
 
-    A weighted mean, as torch has it, would depend on how a batch is divided among processes.
+    torch's weighted mean would depend on how a batch is divided among processes.
     """
 
     Options: ClassVar[type] = DeferredOptions
@@ -55,52 +55,47 @@ class LongTailMethod(ISDACombinable):
         super().__init__()
         head = network.classifier
         counts = counts_for(config, len(head.weight))
-        place: dict[str, Any] = {"device": head.weight.device, "dtype": head.weight.dtype}
+        like_head: dict[str, Any] = {"device": head.weight.device, "dtype": head.weight.dtype}
         start = self.weighted_from(options)
         self.start = None if start is None else round(start * config.total_steps)
-        given: dict[str, Any] = {"offset": self.offset(options, counts), "reduction": "none"}
+        settings: dict[str, Any] = {"offset": self.offset(options, counts), "reduction": "none"}
         if self.start is not None:
-            given["class_weight"] = torch.ones(len(counts), **place)
-        self.criterion = self.isda_criterion(options, network, config, **given, **place)
-        # Where the step is counted and the weights are chosen, there is nothing for the host to wait for.
+            settings["class_weight"] = torch.ones(len(counts), **like_head)
+        self.criterion = self.base_criterion(options, network, config, **settings, **like_head)
+        # The step is counted, and the weights are chosen, on the device: no transfer to the host.
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=head.weight.device))
-        self.register_buffer("weights", _per_image(options, counts, **place), persistent=False)
-
-    # -- what a method brings ----------------------------------------------------------------------------------------
+        self.register_buffer("weights", _per_image(options, counts).to(**like_head), persistent=False)
 
     def offset(self, options: Any, counts: list[int]) -> Offset | None:
-        """What is added to the margins."""
+        """The offset of the margins, if any."""
         return None
 
     def weighted_from(self, options: Any) -> float | None:
-        """The share of a run after which classes are weighed; None for never."""
+        """The share of the run before classes are weighted; None for never."""
         if not 0 <= options.drw_start <= 1:
             raise ValueError(f"drw_start must lie in 0..1, got {options.drw_start}")
         return options.drw_start if options.drw else None
 
-    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+    def base_criterion(self, options: Any, network: Network, config: ClassificationConfig, **settings: Any) -> ISDALoss:
         """The criterion at strength 0: it needs no features, and is not attached."""
         num_classes, feature_dim = network.classifier.weight.shape
-        return ISDALoss(num_classes, feature_dim, 0.0, covariance="identity", **given)
+        return ISDALoss(num_classes, feature_dim, 0.0, covariance="identity", **settings)
 
-    # -- a step ------------------------------------------------------------------------------------------------------
-
-    def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """One term: the weighted mean of the criterion."""
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The weighted mean of the criterion."""
         if self.start is not None:
             class_weight = expect_type(self.criterion.class_weight, Tensor)
             class_weight.copy_(torch.where(self.step >= self.start, self.weights, 1))
-        logits = network(batch.images)
-        loss = self.criterion(logits, batch.targets).mean()
+        loss: Tensor = self.criterion(logits, targets).mean()
         self.step.add_(1)
-        return Outcome({self.term: loss}, logits)
+        return loss
 
 
-def _per_image(options: Any, counts: list[int], **place: Any) -> Tensor:
+def _per_image(options: Any, counts: list[int]) -> Tensor:
     """(C,) weights of the classes with mean 1 over the training images, so that steps keep their size."""
     weights = class_balanced_weights(counts, options.beta)
     sizes = class_counts(counts)
-    return (weights * (sizes.sum() / (sizes * weights).sum())).to(**place)
+    return weights * (sizes.sum() / (sizes * weights).sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +164,7 @@ _OF_CRITERION = ("lambda_0", "total_steps", "bound", "tilt_steps", "label_smooth
 
 
 class DerivedCovarianceMethod(LongTailMethod):
-    """The criterion's covariance is made by the method from the one that the options name."""
+    """A method whose covariance model is built on the one that the options name."""
 
     @classmethod
     def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
@@ -183,20 +178,20 @@ class DerivedCovarianceMethod(LongTailMethod):
 
     @abstractmethod
     def wrapped(self, base: CovarianceModel, options: Any) -> CovarianceModel:
-        """The model of the criterion from the one that estimates."""
+        """The covariance model of the criterion, built on the estimated one."""
 
-    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
+    def base_criterion(self, options: Any, network: Network, config: ClassificationConfig, **settings: Any) -> ISDALoss:
         """Attached to the network's classifier; the strength grows over the whole run."""
         head = network.classifier
-        settings = options.criterion_settings(head, config.total_steps)
-        base = settings.pop("covariance")
+        arguments = options.criterion_settings(head, config.total_steps)
+        base = arguments.pop("covariance")
         if isinstance(base, str):
-            own = {name: settings.pop(name) for name in list(settings) if name not in _OF_CRITERION}
+            own = {name: arguments.pop(name) for name in list(arguments) if name not in _OF_CRITERION}
             dtype = torch.promote_types(head.weight.dtype, torch.float32)
             num_classes, feature_dim = head.weight.shape
             base = create(base, num_classes, feature_dim, device=head.weight.device, dtype=dtype, **own)
         model = self.wrapped(base, options)
-        return ISDALoss.attach(network, classifier=head, covariance=model, **(settings | given))
+        return ISDALoss.attach(network, classifier=head, covariance=model, **(arguments | settings))
 
     def measures(self) -> dict[str, float]:
         """The strength lambda."""
@@ -205,14 +200,14 @@ class DerivedCovarianceMethod(LongTailMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class RISDAOptions(DeferredOptions, ISDAOptions):
-    """What may follow ``risda:``, beside the options of ``isda:``."""
+    """What may follow ``risda:``, besides the options of ``isda:``."""
 
     drw: bool = True
-    """Weigh classes by one over their effective number of images in the last part of the run."""
+    """Weight classes by one over their effective number of images in the last part of the run."""
     alpha: float = 0.5
-    """How far means are moved towards those of the classes a class is taken for, at full strength."""
+    """Shift of a class's mean towards those of the classes it is confused with, at full strength."""
     memory: float = 0.9
-    """How much of the confusions of a class a batch leaves."""
+    """Decay of the confusions of a class with each batch."""
 
 
 class RISDA(DerivedCovarianceMethod):
@@ -222,22 +217,22 @@ class RISDA(DerivedCovarianceMethod):
     Options = RISDAOptions
 
     def wrapped(self, base: CovarianceModel, options: RISDAOptions) -> CovarianceModel:
-        """Mixed by the confusions."""
+        """Covariances mixed by the confusions."""
         return ConfusionCovariance(base, memory=options.memory)
 
-    def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
-        """With the shift of means."""
-        return super().isda_criterion(options, network, config, shift=ConfusionShift(options.alpha), **given)
+    def base_criterion(self, options: Any, network: Network, config: ClassificationConfig, **settings: Any) -> ISDALoss:
+        """ISDA's bound with shifted means."""
+        return super().base_criterion(options, network, config, shift=ConfusionShift(options.alpha), **settings)
 
 
 _PURPOSE = mix(*b"balanced")
 
 
 class BalancedBatches:
-    """A batch for each step, a function of (seed, step); classes without training images have none.
+    """Class-balanced batches, a function of (seed, step); classes without training images are left out.
 
     Args:
-        source: what the run learns from.
+        source: the training batches of the run.
         size: images of a batch over all processes together, rounded up to a multiple of the classes.
     """
 
@@ -253,10 +248,10 @@ class BalancedBatches:
 
     def indices(self, step: int) -> Tensor:
         """(classes * per class,) positions in the data set of the batch of a step, all processes together."""
-        drawing = generator(self.source.seed, _PURPOSE, step)
-        draws = torch.rand(len(self._sizes), self._per_class, generator=drawing, dtype=torch.float64)
-        places = self._starts.unsqueeze(1) + (draws * self._sizes.unsqueeze(1)).long()
-        return self._by_class[places.flatten()]
+        source = generator(self.source.seed, _PURPOSE, step)
+        draws = torch.rand(len(self._sizes), self._per_class, generator=source, dtype=torch.float64)
+        positions = self._starts.unsqueeze(1) + (draws * self._sizes.unsqueeze(1)).long()
+        return self._by_class[positions.flatten()]
 
     def batch(self, step: int, epoch: int) -> ImageBatch:
         """This process's part of the batch of a step, augmented as in an epoch."""
@@ -268,10 +263,10 @@ _Pass = TypeVar("_Pass")
 
 @dataclass(frozen=True, kw_only=True)
 class MetaSAugOptions(DeferredOptions, SemanticOptions):
-    """What may follow ``metasaug:``, beside the options of ``isda:`` but for its bound, which is the published one."""
+    """What may follow ``metasaug:``, besides the options of ``isda:`` except the bound, which is the published one."""
 
     drw: bool = True
-    """Weigh classes by one over their effective number of images in the last part of the run."""
+    """Weight classes by one over their effective number of images in the last part of the run."""
     meta_lr: float = 0.003
     """Learning rate of the covariances' scales."""
 
@@ -279,7 +274,7 @@ class MetaSAugOptions(DeferredOptions, SemanticOptions):
 class MetaSAug(DerivedCovarianceMethod):
     """`isda.covariance.ScaledCovariance`, trained by `isda.losses.long_tail.MetaLearner` before each step.
 
-    The balanced batches are drawn from the training images themselves, so that no method sees more labels than another;
+    The balanced batches are drawn from the training images themselves, so that no method has more labels than another;
     the publication has ten further images of each class.
     """
 
@@ -295,11 +290,11 @@ class MetaSAug(DerivedCovarianceMethod):
         self._done: int | None = None
 
     def wrapped(self, base: CovarianceModel, options: MetaSAugOptions) -> CovarianceModel:
-        """With trained scales."""
+        """Covariances with trained scales."""
         return ScaledCovariance(base)
 
     def feed(self, source: ImageBatches) -> None:
-        """Balanced batches come from the same images, as many images each as those of a step."""
+        """Draw balanced batches of the same size from the same images."""
         self.balanced = BalancedBatches(source, self.config.batch_size)
 
     def prepare(self, batch: ImageBatch) -> ImageBatch:
@@ -311,14 +306,14 @@ class MetaSAug(DerivedCovarianceMethod):
         self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
     ) -> _Pass:
         """The covariances' step, then the network's."""
-        # Read once after a run is taken up; then the host counts along.
+        # Read once after a resume; then counted on the host.
         done = int(self.step) if self._done is None else self._done
-        config, batch, balanced = (
-            self.config,
-            expect_type(self._batch, ImageBatch),
-            expect_type(self.balanced, BalancedBatches),
+        config, batch = self.config, expect_type(self._batch, ImageBatch)
+        other = (
+            expect_type(self.balanced, BalancedBatches)
+            .batch(done, done // config.steps_per_epoch)
+            .to(config.dtype, config.channels_last)
         )
-        other = balanced.batch(done, done // config.steps_per_epoch).to(config.dtype, config.channels_last)
         self.learner.step(network, _pair(batch), _pair(other), rate=learning_rate(config, done))
         self._done, self._batch = done + 1, None
         return make_pass()

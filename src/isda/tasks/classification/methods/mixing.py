@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from isda._utils.devices import send
 from isda.engine.method import Outcome
 from isda.networks import Network
-from isda.tasks.classification.methods.base import CrossEntropy, WrapperMethod, merge_options
-from isda.tasks.classification.methods.isda import ISDA
+from isda.tasks.classification.methods.base import CrossEntropy, CrossEntropyOptions
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.common.data import ImageBatch
 
@@ -60,19 +59,19 @@ def mixed_targets(targets: Tensor, partners: Tensor, share: float, num_classes: 
 
 @dataclass(frozen=True)
 class BatchMix:
-    """How a batch is mixed: with which of its samples, and how much of each stays."""
+    """How the samples of a batch are mixed."""
 
     partners: Tensor
-    """(N,) a permutation."""
+    """(N,) a permutation: the sample that each one is mixed with."""
     share: float
-    """lambda."""
+    """lambda, the share of a sample that stays."""
 
 
-class Mixing(WrapperMethod):
-    """A method that mixes every batch with itself, by one share per batch, as published. alpha = 0 mixes nothing.
+class Mixing(CrossEntropy):
+    """A method that mixes the samples of every batch, by one share per batch, as published. alpha = 0 mixes nothing.
 
-    Each process mixes its own part of a batch. With ``+isda`` the targets are distributions for ISDA as well: a mixed
-    sample has the covariance of its larger share, and feeds the statistics of that class.
+    Each process mixes its own part of a batch. With ``+isda`` the targets are distributions for ISDA too: a mixed
+    sample has the covariance of its larger share, and updates the statistics of that class.
     """
 
     def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
@@ -86,21 +85,21 @@ class Mixing(WrapperMethod):
         """The batch with mixed images, and the share that its own labels keep."""
 
     def prepare(self, batch: ImageBatch) -> ImageBatch:
-        """The mixed batch, with distributions as targets; the batch itself where all of it stays."""
+        """The mixed batch, with distributions as targets; the batch itself if nothing is mixed."""
         share = draw_share(self.alpha)
         if share == 1:
             return batch
         partners = send(torch.randperm(len(batch.targets)), batch.targets.device)
-        mixed, kept = self.mixed(batch, BatchMix(partners, share))
-        if kept == 1:
+        mixed, own_share = self.mixed(batch, BatchMix(partners, share))
+        if own_share == 1:
             return batch
-        targets = mixed_targets(batch.targets, partners, kept, self.num_classes, batch.images.dtype)
+        targets = mixed_targets(batch.targets, partners, own_share, self.num_classes, batch.images.dtype)
         return replace(mixed, targets=targets)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixupOptions:
-    """What may follow ``mixup:``, beside the options of the loss."""
+class MixupOptions(CrossEntropyOptions):
+    """What may follow ``mixup:``, besides the options of the loss."""
 
     alpha: float = 1.0
     """The share of an image is drawn from Beta(alpha, alpha); 1 is the authors' for CIFAR, 0.2 for ImageNet."""
@@ -110,7 +109,7 @@ class Mixup(Mixing):
     """x = lambda x_i + (1 - lambda) x_j and the same of their labels, with lambda ~ Beta(alpha, alpha)."""
 
     name = "mixup"
-    Options = merge_options(MixupOptions, CrossEntropy)
+    Options = MixupOptions
     grid = {"alpha": (0.2, 0.5, 1.0, 2.0)}  # noqa: RUF012, a class variable of the base
 
     def mixed(self, batch: ImageBatch, mixture: BatchMix) -> tuple[ImageBatch, float]:
@@ -118,22 +117,14 @@ class Mixup(Mixing):
         return replace(batch, images=mix(batch.images, mixture.partners, mixture.share)), mixture.share
 
 
-class MixupISDA(Mixup):
-    """ISDA on mixed images."""
-
-    name = "mixup+isda"
-    base_type = ISDA
-    Options = merge_options(MixupOptions, ISDA)
-
-
 @dataclass(frozen=True, kw_only=True)
-class CutMixOptions:
-    """What may follow ``cutmix:``, beside the options of the loss."""
+class CutMixOptions(CrossEntropyOptions):
+    """What may follow ``cutmix:``, besides the options of the loss."""
 
     alpha: float = 1.0
     """The share of an image is drawn from Beta(alpha, alpha)."""
     probability: float = 0.5
-    """Of a batch to be mixed; 0.5 is the authors' for CIFAR, 1 for ImageNet."""
+    """Probability that a batch is mixed; 0.5 is the authors' for CIFAR, 1 for ImageNet."""
 
 
 class Box(NamedTuple):
@@ -151,7 +142,7 @@ class Box(NamedTuple):
 
 
 def draw_box(height: int, width: int, share: float) -> Box:
-    """A box of about 1 - share of an image around a pixel drawn from all of them; what lies outside is cut off.
+    """A box of about 1 - share of an image around a random pixel, clipped to the image.
 
     Example:
         >>> draw_box(8, 8, share=1.0).area
@@ -166,10 +157,10 @@ def draw_box(height: int, width: int, share: float) -> Box:
 
 
 class CutMix(Mixing):
-    """A box of every image is taken from its partner; labels count by the area that the box really has."""
+    """A box of every image is taken from its partner; labels are weighted by the area of the clipped box."""
 
     name = "cutmix"
-    Options = merge_options(CutMixOptions, CrossEntropy)
+    Options = CutMixOptions
     grid = {"probability": (0.25, 0.5, 0.75, 1.0)}  # noqa: RUF012, a class variable of the base
 
     def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
@@ -192,27 +183,19 @@ class CutMix(Mixing):
         return replace(batch, images=images), 1 - box.area / (height * width)
 
 
-class CutMixISDA(CutMix):
-    """ISDA on mixed images."""
-
-    name = "cutmix+isda"
-    base_type = ISDA
-    Options = merge_options(CutMixOptions, ISDA)
-
-
 _STAGE = re.compile(r"(stage|block|layer)\d+")
 _PUBLISHED = 3
 """The authors' residual networks mix the input and the outputs of the first two stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifoldMixupOptions:
-    """What may follow ``manifold-mixup:``, beside the options of the loss."""
+class ManifoldMixupOptions(CrossEntropyOptions):
+    """What may follow ``manifold-mixup:``, besides the options of the loss."""
 
     alpha: float = 2.0
     """The share of a sample is drawn from Beta(alpha, alpha); 2 is the authors'."""
     layers: int | None = None
-    """How many layers, from the input on, one is drawn from: the input, each stage, the features; 3 are published."""
+    """Draw one of this many layers, from the input on: the input, each stage, the features; 3 are published."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +207,9 @@ class ManifoldMixBatch(ImageBatch):
 
 
 def inner_layers(network: Network) -> dict[str, nn.Module]:
-    """The layers behind whose outputs samples can be mixed: the stages or blocks of the body, where it names them.
+    """The layers whose outputs can be mixed: the stages or blocks of the body, if it names them, and the body itself.
 
-    The last one, "features", is the body itself: what the classifier reads.
+    The last one, "features", is the input of the classifier.
 
     Example:
         >>> from isda import networks
@@ -238,34 +221,34 @@ def inner_layers(network: Network) -> dict[str, nn.Module]:
 
 
 class ManifoldMixup(Mixing):
-    """Mixup of the images or, with equal chances, of the outputs of an inner layer."""
+    """Mixup of the images or, with equal probability, of the outputs of an inner layer."""
 
     name = "manifold-mixup"
-    Options = merge_options(ManifoldMixupOptions, CrossEntropy)
+    Options = ManifoldMixupOptions
     grid = {"alpha": (0.5, 1.0, 2.0, 4.0)}  # noqa: RUF012, a class variable of the base
 
     def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
         super().__init__(options, network, config)
         if config.compile:
-            raise ValueError("compile must not be asked for with manifold-mixup, which mixes inside the network")
+            raise ValueError("method manifold-mixup does not support --compile: it mixes inside the network")
         inner = inner_layers(network)
-        known = ["input", *inner]
-        count = min(_PUBLISHED, len(known)) if options.layers is None else options.layers
-        if not 1 <= count <= len(known):
-            raise ValueError(f"layers must be from 1 to {len(known)} ({', '.join(known)}), got {count}")
+        names = ["input", *inner]
+        count = min(_PUBLISHED, len(names)) if options.layers is None else options.layers
+        if not 1 <= count <= len(names):
+            raise ValueError(f"layers must be from 1 to {len(names)} ({', '.join(names)}), got {count}")
         # In a tuple: the network's parameters are not the method's.
         self._inner = tuple(inner.values())[: count - 1]
 
     def mixed(self, batch: ImageBatch, mixture: BatchMix) -> tuple[ImageBatch, float]:
-        """The images mixed, or a batch that says where the network mixes."""
-        drawn = int(torch.randint(1 + len(self._inner), ()))
-        if drawn == 0:
+        """The batch with mixed images, or with the layer whose outputs are to be mixed."""
+        layer = int(torch.randint(1 + len(self._inner), ()))
+        if layer == 0:
             return replace(batch, images=mix(batch.images, mixture.partners, mixture.share)), mixture.share
         values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-        return ManifoldMixBatch(**values, layer=self._inner[drawn - 1], mixture=mixture), mixture.share
+        return ManifoldMixBatch(**values, layer=self._inner[layer - 1], mixture=mixture), mixture.share
 
     def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
-        """The terms of the loss below, with the outputs of one layer mixed on their way."""
+        """One term: the criterion, with the outputs of one layer mixed."""
         if not isinstance(batch, ManifoldMixBatch):
             return super().forward(network, batch)
         partners, share = batch.mixture.partners, batch.mixture.share
@@ -274,11 +257,3 @@ class ManifoldMixup(Mixing):
             return super().forward(network, batch)
         finally:
             hook.remove()
-
-
-class ManifoldMixupISDA(ManifoldMixup):
-    """ISDA on mixed samples."""
-
-    name = "manifold-mixup+isda"
-    base_type = ISDA
-    Options = merge_options(ManifoldMixupOptions, ISDA)

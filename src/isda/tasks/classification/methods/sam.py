@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation (Foret et al., ICLR 2021): the gradient where the loss is worst nearby."""
+"""Sharpness-aware minimisation (Foret et al., ICLR 2021): the gradient at the worst weights nearby."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from isda.losses import SemanticLoss
 from isda.networks import Network
 from isda.semi import frozen_batch_norm
 from isda.semi.base import RandomState
-from isda.tasks.classification.methods.base import CrossEntropy, WrapperMethod, merge_options
-from isda.tasks.classification.methods.isda import ISDA
+from isda.tasks.classification.methods.base import CrossEntropy, CrossEntropyOptions
 from isda.tasks.classification.settings import ClassificationConfig
 
 _Pass = TypeVar("_Pass")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SAMOptions:
-    """What may follow ``sam:``, beside the options of the loss."""
+class SAMOptions(CrossEntropyOptions):
+    """What may follow ``sam:``, besides the options of the loss."""
 
     rho: float = 0.05
-    """How far the weights are moved, as a Euclidean norm over all of them; the authors choose from 0.01 to 0.5."""
+    """Distance that the weights are moved, a Euclidean norm over all of them; the authors choose from 0.01 to 0.5."""
 
 
 @contextmanager
 def perturbed_weights(parameters: Sequence[nn.Parameter], rho: float) -> Iterator[None]:
-    """In the block, parameters are p + rho g / |g| for their gradients g, which are taken off; after it they are p.
+    """In the block, parameters are p + rho g / |g| for their gradients g, which are removed; after it they are p.
 
-    |g| is the norm over all parameters together, 1e-12 added. Gradients that are not finite move nothing. Scaled
-    gradients, as loss scaling makes them, move as far as others.
+    |g| is the norm over all parameters together, plus 1e-12. NaN or infinite gradients move nothing. The scale of the
+    gradients, as by loss scaling, does not matter.
 
     Example:
         >>> weight = nn.Parameter(torch.tensor([0.0, 0.0]))
         >>> (weight @ torch.tensor([3.0, 4.0])).backward()
-        >>> with ascended([weight], rho=0.5):
+        >>> with perturbed_weights([weight], rho=0.5):
         ...     weight.detach().clone()
         tensor([0.3000, 0.4000])
     """
@@ -62,16 +61,16 @@ def perturbed_weights(parameters: Sequence[nn.Parameter], rho: float) -> Iterato
                 parameter.copy_(value)
 
 
-class SAM(WrapperMethod):
+class SAM(CrossEntropy):
     """Two passes per step: up along the gradient of the first, down by the gradient of the second.
 
-    The second pass sees the same batch, dropout masks and statistics of ISDA as the first: it feeds no statistics, of
-    batch norm neither, and advances no schedule. The gradients of the first are averaged over processes before the
-    weights are moved. Training figures are those of the first pass.
+    The second pass has the same batch, dropout masks and statistics of ISDA as the first; it updates no statistics,
+    neither ISDA's nor batch norm's, and advances no schedule. The gradients of the first are averaged over processes
+    before the weights are moved. Training metrics are those of the first pass.
     """
 
     name = "sam"
-    Options = merge_options(SAMOptions, CrossEntropy)
+    Options = SAMOptions
     grid = {"rho": (0.02, 0.05, 0.1, 0.2)}  # noqa: RUF012, a class variable of the base
 
     def __init__(self, options: Any, network: Network, config: ClassificationConfig) -> None:
@@ -83,20 +82,12 @@ class SAM(WrapperMethod):
     def differentiate(
         self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
     ) -> _Pass:
-        """The gradients at the weights that the first pass leads up to, with the weights as they were."""
+        """Leave the gradients at the perturbed weights on the parameters, and restore the weights."""
         state = RandomState(parameters[0].device)
         first = make_pass()
         with perturbed_weights(parameters, self.rho), frozen_batch_norm(network), state.replayed(), ExitStack() as held:
-            for criterion in self.base.modules():
+            for criterion in self.modules():
                 if isinstance(criterion, SemanticLoss):
                     held.enter_context(criterion.held())
             make_pass()
         return first
-
-
-class SAMISDA(SAM):
-    """The same for ISDA's bound."""
-
-    name = "sam+isda"
-    base_type = ISDA
-    Options = merge_options(SAMOptions, ISDA)
