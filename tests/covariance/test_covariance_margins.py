@@ -37,7 +37,7 @@ def weights() -> torch.Tensor:
 @pytest.fixture(params=[1, 2**25], ids=["tiny workspace", "workspace"])
 def workspace(request, monkeypatch):
     monkeypatch.setattr(grouping, "WORKSPACE_BYTES", request.param)
-    monkeypatch.setattr("isda.functional.grouping.WORKSPACE_BYTES", request.param)
+    monkeypatch.setattr("isda.covariance.full.WORKSPACE_BYTES", request.param)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -65,7 +65,7 @@ def test_autocast_does_not_touch_margin_variances_and_samples(name):
 def test_autocast_does_not_touch_the_masked_products_of_devices_that_must_not_wait(monkeypatch):
     features, targets = stream(dtype=torch.float32)
     real = moments.add_outer_products
-    monkeypatch.setattr("isda.functional.moments.add_outer_products", lambda *a: real(*a, on_host=False))
+    monkeypatch.setattr("isda.covariance.full.add_outer_products", lambda *a: real(*a, on_host=False))
     plain, cast = make("full", torch.float32), make("full", torch.float32)
     plain.update(features, targets)
     with torch.autocast("cpu", torch.bfloat16):

@@ -150,7 +150,7 @@ def test_two_forwards_and_one_tilted_backward_with_more_classes_than_features():
 
 
 def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeypatch):
-    monkeypatch.setattr("isda.functional.grouping.WORKSPACE_BYTES", 64)
+    monkeypatch.setattr("isda.functional.quadratic.WORKSPACE_BYTES", 64)
     model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
     first = loss_of(model, criterion, *data(1))
     loss_of(model, criterion, *data(2)).backward()

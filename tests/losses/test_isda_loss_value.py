@@ -127,7 +127,7 @@ def test_tilted_loss_does_not_depend_on_how_the_products_are_formed(kind, num_cl
         tilts.append(find_tilt(*arguments))
         return tilts[0]
 
-    monkeypatch.setattr("isda.functional.tilt.find_tilt", first_tilt)
+    monkeypatch.setattr("isda.functional.bounds.find_tilt", first_tilt)
     for by_tables in (True, False):
         criterion = ISDALoss(num_classes, DIM, 1.0, covariance=kind, bound="tilted", dtype=torch.float64)
         monkeypatch.setattr(criterion.covariance, "prefers_gram", lambda rows, matrices, answer=by_tables: answer)
@@ -170,7 +170,7 @@ def test_float32_is_within_1e5_of_float64(kind, bound, monkeypatch):
         tilts.append(find_tilt(*arguments))
         return tilts[0].to(tilts[-1].dtype)
 
-    monkeypatch.setattr("isda.functional.tilt.find_tilt", same_tilt_in_both)
+    monkeypatch.setattr("isda.functional.bounds.find_tilt", same_tilt_in_both)
     results = {}
     for dtype in (torch.float32, torch.float64):
         criterion = ISDALoss(classes, dim, covariance=kind, bound=bound, dtype=dtype)
@@ -251,7 +251,7 @@ def test_wide_features_and_bounded_workspaces_change_nothing(kind, bound, num_cl
     if workspace is not None:
         for module in ("grouping", "quadratic", "bounds"):
             monkeypatch.setattr(f"isda.functional.{module}.WORKSPACE_BYTES", workspace)
-        monkeypatch.setattr("isda.functional.grouping.WORKSPACE_BYTES", workspace)
+        monkeypatch.setattr("isda.covariance.full.WORKSPACE_BYTES", workspace)
     features, targets = normal(rows, dim, seed=1), torch.tensor([0, 2, 2, 0, 5, 5])
     logits = normal(rows, num_classes, seed=2).requires_grad_()
     weight = (0.1 * normal(num_classes, dim, seed=3)).requires_grad_()

@@ -83,6 +83,17 @@ class CovarianceModel(nn.Module):
         """
         self._count_rows(features, targets, mask)
 
+    @property
+    def takes_patches(self) -> bool:
+        """Whether ``update`` takes Patches as they are; an update defined elsewhere gets a tensor."""
+        return type(self).update is CovarianceModel.update
+
+    uses_logits: bool = False
+    """Whether a criterion calls ``observe`` after each update."""
+
+    def observe(self, logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> None:
+        """Learn from the logits (N, C) of the samples of an update; here nothing."""
+
     def merge(self, other: CovarianceModel) -> None:
         """Absorb everything that ``other`` has seen; here the counts."""
         self._check_same_kind(other)
@@ -263,9 +274,7 @@ class CovarianceModel(nn.Module):
 
     def check_weight(self, weight: Tensor) -> None:
         """Raise ValueError unless ``weight`` is (C, A)."""
-        if tuple(weight.shape) != (self.num_classes, self.feature_dim):
-            expected = f"({self.num_classes}, {self.feature_dim})"
-            raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
+        checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
 
     def _class_indices(self, classes: Tensor | Sequence[int], name: str, device: torch.device) -> Tensor:
         """Class indices as an int64 tensor; their range is checked where that makes no device wait."""
@@ -286,7 +295,7 @@ class CovarianceModel(nn.Module):
     def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
         error: ValueError | None = None
-        with self.withdrawing():
+        with self.reporting_failure():
             self._check_rows(features, targets, mask)
             targets = targets.long()
             if self.validate and on_host(targets):
@@ -295,10 +304,10 @@ class CovarianceModel(nn.Module):
                 error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
             labels = targets.clamp(0, self.num_classes - 1)
             if self.validate and not on_host(targets):
-                mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
+                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask)
             kept = labels == targets if mask is None else mask & (labels == targets)
             seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
-        self._announce(len(features), error)
+        self._exchange_errors(len(features), error)
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
@@ -329,7 +338,7 @@ class CovarianceModel(nn.Module):
     def _world_size(self) -> int:
         return distributed.world_size(self.process_group) if self.sync else 1
 
-    def _announce(self, rows: int, error: ValueError | None) -> list[int]:
+    def _exchange_errors(self, rows: int, error: ValueError | None) -> list[int]:
         """How many rows every process brings to an update; raises on all of them if one has an error."""
         header = [[rows, 0 if error is None else _kind_of(error)]]
         if self._world_size() > 1:
@@ -352,23 +361,24 @@ class CovarianceModel(nn.Module):
                 "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
             )
 
-    def withdraw(self, error: Exception | None = None) -> None:
+    def report_failure(self, error: Exception | None = None) -> None:
         """Tell the processes that are about to share an update that this one has none: they raise too.
 
         Args:
-            error: why; bad input unless it is given.
+            error: why; bad input by default.
         """
         if self._world_size() > 1:
             kind = _BAD_INPUT if error is None else _kind_of(error)
             distributed.exchange_counts([0, kind], self.count.device, self.process_group)
 
     @contextmanager
-    def withdrawing(self) -> Iterator[None]:
-        """``withdraw`` if the block, which comes before a shared update, raises an error."""
+    def reporting_failure(self, active: bool = True) -> Iterator[None]:
+        """``report_failure`` if the block, which comes before a shared update, raises an error; not if not ``active``."""
         try:
             yield
         except Exception as error:
-            self.withdraw(error)
+            if active:
+                self.report_failure(error)
             raise
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:

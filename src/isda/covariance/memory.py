@@ -84,6 +84,8 @@ def _control_group_left() -> int | None:
 
 
 AUTO = "auto"
+AUTO_CHOICES = ("full", "low_rank")
+"""The models that "auto" stands for."""
 LARGEST_FULL_BYTES = 2**30
 """The state up to which "auto" is "full", at 4 bytes a number."""
 

@@ -162,7 +162,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         concatenated batch. Bad rows raise ValueError and change nothing (see isda._utils.checks for what a GPU does).
         """
         together = self._world_size() > 1
-        with self.withdrawing():
+        with self.reporting_failure():
             if groups is None:
                 self._check_rows(features, targets, mask)
                 targets = targets.long()
@@ -189,8 +189,13 @@ class OnlineCovariance(CovarianceModel, ABC):
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
                 below = checks.largest_feature(self.dtype)
-                mask = self._late_errors.admitted(peaks(features), targets, labels, mask, below)
+                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask, below)
             self._learn(features, labels, mask, groups)
+
+    @property
+    def takes_patches(self) -> bool:
+        """Whether ``update`` takes Patches as they are; an update defined elsewhere gets a tensor."""
+        return type(self).update is OnlineCovariance.update
 
     def _first_error(self, features: Tensor | Patches, targets: Tensor | None) -> ValueError | None:
         if not self.validate:
@@ -202,9 +207,9 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _update_together(self, features: Tensor | Patches, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
-        with self.withdrawing():
+        with self.reporting_failure():
             error = self._first_error(features, targets)
-        sizes = self._announce(len(features), error)
+        sizes = self._exchange_errors(len(features), error)
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():

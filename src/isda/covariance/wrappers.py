@@ -132,6 +132,7 @@ class ConfusionCovariance(WrappedCovariance):
                 [0.5000, 0.5000]]), tensor([[0.5000]]))
     """
 
+    uses_logits = True
     graph: Tensor
     """(C, C) g; rows sum to 1."""
     known: Tensor

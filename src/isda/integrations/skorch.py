@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isda.integrations.common import import_library
-from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
+from isda.losses import AugmentedLoss, ExplicitLoss, ISDALoss
 
 _NeuralNetClassifier: Any = import_library("skorch", "skorch").NeuralNetClassifier
 
@@ -46,21 +46,21 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
 
     def initialize_criterion(self) -> ISDANeuralNetClassifier:
         """Attach the criterion to the module, which is there already."""
-        if isinstance(self.criterion, type) and issubclass(self.criterion, SemanticLoss):
+        if isinstance(self.criterion, type) and issubclass(self.criterion, AugmentedLoss):
             self.criterion_ = self.criterion.attach(self.module_, **self.get_params_for("criterion"))
             return self
         return super().initialize_criterion()
 
     def run_single_epoch(self, iterator: Any, training: bool, *args: Any, **kwargs: Any) -> None:
         """Run an epoch; before one that trains, T is set."""
-        ours = training and isinstance(self.criterion_, SemanticLoss)
+        ours = training and isinstance(self.criterion_, AugmentedLoss)
         if ours and "total_steps" not in self.get_params_for("criterion"):
             self.criterion_.total_steps = self.max_epochs * _length(iterator)
         super().run_single_epoch(iterator, training, *args, **kwargs)
 
     def torch_compile(self, module: nn.Module, name: str) -> nn.Module:
         """Compile what can be: the criterion runs outside of graphs."""
-        return module if isinstance(module, SemanticLoss) else super().torch_compile(module, name)
+        return module if isinstance(module, AugmentedLoss) else super().torch_compile(module, name)
 
     def _get_predict_nonlinearity(self) -> Callable[[Tensor], Tensor]:
         softmax = partial(torch.softmax, dim=-1)

@@ -31,7 +31,7 @@ __all__ = ["ConfusionShift", "LDAMMargins", "LogitAdjustment", "MeanShift", "Met
 
 
 class Offset(nn.Module, ABC):
-    """Offsets o_yj of the margins z_j - z_y, with o_yy = 0; a new one is a new file with ``rows``."""
+    """Offsets o_yj of the margins z_j - z_y, with o_yy = 0; subclasses define ``rows``."""
 
     num_classes: int
 
@@ -56,7 +56,7 @@ class OffsetTable(Offset):
 
 
 class MeanShift(nn.Module, ABC):
-    """Shifts delta_y of the features of a class, which are scaled by alpha; a new one is a new file with ``vectors``.
+    """Shifts delta_y of the features of a class, which are scaled by alpha; subclasses define ``vectors``.
 
     alpha grows with the strength lambda: it is the given one where lambda = lambda_0, and constant for lambda_0 = 0.
     """
@@ -217,7 +217,7 @@ class AdamMoments(nn.Module):
 
     Example:
         >>> tensor = torch.zeros(2)
-        >>> AdaptiveMoments(tensor).descend(tensor, torch.tensor([3.0, -0.1]), lr=0.5)
+        >>> AdamMoments(tensor).descend(tensor, torch.tensor([3.0, -0.1]), lr=0.5)
         >>> tensor
         tensor([-0.5000,  0.5000])
     """
@@ -366,7 +366,7 @@ class MetaLearner(nn.Module):
             )
         finally:
             covariance.log_scale.requires_grad_(False)
-            criterion._forget_recorded()
+            criterion._clear_records()
 
     def step(
         self, network: nn.Module, batch: tuple[Tensor, Tensor], balanced: tuple[Tensor, Tensor], rate: float

@@ -14,7 +14,7 @@ from isda._utils import checks
 from isda._utils.checks import warn
 from isda._utils.devices import READ_EVERY, HostMirror, on_host
 
-_DRIVEN = -1
+_EXTERNAL = -1
 """The microstep of a schedule whose steps are set from outside: forwards do not move it."""
 
 
@@ -43,7 +43,7 @@ class StrengthSchedule(nn.Module):
 
     def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
         """Raise ValueError for a state with a negative step, before any of it is loaded."""
-        for name, lowest in (("step", 0), ("microstep", _DRIVEN)):
+        for name, lowest in (("step", 0), ("microstep", _EXTERNAL)):
             checks.check_entry(prefix + name, state.get(prefix + name), lowest)
 
     @property
@@ -67,7 +67,7 @@ class StrengthSchedule(nn.Module):
         if not (value >= 1 and value % 1 == 0):
             raise ValueError(f"advance_every must be a positive integer, got {value!r}")
         self._advance_every = int(value)
-        if self._microstep_on_host.read(self.microstep) == _DRIVEN:
+        if self._microstep_on_host.read(self.microstep) == _EXTERNAL:
             self._microstep_on_host.write(self.microstep.zero_(), 0)
 
     @property
@@ -77,7 +77,7 @@ class StrengthSchedule(nn.Module):
             return self.lambda_0
         return self.lambda_0 * min(self._step_on_host.read(self.step), self.total_steps) / self.total_steps
 
-    def chosen(self, strength: float | None) -> float:
+    def strength_for_call(self, strength: float | None) -> float:
         """The lambda of one call: as given, or the schedule's."""
         if strength is None:
             return self.strength
@@ -90,12 +90,12 @@ class StrengthSchedule(nn.Module):
         if not (step >= 0 and step % 1 == 0):
             raise ValueError(f"step must be an integer >= 0, got {step!r}")
         self._step_on_host.write(self.step.fill_(int(step)), int(step))
-        self._microstep_on_host.write(self.microstep.fill_(_DRIVEN), _DRIVEN)
+        self._microstep_on_host.write(self.microstep.fill_(_EXTERNAL), _EXTERNAL)
 
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
         microstep = self._microstep_on_host.read(self.microstep)
-        if microstep == _DRIVEN:
+        if microstep == _EXTERNAL:
             return
         if self.advance_every > 1:
             done = microstep + 1
@@ -109,7 +109,7 @@ class StrengthSchedule(nn.Module):
 
 
 class _Counter:
-    """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
+    """The value of a counter on the host; off the CPU the buffer is read only after other code changed it."""
 
     def __init__(self) -> None:
         self._mirror: HostMirror[int] = HostMirror()

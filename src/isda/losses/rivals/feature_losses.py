@@ -15,15 +15,8 @@ from isda._utils.choices import check_choice
 from isda._utils.devices import outside_autocast
 from isda._utils.distributed import all_reduce_sum
 from isda.functional.sampling import diagonal_gaussian_entropy
-from isda.losses.rivals.logit_losses import (
-    REDUCTIONS,
-    SampleLoss,
-    at_least_float32,
-    check_features,
-    check_number,
-    check_rows,
-    reduce_losses,
-)
+from isda.losses.rivals.logit_losses import SampleLoss, check_features, check_number, check_rows
+from isda.losses.targets import REDUCTIONS, reduce_losses, widen
 
 
 def centre_steps(centres: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
@@ -101,7 +94,7 @@ class CenterLoss(SampleLoss):
             raise ValueError(f"logits must have shape (N, {len(self.centres)}), got {checks.shape_of(logits)}")
         rows, targets = self.rows(logits, targets), targets.long()
         with outside_autocast(logits.device):
-            distances = (at_least_float32(features) - self.centres[targets]).square().sum(1)
+            distances = (widen(features) - self.centres[targets]).square().sum(1)
             loss = reduce_losses(rows + self.weight / 2 * distances, self.reduction)
             if self.training:
                 self._follow(features.detach(), targets)
@@ -233,12 +226,12 @@ class LargeMarginLoss(nn.Module):
         """The loss; in training mode it also counts the step."""
         check_rows(logits, targets)
         check_features(logits, features, weight)
-        logits, targets = at_least_float32(logits), targets.long()
+        logits, targets = widen(logits), targets.long()
         if self.training:
             self.step.add_(1)
             with outside_autocast(logits.device):
                 logits = large_margin_logits(
-                    logits, targets, at_least_float32(features), at_least_float32(weight), self.margin, self.annealing
+                    logits, targets, widen(features), widen(weight), self.margin, self.annealing
                 )
         return F.cross_entropy(logits, targets, reduction=self.reduction)
 
@@ -341,7 +334,7 @@ class DistributionNet(nn.Module):
         """The loss; the draws are torch's next ones on the device of the features."""
         check_rows(logits, targets)
         check_features(logits, features, weight, dim=self.head.in_features)
-        logits, targets = at_least_float32(logits), targets.long()
+        logits, targets = widen(logits), targets.long()
         if not self.training:
             return F.cross_entropy(logits, targets, reduction=self.reduction)
         rows = F.cross_entropy(logits, targets, reduction="none")
@@ -349,7 +342,7 @@ class DistributionNet(nn.Module):
             widths = self.head(features.to(self.head.weight.dtype))
             if self.sample_weight:
                 noise = torch.randn(len(rows), self.samples, widths.shape[1], dtype=widths.dtype, device=widths.device)
-                drawn = sampled_cross_entropy(logits, targets, at_least_float32(weight), F.softplus(widths), noise)
+                drawn = sampled_cross_entropy(logits, targets, widen(weight), F.softplus(widths), noise)
                 rows = (rows + self.sample_weight * drawn) / (1 + self.sample_weight)
             if self.uncertainty_weight:
                 rows = rows + self.uncertainty_weight * self._uncertainty(widths)

@@ -15,16 +15,14 @@ from torch import Tensor, nn
 from isda._utils import checks
 from isda._utils.choices import check_choice
 from isda._utils.devices import on_host
-
-REDUCTIONS = ("mean", "sum", "none")
+from isda.losses.targets import REDUCTIONS, reduce_losses, widen
 
 
 def check_rows(logits: Tensor, targets: Tensor) -> None:
     """Logits (N, C) of at least one sample and class indices (N,); their range is looked at on the CPU only."""
     if logits.ndim != 2 or logits.numel() == 0:
         raise ValueError(f"logits must have shape (N, C) with at least one sample, got {checks.shape_of(logits)}")
-    if not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point, got {logits.dtype}")
+    checks.check_floating_point("logits", logits)
     checks.check_labels_dtype(targets)
     if targets.shape != logits.shape[:1]:
         raise ValueError(f"targets must have shape ({len(logits)},) to match logits, got {checks.shape_of(targets)}")
@@ -36,12 +34,10 @@ def check_rows(logits: Tensor, targets: Tensor) -> None:
 def check_features(logits: Tensor, features: Tensor, weight: Tensor | None = None, dim: int | None = None) -> None:
     """Features (N, A) that belong to logits (N, C), and the weight (C, A) that makes the one from the other."""
     dim = features.shape[-1] if dim is None else dim
-    if features.ndim != 2 or features.shape != (len(logits), dim):
-        raise ValueError(f"features must have shape ({len(logits)}, {dim}), got {checks.shape_of(features)}")
-    if not features.is_floating_point():
-        raise ValueError(f"features must be floating point, got {features.dtype}")
-    if weight is not None and weight.shape != (logits.shape[1], dim):
-        raise ValueError(f"weight must have shape ({logits.shape[1]}, {dim}), got {checks.shape_of(weight)}")
+    checks.check_shape("features", features, (len(logits), dim))
+    checks.check_floating_point("features", features)
+    if weight is not None:
+        checks.check_shape("weight", weight, (logits.shape[1], dim))
 
 
 def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
@@ -52,21 +48,9 @@ def check_number(name: str, value: float, low: float = 0.0, high: float = math.i
     return float(value)
 
 
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in at least float32, whatever the autocast dtype."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
 def own_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """(N,) the logit of each sample's label."""
     return logits.gather(1, targets.long().unsqueeze(1)).squeeze(1)
-
-
-def reduce_losses(rows: Tensor, reduction: str) -> Tensor:
-    """Losses (N,) reduced the way torch's criteria are: mean, sum or none."""
-    if reduction == "none":
-        return rows
-    return rows.mean() if reduction == "mean" else rows.sum()
 
 
 class SampleLoss(nn.Module):
@@ -89,8 +73,8 @@ class SampleLoss(nn.Module):
     def rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(N,) cross-entropies, in at least float32."""
         if self.cross_entropy is None:
-            return F.cross_entropy(at_least_float32(logits), targets.long(), reduction="none")
-        return at_least_float32(self.cross_entropy(logits, targets))
+            return F.cross_entropy(widen(logits), targets.long(), reduction="none")
+        return widen(self.cross_entropy(logits, targets))
 
 
 def _check_sample_criterion(criterion: Any, *, linear: bool) -> None:
@@ -141,9 +125,9 @@ class LabelSmoothing(SampleLoss):
         check_rows(logits, targets)
         if self.cross_entropy is None:
             return F.cross_entropy(
-                at_least_float32(logits), targets.long(), reduction=self.reduction, label_smoothing=self.smoothing
+                widen(logits), targets.long(), reduction=self.reduction, label_smoothing=self.smoothing
             )
-        rows, plain = self.rows(logits, targets), at_least_float32(logits)
+        rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + self.smoothing * (own_logits(plain, targets) - plain.mean(1)), self.reduction)
 
     def extra_repr(self) -> str:
@@ -189,7 +173,7 @@ class ConfidencePenalty(SampleLoss):
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
-        rows = self.rows(logits, targets) - self.beta * prediction_entropy(at_least_float32(logits))
+        rows = self.rows(logits, targets) - self.beta * prediction_entropy(widen(logits))
         return reduce_losses(rows, self.reduction)
 
     def extra_repr(self) -> str:
@@ -247,8 +231,8 @@ class DisturbLabel(SampleLoss):
         check_rows(logits, targets)
         aims = disturb_labels(targets, logits.shape[1], self.rate) if self.training else targets
         if self.cross_entropy is None:
-            return F.cross_entropy(at_least_float32(logits), aims.long(), reduction=self.reduction)
-        rows, plain = self.rows(logits, targets), at_least_float32(logits)
+            return F.cross_entropy(widen(logits), aims.long(), reduction=self.reduction)
+        rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + own_logits(plain, targets) - own_logits(plain, aims), self.reduction)
 
     def extra_repr(self) -> str:
