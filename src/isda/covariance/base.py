@@ -373,7 +373,7 @@ class CovarianceModel(nn.Module):
 
     @contextmanager
     def reporting_failure(self, active: bool = True) -> Iterator[None]:
-        """``report_failure`` if the block, which comes before a shared update, raises an error; not if not ``active``."""
+        """``report_failure`` if the block, which comes before a shared update, raises an error and it is ``active``."""
         try:
             yield
         except Exception as error:
