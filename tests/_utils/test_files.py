@@ -139,8 +139,8 @@ def test_a_stream_of_the_process_is_written_into_where_it_is_a_file(tmp_path):
 WRITING = """
 import sys, time
 from pathlib import Path
-from isda._utils.files import replacing
-with replacing(Path(sys.argv[1])) as first, replacing(Path(sys.argv[2])) as second:
+from isda._utils.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as first, atomic_write(Path(sys.argv[2])) as second:
     first.write_text("half")
     second.write_text("half")
     print("ready", flush=True)

@@ -83,11 +83,33 @@ def check_strength(name: str, value: float) -> None:
         ...
         ValueError: lambda_0 must be at most 1.8e+19, or lambda times a variance overflows float32, got 1e+300
     """
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    check_number(name, value)
     if value > _LARGEST_STRENGTH:
         limit = f"at most {_LARGEST_STRENGTH:.2g}, or lambda times a variance overflows float32"
         raise ValueError(f"{name} must be {limit}, got {value!r}")
+
+
+def check_integer(name: str, value: float, lowest: int = 0) -> int:
+    """An integer of at least ``lowest``, as an int.
+
+    Example:
+        >>> check_integer("rank", 2.5, lowest=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: rank must be a positive integer, got 2.5
+    """
+    if isinstance(value, str) or not (value >= lowest and value % 1 == 0):
+        expected = "a positive integer" if lowest == 1 else f"an integer >= {lowest}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return int(value)
+
+
+def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
+    """A finite number from ``low`` to ``high``, as a float."""
+    if not (low <= value <= high and math.isfinite(value)):
+        expected = f"a finite number >= {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return float(value)
 
 
 def check_state(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:

@@ -46,7 +46,7 @@ class HostMirror(Generic[_Value]):
     """A value that was computed from a buffer, known until the buffer changes or another one takes its place.
 
     Example:
-        >>> mirror, buffer = Mirror(), torch.zeros(2)
+        >>> mirror, buffer = HostMirror(), torch.zeros(2)
         >>> mirror.write(buffer, 0.0)
         >>> mirror.read(buffer)
         0.0

@@ -29,7 +29,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> with replacing(folder / "made" / "note.txt") as unfinished:
+        >>> with atomic_write(folder / "made" / "note.txt") as unfinished:
         ...     _ = unfinished.write_text("whole")
         >>> (folder / "made" / "note.txt").read_text()
         'whole'
@@ -55,9 +55,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int | None:
-    """The type and permissions of what a path leads to, None where nothing is.
+    """The type and permissions of what a path leads to, or None.
 
-    The system is asked, and not `os.readlink`: it refuses links of other users in shared folders such as /tmp.
+    By `os.stat` and not `os.readlink`, which refuses links of other users in shared folders such as /tmp.
     """
     try:
         return os.stat(path).st_mode
@@ -75,7 +75,7 @@ def _is_written_into(path: Path, mode: int | None) -> bool:
 
 @contextmanager
 def _unfinished_file(folder: Path, private: bool) -> Iterator[tuple[Path, int]]:
-    """A new file in a folder under a name that nobody can foresee, and its permissions; removed at the end.
+    """A new file in a folder under an unpredictable name, and its permissions; removed at the end.
 
     SIGTERM, whose default action runs no ``finally``, removes it too if the main thread writes it. Where the process
     handles the signal itself, that handler decides.
@@ -115,12 +115,12 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def check_regular_file(path: Path) -> None:
-    """Raise a ValueError for what is no regular file: opening a named pipe waits for a writer, a device may never end.
+    """Raise ValueError for anything but a regular file: a named pipe waits for a writer, a device may never end.
 
     A path that leads nowhere passes: opening it says so.
 
     Example:
-        >>> check_regular(Path(os.devnull))
+        >>> check_regular_file(Path(os.devnull))
         Traceback (most recent call last):
         ValueError: /dev/null must be a regular file, got a device
     """
@@ -142,7 +142,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder: a rename must not become durable before the content."""
+    """Flush a file or folder to the disk: a rename must not become durable before the content."""
     if path.is_dir() and os.name != "posix":
         return  # Windows has no file descriptors of folders, and no need of them.
     descriptor = os.open(path, os.O_RDONLY)

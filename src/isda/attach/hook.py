@@ -23,7 +23,7 @@ from isda.attach.autograd_compat import (
     metadata_of,
     pop_forward_hooks,
 )
-from isda.functional.patches import Patches, dense
+from isda.functional.patches import Patches
 
 EXPLICIT_CALL = "criterion(logits, targets, features=..., weight=...)"
 DATA_PARALLEL_ERROR = (
@@ -225,7 +225,7 @@ class ForwardRecord:
                 return features, len(shape) - 1
             features = features.flatten(0, -2) if len(shape) == 2 else features.movedim(-1, 1)
         elif len(shape) == 2:
-            features = dense(features) if isinstance(features, Patches) else features.movedim(1, -1).flatten(0, -2)
+            features = features.dense() if isinstance(features, Patches) else features.movedim(1, -1).flatten(0, -2)
         samples = features.samples if isinstance(features, Patches) else len(features)
         if samples != shape[0]:
             raise ValueError(

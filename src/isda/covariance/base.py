@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from isda._utils import checks, distributed
 from isda._utils.devices import on_host, outside_autocast
 from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
-from isda.functional.patches import Patches, peaks
+from isda.functional.patches import Patches
 from isda.functional.sampling import symmetric_root
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -60,10 +60,8 @@ class CovarianceModel(nn.Module):
             raise TypeError(
                 f"{type(self).__name__} must define product(vectors, matrices), the map of rows v to Sigma v"
             )
-        for name, value in (("num_classes", num_classes), ("feature_dim", feature_dim)):
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
+        self.num_classes = checks.check_integer("num_classes", num_classes, 1)
+        self.feature_dim = checks.check_integer("feature_dim", feature_dim, 1)
         self.validate = True
         self._late_errors = checks.DeferredErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
@@ -264,8 +262,7 @@ class CovarianceModel(nn.Module):
             (N, n, A).
         """
         targets = self._class_indices(targets, "targets", self.count.device)
-        if int(n) != n or n < 1:
-            raise ValueError(f"n must be a positive integer, got {n!r}")
+        checks.check_integer("n", n, 1)
         checks.check_strength("strength", strength)
         if features is not None:
             checks.check_rows(features, targets, self.feature_dim)
@@ -398,6 +395,16 @@ class CovarianceModel(nn.Module):
     def extra_repr(self) -> str:
         """Show the sizes in repr()."""
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+
+
+def dense(rows: Tensor | Patches) -> Tensor:
+    """Rows (N, A) as a tensor."""
+    return rows.dense() if isinstance(rows, Patches) else rows
+
+
+def peaks(rows: Tensor | Patches) -> Tensor:
+    """What tells whether rows are finite: the largest magnitudes (N, 1) of patches, or the rows themselves."""
+    return rows.peaks() if isinstance(rows, Patches) else rows
 
 
 def _kind_of(error: Exception) -> int:

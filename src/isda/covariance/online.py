@@ -13,10 +13,10 @@ from torch import Tensor
 
 from isda._utils import checks, distributed
 from isda._utils.devices import READ_EVERY, HostMirror, on_host
-from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
+from isda.covariance.base import CovarianceModel, dense, peaks, statistics_dtype, without_autocast
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means, absorb_means_on_device
-from isda.functional.patches import Patches, dense, peaks
+from isda.functional.patches import Patches
 
 
 class OnlineCovariance(CovarianceModel, ABC):

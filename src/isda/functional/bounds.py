@@ -27,17 +27,6 @@ from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, 
 from isda.functional.quadratic import centred, product_by_group
 from isda.functional.tilt import TILT_STEPS, QuadraticTables, find_tilt
 
-# Upper bounds of the expected loss over all augmented features: Prop. 1 and Prop. 2, as published and tilted.
-#
-# With augmented features a~ ~ N(a, lambda Sigma) the logits z~ = W a~ + b are Gaussian, and for weights t on the
-# simplex, wbar = sum_k t_k w_k,
-#
-# E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
-#
-# for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
-# F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it
-# and the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
-
 
 class CovarianceProtocol(Protocol):
     """What the bounds ask of a covariance model; see isda.covariance.CovarianceModel."""

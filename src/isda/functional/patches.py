@@ -131,13 +131,3 @@ class Patches:
         window = self._window
         largest = F.max_pool2d(magnitude, window.size, window.stride, dilation=window.dilation).flatten().unsqueeze(1)
         return largest if self._index is None else largest.index_select(0, self._index)
-
-
-def dense(rows: Tensor | Patches) -> Tensor:
-    """Rows (N, A) as a tensor."""
-    return rows.dense() if isinstance(rows, Patches) else rows
-
-
-def peaks(rows: Tensor | Patches) -> Tensor:
-    """What tells whether rows are finite: their largest magnitudes (N, 1), or rows that are there as they are."""
-    return rows.peaks() if isinstance(rows, Patches) else rows

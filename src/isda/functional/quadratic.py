@@ -36,18 +36,6 @@ from isda.functional.grouping import (
     rows_per_chunk,
 )
 
-# Quadratic forms of the classifier weights under full covariance matrices, without a tensor of size N x C x A.
-#
-# For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot class p(k) these functions give
-#
-# variances[k, j] = w_j' Sigma_k w_j,     gram[k, i, j] = w_i' Sigma_k w_j,
-# margin[k, j] = (w_j - w_p)' Sigma_k (w_j - w_p),
-#
-# all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their
-# gradients with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when
-# not. When the matrices themselves need gradients, or a second derivative is asked for, plain differentiable
-# expressions run instead.
-
 
 def centred(weight: Tensor) -> Tensor:
     """W minus its mean row: leaves every difference w_j - w_k alone and keeps their squares from cancelling.
@@ -314,14 +302,6 @@ class _SelfAdjoint(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         ctx.unchanged.check()
         return _SelfAdjoint.apply(grad, ctx.operator, ctx.unchanged), None, None
-
-
-# Margin variances of all classes at once, for devices on which a launch costs more than an idle row.
-#
-# R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) with Sigma_k = scale_k M_k. P_k = (W - w_k) M_k is kept for the backward
-# pass while the workspace allows and computed again, chunk by chunk, when not. Its gradient is two products:
-#
-# dW = 2 sum_k G_k P_k - 2 [row k: G_k' P_k],    G[k, j] = scale_k dL/dR[k, j].
 
 
 def class_margins(weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from isda.attach.find import unwrap
 from isda.covariance import CovarianceModel
 from isda.covariance.memory import AUTO
 from isda.functional.grouping import Groups, group_rows
-from isda.functional.patches import Patches, dense
+from isda.functional.patches import Patches
 from isda.losses.inputs import (
     LossInputs,
     RepeatMonitor,
@@ -359,7 +359,7 @@ class AugmentedLoss(nn.Module, ABC):
             if rows is None:
                 raise ValueError("features must be given to update the statistics, got None")
             if isinstance(rows, Patches) and not covariance.takes_patches:
-                rows = dense(rows)
+                rows = rows.dense()
             checked = groups if inputs.counts is None or not on_host(inputs.classes) else None
         covariance.update(rows, inputs.classes, mask=inputs.counts, groups=checked)
         if covariance.uses_logits:

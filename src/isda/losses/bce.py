@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda._utils.checks import shape_of
+from isda._utils.checks import check_integer, shape_of
 from isda._utils.choices import check_choice
 from isda._utils.devices import READ_EVERY, on_host, outside_autocast
 from isda.attach.autograd_compat import outside_graphs
@@ -124,8 +124,7 @@ class ISDABCELoss(AugmentedLoss):
         dtype: torch.dtype | None = None,
         **covariance_settings: Any,
     ) -> None:
-        if int(num_labels) != num_labels or num_labels < 1:
-            raise ValueError(f"num_labels must be a positive integer, got {num_labels!r}")
+        check_integer("num_labels", num_labels, 1)
         check_choice("bound", bound, _BOUNDS)
         for name, given in (("pos_weight", pos_weight), ("class_weight", class_weight)):
             if given is not None:

@@ -53,8 +53,7 @@ class ExplicitLoss(SemanticLoss):
         samples: int = 5,
         **settings: Any,
     ) -> None:
-        if int(samples) != samples or samples < 0:
-            raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
+        checks.check_integer("samples", samples)
         super().__init__(num_classes, feature_dim, lambda_0, total_steps, **settings)
         self.samples = int(samples)
 

@@ -253,8 +253,7 @@ class ISDALoss(SemanticLoss):
         **covariance_settings: Any,
     ) -> None:
         check_choice("bound", bound, _BOUNDS)
-        if int(tilt_steps) != tilt_steps or tilt_steps < 0:
-            raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
+        checks.check_integer("tilt_steps", tilt_steps)
         super().__init__(
             num_classes,
             feature_dim,

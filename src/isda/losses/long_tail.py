@@ -6,7 +6,6 @@ The augmented logits are z_j + lambda/2 (w_j - w_y)' Sigma_y (w_j - w_y) + alpha
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from isda._utils.checks import check_number
 from isda.attach import find_classifier, weight_of
 from isda.covariance import ConfusionCovariance, CovarianceModel, ScaledCovariance
 from isda.functional.grouping import Groups
@@ -63,9 +63,7 @@ class MeanShift(nn.Module, ABC):
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha must be a finite number >= 0, got {alpha!r}")
-        self.alpha = float(alpha)
+        self.alpha = check_number("alpha", alpha)
 
     @abstractmethod
     def vectors(self, covariance: CovarianceModel) -> Tensor:
@@ -161,9 +159,7 @@ class LDAMMargins(OffsetTable):
     """
 
     def __init__(self, counts: Tensor | Sequence[float], max_margin: float = 0.5, scale: float = 1.0) -> None:
-        if not 0 <= scale < math.inf:
-            raise ValueError(f"scale must be a finite number >= 0, got {scale!r}")
-        margins = scale * label_margins(counts, max_margin)
+        margins = check_number("scale", scale) * label_margins(counts, max_margin)
         others = 1 - torch.eye(len(margins), dtype=margins.dtype, device=margins.device)
         super().__init__(margins.unsqueeze(1) * others)
         self.max_margin, self.scale = float(max_margin), float(scale)
@@ -314,9 +310,7 @@ class MetaLearner(nn.Module):
         covariance = _scaled(criterion)
         if criterion.bound != "jensen":
             raise ValueError(f'criterion must have bound="jensen", got {criterion.bound!r}')
-        if not 0 <= lr < float("inf"):
-            raise ValueError(f"lr must be a finite number >= 0, got {lr!r}")
-        self.lr, self._classifier = float(lr), (classifier,)
+        self.lr, self._classifier = check_number("lr", lr), (classifier,)
         covariance.log_scale.requires_grad_(False)
         self.moments = AdamMoments(covariance.log_scale)
         # In tuples, no parts of this module: the scales belong to the criterion, and so does their state.

@@ -64,9 +64,7 @@ class StrengthSchedule(nn.Module):
 
     @advance_every.setter
     def advance_every(self, value: int) -> None:
-        if not (value >= 1 and value % 1 == 0):
-            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
-        self._advance_every = int(value)
+        self._advance_every = checks.check_integer("advance_every", value, 1)
         if self._microstep_on_host.read(self.microstep) == _EXTERNAL:
             self._microstep_on_host.write(self.microstep.zero_(), 0)
 
@@ -87,9 +85,8 @@ class StrengthSchedule(nn.Module):
 
     def set_step(self, step: int) -> None:
         """Set t; from now on it moves by this alone."""
-        if not (step >= 0 and step % 1 == 0):
-            raise ValueError(f"step must be an integer >= 0, got {step!r}")
-        self._step_on_host.write(self.step.fill_(int(step)), int(step))
+        step = checks.check_integer("step", step)
+        self._step_on_host.write(self.step.fill_(step), step)
         self._microstep_on_host.write(self.microstep.fill_(_EXTERNAL), _EXTERNAL)
 
     def advance(self) -> None:

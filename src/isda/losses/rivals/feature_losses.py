@@ -15,7 +15,7 @@ from isda._utils.choices import check_choice
 from isda._utils.devices import outside_autocast
 from isda._utils.distributed import all_reduce_sum
 from isda.functional.sampling import diagonal_gaussian_entropy
-from isda.losses.rivals.logit_losses import SampleLoss, check_features, check_number, check_rows
+from isda.losses.rivals.logit_losses import SampleLoss, check_features, check_rows
 from isda.losses.targets import REDUCTIONS, reduce_losses, widen
 
 
@@ -81,8 +81,8 @@ class CenterLoss(SampleLoss):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.weight = check_number("weight", weight)
-        self.rate: float | Tensor = check_number("rate", rate, high=1.0)
+        self.weight = checks.check_number("weight", weight)
+        self.rate: float | Tensor = checks.check_number("rate", rate, high=1.0)
         dtype = torch.promote_types(torch.float32 if dtype is None else dtype, torch.float32)
         self.register_buffer("centres", torch.zeros(num_classes, feature_dim, device=device, dtype=dtype))
 
@@ -211,8 +211,8 @@ class LargeMarginLoss(nn.Module):
         if margin not in range(1, _LARGEST + 1):
             raise ValueError(f"margin must be an integer from 1 to {_LARGEST}, got {margin!r}")
         self.margin = int(margin)
-        self.base, self.gamma = check_number("base", base), check_number("gamma", gamma)
-        self.power, self.lambda_min = check_number("power", power), check_number("lambda_min", lambda_min)
+        self.base, self.gamma = checks.check_number("base", base), checks.check_number("gamma", gamma)
+        self.power, self.lambda_min = checks.check_number("power", power), checks.check_number("lambda_min", lambda_min)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
 
@@ -318,8 +318,8 @@ class DistributionNet(nn.Module):
         if not 0 < deviation < math.inf:
             raise ValueError(f"deviation must be a finite number > 0, got {deviation!r}")
         self.samples, self.deviation = int(samples), float(deviation)
-        self.sample_weight = check_number("sample_weight", sample_weight)
-        self.uncertainty_weight = check_number("uncertainty_weight", uncertainty_weight)
+        self.sample_weight = checks.check_number("sample_weight", sample_weight)
+        self.uncertainty_weight = checks.check_number("uncertainty_weight", uncertainty_weight)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         dtype = torch.promote_types(torch.float32 if dtype is None else dtype, torch.float32)
         self.head = nn.Linear(feature_dim, feature_dim, device=device, dtype=dtype)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -40,14 +39,6 @@ def check_features(logits: Tensor, features: Tensor, weight: Tensor | None = Non
         checks.check_shape("weight", weight, (logits.shape[1], dim))
 
 
-def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
-    """A finite number from ``low`` to ``high``, or a ValueError that names it."""
-    if not (low <= value <= high and math.isfinite(value)):
-        span = f"a finite number >= {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
-        raise ValueError(f"{name} must be {span}, got {value!r}")
-    return float(value)
-
-
 def own_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """(N,) the logit of each sample's label."""
     return logits.gather(1, targets.long().unsqueeze(1)).squeeze(1)
@@ -63,12 +54,19 @@ class SampleLoss(nn.Module):
         linear: whether the loss adds to the cross-entropies. One that bends them cannot take a penalty for one.
     """
 
+    shown: tuple[str, ...] = ()
+    """The settings in repr()."""
+
     def __init__(self, *, reduction: str = "mean", cross_entropy: nn.Module | None = None, linear: bool = True) -> None:
         super().__init__()
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         if cross_entropy is not None:
             _check_sample_criterion(cross_entropy, linear=linear)
         self.cross_entropy = cross_entropy
+
+    def extra_repr(self) -> str:
+        """Show the settings in repr()."""
+        return ", ".join(f"{name}={getattr(self, name):g}" for name in self.shown)
 
     def rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(N,) cross-entropies, in at least float32."""
@@ -114,11 +112,13 @@ class LabelSmoothing(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("smoothing",)
+
     def __init__(
         self, smoothing: float = 0.1, *, reduction: str = "mean", cross_entropy: nn.Module | None = None
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.smoothing = check_number("smoothing", smoothing, high=1.0)
+        self.smoothing = checks.check_number("smoothing", smoothing, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
@@ -129,10 +129,6 @@ class LabelSmoothing(SampleLoss):
             )
         rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + self.smoothing * (own_logits(plain, targets) - plain.mean(1)), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"smoothing={self.smoothing:g}"
 
 
 def prediction_entropy(logits: Tensor) -> Tensor:
@@ -166,19 +162,17 @@ class ConfidencePenalty(SampleLoss):
         tensor(0.)
     """
 
+    shown = ("beta",)
+
     def __init__(self, beta: float = 0.1, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.beta = check_number("beta", beta)
+        self.beta = checks.check_number("beta", beta)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         rows = self.rows(logits, targets) - self.beta * prediction_entropy(widen(logits))
         return reduce_losses(rows, self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"beta={self.beta:g}"
 
 
 def disturb_labels(targets: Tensor, num_classes: int, rate: float, generator: torch.Generator | None = None) -> Tensor:
@@ -222,9 +216,11 @@ class DisturbLabel(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("rate",)
+
     def __init__(self, rate: float = 0.05, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.rate = check_number("rate", rate, high=1.0)
+        self.rate = checks.check_number("rate", rate, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss; the draws are torch's next ones on the device of the targets."""
@@ -234,10 +230,6 @@ class DisturbLabel(SampleLoss):
             return F.cross_entropy(widen(logits), aims.long(), reduction=self.reduction)
         rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + own_logits(plain, targets) - own_logits(plain, aims), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"rate={self.rate:g}"
 
 
 def focal_rows(cross_entropy: Tensor, alpha: float = 0.5, gamma: float = 1.0) -> Tensor:
@@ -272,6 +264,8 @@ class FocalLoss(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("alpha", "gamma")
+
     def __init__(
         self,
         alpha: float = 0.5,
@@ -281,16 +275,12 @@ class FocalLoss(SampleLoss):
         cross_entropy: nn.Module | None = None,
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy, linear=False)
-        self.alpha, self.gamma = check_number("alpha", alpha), check_number("gamma", gamma)
+        self.alpha, self.gamma = checks.check_number("alpha", alpha), checks.check_number("gamma", gamma)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         return reduce_losses(focal_rows(self.rows(logits, targets), self.alpha, self.gamma), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"alpha={self.alpha:g}, gamma={self.gamma:g}"
 
 
 def lq_rows(cross_entropy: Tensor, q: float = 0.4) -> Tensor:
@@ -325,15 +315,13 @@ class LqLoss(SampleLoss):
         tensor(0.7500)
     """
 
+    shown = ("q",)
+
     def __init__(self, q: float = 0.4, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy, linear=False)
-        self.q = check_number("q", q, high=1.0)
+        self.q = checks.check_number("q", q, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         return reduce_losses(lq_rows(self.rows(logits, targets), self.q), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"q={self.q:g}"
