@@ -59,6 +59,8 @@ PICKS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("inside", [True, False], ids=["by the model", "by the script"])
 def test_features_follow_the_rows_of_the_logits(pick: str, inside: bool) -> None:
+    if pick == "one of unbound tokens" and torch.__version__.startswith("2.4."):
+        pytest.skip("torch 2.4 does not keep the number of outputs of unbind")
     after = PICKS[pick]
     model, (x, _) = Tokens(after if inside else lambda z: z).double(), tokens()
     x = x.double()

@@ -69,7 +69,7 @@ def check_labels_dtype(targets: Tensor, name: str = "targets") -> None:
 
 
 def check_mask(mask: Tensor | None, length: int) -> None:
-    """A mask says yes or no for every row."""
+    """A boolean mask with an entry for every row, or None."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (length,)):
         raise ValueError(f"mask must be bool of shape ({length},), got {mask.dtype} of shape {shape_of(mask)}")
 
@@ -89,7 +89,7 @@ def check_strength(name: str, value: float) -> None:
         raise ValueError(f"{name} must be {limit}, got {value!r}")
 
 
-def check_integer(name: str, value: float, lowest: int = 0) -> int:
+def check_integer(name: str, value: Any, lowest: int = 0) -> int:
     """An integer of at least ``lowest``, as an int.
 
     Example:

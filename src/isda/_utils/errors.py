@@ -32,7 +32,7 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Ca
 
 
 def debugging() -> bool:
-    """Whether the environment asks for tracebacks."""
+    """Whether tracebacks are requested by the environment."""
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
 
 

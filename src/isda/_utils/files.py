@@ -20,7 +20,7 @@ _UNFINISHED: dict[Path, int] = {}
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of ``path`` when the block ends well.
+    """A path to write to, which takes the place of ``path`` when the block ends without an error.
 
     Its folder is made. A reader sees the old content or the new; an error leaves the old one and names ``path``. A file
     that is replaced keeps its permissions. Of a link, the file that it points to is replaced. What is no regular file
@@ -46,7 +46,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
                 with unfinished.open("rb") as written, path.open("wb") as stream:
                     shutil.copyfileobj(written, stream)
             else:
-                # Set at the end: a library may have put another file in the place of the one made here.
+                # Set at the end: a library may have replaced the file made here by another one.
                 os.chmod(unfinished, made if old is None else stat.S_IMODE(old) & 0o777)
                 flush_to_disk(unfinished)
                 os.replace(unfinished, target)
@@ -82,7 +82,7 @@ def _unfinished_file(folder: Path, private: bool) -> Iterator[tuple[Path, int]]:
 
     Args:
         folder: where.
-        private: only the owner may read it; else the umask says who.
+        private: only the owner may read it; otherwise the umask decides.
     """
     path, process = folder / f".{secrets.token_hex(8)}.unfinished", os.getpid()
     main = threading.current_thread() is threading.main_thread()
@@ -117,7 +117,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def check_regular_file(path: Path) -> None:
     """Raise ValueError for anything but a regular file: a named pipe waits for a writer, a device may never end.
 
-    A path that leads nowhere passes: opening it says so.
+    A path that does not exist passes: opening it raises the error.
 
     Example:
         >>> check_regular_file(Path(os.devnull))

@@ -48,7 +48,7 @@ MODELS: dict[str, type[CovarianceModel]] = {
 def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> CovarianceModel:
     """Make a covariance model by name; ``settings`` go to its constructor.
 
-    "auto" is "full" up to 1 GiB of state, else "low_rank", which alone uses a ``rank``; it says so in the log, once.
+    "auto" is "full" up to 1 GiB of state, else "low_rank", which alone uses a ``rank``; the latter is logged once.
 
     Example:
         >>> create("low_rank", num_classes=10, feature_dim=64, rank=4)

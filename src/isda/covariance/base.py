@@ -22,7 +22,7 @@ from isda.functional.sampling import symmetric_root
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _BAD_INPUT, _NOT_FINITE, _OTHER_ERROR = 1, 2, 3
-"""What processes that share an update tell each other when there is none."""
+"""Codes that processes which share an update send each other when there is none."""
 
 
 def without_autocast(method: _Method) -> _Method:
@@ -39,7 +39,7 @@ def without_autocast(method: _Method) -> _Method:
 class CovarianceModel(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
-    A model says what Sigma_c is by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
+    A model defines Sigma_c by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
     bounded workspace; the models of isda override what they can do faster. Models that learn from features derive from
     OnlineCovariance. examples/covariance_model.py is one in full.
     """
@@ -66,7 +66,7 @@ class CovarianceModel(nn.Module):
         self._late_errors = checks.DeferredErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
 
-    # -- what a model has to say -------------------------------------------------------------------------------------
+    # -- what a model defines ----------------------------------------------------------------------------------------
 
     def product(self, vectors: Tensor, matrices: Tensor) -> Tensor:
         """(N, A) rows Sigma_k v_i for the rows v_i of ``vectors`` (N, A) and k = matrices[i]."""
@@ -149,9 +149,9 @@ class CovarianceModel(nn.Module):
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=targets.device)
         matrices, slot = torch.unique(self.matrix_index(targets), return_inverse=True)
         draws = torch.zeros_like(noise)
-        for place in range(len(matrices)):
-            (rows,) = (slot == place).nonzero(as_tuple=True)
-            root = symmetric_root(self._dense(matrices[place : place + 1])[0])
+        for index in range(len(matrices)):
+            (rows,) = (slot == index).nonzero(as_tuple=True)
+            root = symmetric_root(self._dense(matrices[index : index + 1])[0])
             draws = draws.index_copy(0, rows, noise.index_select(0, rows) @ root)
         return draws
 
@@ -379,7 +379,7 @@ class CovarianceModel(nn.Module):
             raise
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
+        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # Patches have all that it reads
         checks.check_mask(mask, len(features))
         if len(features) == 0:
             raise ValueError("features must hold at least one row, got an empty batch")
@@ -408,12 +408,12 @@ def peaks(rows: Tensor | Patches) -> Tensor:
 
 
 def _kind_of(error: Exception) -> int:
-    """How other processes are told of an error."""
+    """The code of an error that is sent to other processes."""
     if isinstance(error, checks.NonFiniteFeatures):
         return _NOT_FINITE
     return _BAD_INPUT if isinstance(error, ValueError) else _OTHER_ERROR
 
 
 def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype to keep statistics in: what was asked for, but at least float32."""
+    """The dtype to keep statistics in: the given one, but at least float32."""
     return torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isda._utils.checks import check_number
 from isda.covariance.base import CovarianceModel, statistics_dtype
-from isda.functional.grouping import Groups, chunks
+from isda.functional.grouping import Groups, chunks, join_chunks
 from isda.functional.quadratic import product_by_group
 from isda.functional.sampling import feature_uncertainty_loss, gaussian_entropy
 
@@ -112,7 +112,7 @@ class LearnedCovariance(CovarianceModel):
         for part in chunks(len(rows), self.factor[0].numel() * rows.element_size()):
             factor = self.factor.index_select(0, matrices[part])
             stacks.append(rows[part] @ factor @ factor.mT)
-        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
+        return join_chunks(stacks)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

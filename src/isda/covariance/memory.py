@@ -96,7 +96,7 @@ def auto_name(num_classes: int, feature_dim: int) -> str:
     """The name of the model: "full" up to 1 GiB of state, else "low_rank".
 
     Shapes alone decide, at 4 bytes a number whatever the dtype, so that every machine and every process agrees and a
-    stored state fits wherever training goes on.
+    stored state fits wherever training resumes.
 
     Example:
         >>> auto_name(100, 640), auto_name(1000, 2048)

@@ -64,7 +64,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         self._known_scale: HostMirror[Tensor] = HostMirror()
         self._all_seen, self._updates = False, 0
 
-    # -- what a model has to say -------------------------------------------------------------------------------------
+    # -- what a model defines ----------------------------------------------------------------------------------------
 
     scatter: Tensor
     """(G, ...) what a model keeps of the outer products of the centred features, a sum over them."""
@@ -78,7 +78,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     def absorb(self, rows: Tensor, groups: Groups) -> None:
         """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A).
 
-        The labels are those of the means, which are the matrices' unless a model says otherwise (``num_means``).
+        The labels are those of the means, which are the matrices' unless a model overrides ``num_means``.
         """
 
     def _scale(self, factors: Tensor) -> None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks, join_chunks
 from isda.functional.quadratic import centred, product_by_group
 from isda.functional.tilt import TILT_STEPS, QuadraticTables, find_tilt
 
@@ -141,7 +141,7 @@ def _forms(weight: Tensor, covariance: CovarianceProtocol, matrices: Tensor, few
     for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
         rows = weight.index_select(0, few[part].flatten()).view(*few[part].shape, -1)
         tables.append(covariance.transform_stacks(rows, matrices[part]) @ rows.mT)
-    return tables[0] if len(tables) == 1 else torch.cat(tables)
+    return join_chunks(tables)
 
 
 def tilted_variance(

@@ -146,6 +146,11 @@ def chunks(length: int, row_bytes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, length))
 
 
+def join_chunks(parts: list[Tensor]) -> Tensor:
+    """The results of ``chunks`` as one tensor; a single one without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class Tiles:
     """The places of N rows in tiles.
 
@@ -206,8 +211,8 @@ _spare: dict[torch.dtype, Tensor] = {}
 class Scratch:
     """Uninitialised memory of a given shape, handed back for reuse when the object dies.
 
-    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; what asks for
-    it is bounded by WORKSPACE_BYTES.
+    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; requests
+    are bounded by WORKSPACE_BYTES.
     """
 
     def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:

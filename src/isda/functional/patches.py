@@ -20,7 +20,7 @@ class _Window(NamedTuple):
 class Patches:
     """The rows (N h w, A k k) that a convolution multiplies by its weight (C, A k k), without memory of their own.
 
-    Behaves like a tensor of that shape where rows are chosen (a slice or a mask) and asked for their sizes; ``dense``
+    Behaves like a tensor of that shape where rows are selected (by a slice or a mask) and for sizes; ``dense``
     makes the chosen rows.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda.functional.grouping import chunks
+from isda.functional.grouping import chunks, join_chunks
 
 TILT_STEPS = 4
 FEW = 20
@@ -216,8 +216,7 @@ def _multiply(matrices: Tensor, vectors: Tensor) -> Tensor:
 def _in_chunks(solve: Callable[[slice], Tensor], few: Tensor) -> Tensor:
     """The rows of ``solve``, which needs a few tables (m, m) and stacks of trials per row, within the workspace."""
     size = few.shape[1] + 1
-    parts = [solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return join_chunks([solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))])
 
 
 NEWTON_STEPS = 50

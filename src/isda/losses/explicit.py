@@ -19,7 +19,7 @@ from isda.losses.isda import SemanticLoss
 class ExplicitLoss(SemanticLoss):
     """Cross-entropy over M augmented features a^m ~ N(a, lambda Sigma_y) per sample, eq. (5): the paper's naive method.
 
-    It takes the place of ISDALoss: the same statistics, schedule, targets and attaching. Draws come from torch's global
+    It replaces ISDALoss: the same statistics, schedule, targets and attaching. Draws come from torch's global
     generator. Gradients reach the factors of a learned covariance through them (reparameterisation).
 
     Args:

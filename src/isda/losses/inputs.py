@@ -41,12 +41,12 @@ def make_covariance(
     feature_dim: int,
     settings: dict[str, Any],
     criterion: type,
-    **place: Any,
+    **factory: Any,
 ) -> CovarianceModel:
     """The covariance model of a criterion: of that name with its own settings, or one already made, if it fits."""
     if isinstance(covariance, str):
         _check_known(covariance, settings, criterion)
-        return create(covariance, num_classes, feature_dim, **place, **settings)
+        return create(covariance, num_classes, feature_dim, **factory, **settings)
     _check_model(covariance, num_classes, feature_dim, settings)
     return covariance
 
@@ -147,7 +147,7 @@ def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None
     """Floating point features (N, A, ...) for the samples of the logits, of any spatial size."""
     if isinstance(features, Patches):
         if (logits.ndim, len(logits), dim) != (4, features.samples, features.shape[1]):
-            sizes = f"{features.shape[1]} numbers at the places of {features.samples} images"
+            sizes = f"{features.shape[1]} numbers per pixel of {features.samples} images"
             raise ValueError(
                 f"features must be of the {len(logits)} samples of logits, {dim} numbers each, got {sizes}"
             )
@@ -165,9 +165,9 @@ def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None
 class RepeatMonitor:
     """Warns, once, of a second pass over a batch that counts again: sharpness-aware minimisation without ``held``.
 
-    It is told by the very same targets in two calls in a row, between which the weight has changed, but no optimizer of
-    torch has made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has to
-    be a step before.
+    It is recognised by the same targets in two consecutive calls, between which the weight has changed, but no optimizer
+    of torch has made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has
+    to be a step before.
     """
 
     def __init__(self) -> None:

@@ -335,7 +335,7 @@ class MetaLearner(nn.Module):
         criterion, covariance = self.criterion, _scaled(self.criterion)
         named = dict(network.named_parameters())
         head = weight_of(find_classifier(network, self._classifier[0]))
-        place = next(index for index, parameter in enumerate(named.values()) if parameter is head)
+        position = next(index for index, parameter in enumerate(named.values()) if parameter is head)
         fixed = {name: buffer.clone() for name, buffer in network.named_buffers()}
 
         def logits_of(parameters: list[Tensor], inputs: Tensor) -> Tensor:
@@ -344,7 +344,7 @@ class MetaLearner(nn.Module):
             return logits
 
         def training_loss(parameters: list[Tensor]) -> Tensor:
-            logits = criterion.augmented_logits(logits_of(parameters, batch[0]), batch[1], weight=parameters[place])
+            logits = criterion.augmented_logits(logits_of(parameters, batch[0]), batch[1], weight=parameters[position])
             weight = criterion.class_weight
             return self._mean(
                 F.cross_entropy(logits, batch[1], None if weight is None else weight.to(logits.dtype), reduction="none")

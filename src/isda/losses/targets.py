@@ -123,7 +123,7 @@ def bound_loss(
         loss = share.sum(1) * total - (share * plain).sum(1)
         normaliser: Tensor | int = loss.numel()
     else:
-        # Class by class only where smoothing asks for it: at label resolution a (N, C, H, W) tensor is a large one.
+        # Class by class only for smoothing: at label resolution a (N, C, H, W) tensor is a large one.
         valid = targets != ignore_index
         labels = torch.where(valid, targets, 0)
         own = weight[labels]
@@ -137,7 +137,7 @@ def bound_loss(
 
 
 def _plain_loss(augmented: Tensor, plain: Tensor, targets: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """The everyday case, labels that all weigh the same, in few kernels."""
+    """The common case, labels of equal weight, in few kernels."""
     ignored = targets == ignore_index
     own = plain.gather(1, targets.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
     loss = (torch.logsumexp(augmented, 1) - own).masked_fill(ignored, 0)

@@ -45,7 +45,7 @@ class CenterLoss(SampleLoss):
     Args:
         num_classes: C.
         feature_dim: A.
-        weight: of the squared distances; Wen et al. take 0.003, the ISDA paper does not say.
+        weight: of the squared distances; Wen et al. take 0.003, the ISDA paper gives no value.
         rate: at which the centres follow. It can be set, also to a scalar tensor: the ISDA paper's 0.5 is an "initial"
             rate.
         reduction: mean, sum or none.
@@ -351,7 +351,7 @@ class DistributionNet(nn.Module):
     def _uncertainty(self, widths: Tensor) -> Tensor:
         """`feature_uncertainty_loss` of all processes' samples: this process's part of it, a mean over its own ones.
 
-        Whether the entropy is short is asked of all of them; the parts, weighed by samples, then add up to the hinge.
+        Whether the entropy is too small is decided over all; the parts, weighed by samples, then add up to the hinge.
         """
         entropy = diagonal_gaussian_entropy(2 * log_softplus(widths)) / widths.shape[1]
         total, count = all_reduce_sum(torch.stack([entropy.detach(), torch.ones_like(entropy)]).sum(1)).unbind()
