@@ -165,8 +165,8 @@ def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None
 class RepeatMonitor:
     """Warns, once, of a second pass over a batch that counts again: sharpness-aware minimisation without ``held``.
 
-    It is recognised by the same targets in two consecutive calls, between which the weight has changed, but no optimizer
-    of torch has made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has
+    It is recognised by the same targets in two consecutive calls, between which the weight changed, but no optimizer of
+    torch made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has
     to be a step before.
     """
 
