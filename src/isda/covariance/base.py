@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -368,15 +368,9 @@ class CovarianceModel(nn.Module):
             kind = _BAD_INPUT if error is None else _kind_of(error)
             distributed.exchange_counts([0, kind], self.count.device, self.process_group)
 
-    @contextmanager
-    def reporting_failure(self, active: bool = True) -> Iterator[None]:
+    def reporting_failure(self, active: bool = True) -> AbstractContextManager[None]:
         """``report_failure`` if the block, which comes before a shared update, raises an error and it is ``active``."""
-        try:
-            yield
-        except Exception as error:
-            if active:
-                self.report_failure(error)
-            raise
+        return _FailureReport(self, active)
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # Patches have all that it reads
@@ -395,6 +389,20 @@ class CovarianceModel(nn.Module):
     def extra_repr(self) -> str:
         """Show the sizes in repr()."""
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+
+
+class _FailureReport(AbstractContextManager[None]):
+    """A class, not a generator: it is entered several times in every training step."""
+
+    def __init__(self, model: CovarianceModel, active: bool) -> None:
+        self._model, self._active = model, active
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._active and isinstance(error, Exception):
+            self._model.report_failure(error)
 
 
 def dense(rows: Tensor | Patches) -> Tensor:

@@ -322,10 +322,11 @@ class AugmentedLoss(nn.Module, ABC):
         record = recorder.find(logits, verify=self.validate)
         if record is None:
             return None, weight, state
-        if record.strength is not None:
-            state = state._replace(updates=False, strength=record.strength if state.scheduled else state.strength)
-        rows = record.rows_for(logits)
-        return rows, record.weight if weight is None else weight, state._replace(record=record)
+        updates, strength, counted = state.updates, state.strength, record.strength
+        if counted is not None:  # an earlier call on this pass has updated the statistics
+            updates, strength = False, counted if state.scheduled else strength
+        weight = record.weight if weight is None else weight
+        return record.rows_for(logits), weight, CallState(updates, state.scheduled, strength, record)
 
     def _finish(self, state: CallState) -> None:
         """Remember the strength of a call that has updated the statistics, and advance the schedule."""
