@@ -91,13 +91,13 @@ def attached(sample: Sample) -> dict[str, str]:
     _leave_zero(model)
     criterion = ISDALoss.attach(model)
     entered: list[Any] = []
-    checked = criterion._checked
+    checked = criterion._check_inputs
 
     def watched(*batch: Any) -> Any:
         entered.append(batch)
         return checked(*batch)
 
-    criterion._checked = watched  # type: ignore[assignment,method-assign]
+    criterion._check_inputs = watched  # type: ignore[assignment,method-assign]
     output = _run(sample)
     loss = criterion(output, targets)
     logits, _, features, weight = entered[0]

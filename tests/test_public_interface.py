@@ -24,6 +24,7 @@ PUBLIC = {
         "train",
     ],
     "isda.losses": [
+        "AugmentedLoss",
         "CenterLoss",
         "ConfidencePenalty",
         "DistributionNet",

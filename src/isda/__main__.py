@@ -13,7 +13,7 @@ def run() -> None:
     except KeyboardInterrupt:  # before the command has begun
         sys.exit(128 + signal.SIGINT)
     finally:
-        # All is done; there is nobody left to catch an interruption.
+        # The command has ended: an interruption now would only print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -202,8 +202,8 @@ def test_the_plain_line_explains_the_logits_of_a_real_model(make: Callable[[], t
     inputs = tuple(t.double() if t.is_floating_point() else t for t in inputs)
     criterion = ISDALoss.attach(model, lambda_0=0.5)
     used: list[Any] = []
-    checked = criterion._checked
-    criterion._checked = lambda *call: used.append(call) or checked(*call)
+    checked = criterion._check_inputs
+    criterion._check_inputs = lambda *call: used.append(call) or checked(*call)
     output = model(*inputs)
     logits = logits_in(output)
     size = logits.shape[2:] if logits.ndim == 4 else logits.shape[1:-1]

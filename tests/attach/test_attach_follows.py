@@ -59,6 +59,8 @@ PICKS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("inside", [True, False], ids=["by the model", "by the script"])
 def test_features_follow_the_rows_of_the_logits(pick: str, inside: bool) -> None:
+    if pick == "one of unbound tokens" and torch.__version__.startswith("2.4."):
+        pytest.skip("torch 2.4 does not keep the number of outputs of unbind")
     after = PICKS[pick]
     model, (x, _) = Tokens(after if inside else lambda z: z).double(), tokens()
     x = x.double()
@@ -211,9 +213,9 @@ def test_samples_of_upsampled_logits_can_be_picked_but_no_places() -> None:
     logits = model(x)
     wanted = twin(criterion)(logits[1:], y[1:], features=model[:2](x)[1:], weight=model[2].weight)
     assert torch.equal(criterion(logits[1:], y[1:]), wanted)
-    with pytest.raises(ValueError, match=r"through SliceBackward0, which mixes classes, or places that were upsampled"):
+    with pytest.raises(ValueError, match=r"through SliceBackward0, which mixes classes, or pixels that were upsampled"):
         criterion(model(x)[:, :, 1:], y[:, 1:])
-    with pytest.raises(ValueError, match="which mixes classes, or places that were upsampled"):
+    with pytest.raises(ValueError, match="which mixes classes, or pixels that were upsampled"):
         criterion(model(x).permute(0, 2, 3, 1).reshape(-1, 4), y.flatten())
 
 

@@ -65,7 +65,7 @@ def test_it_says_once_what_it_takes_and_never_as_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
-    monkeypatch.setattr(auto, "_said", set())
+    monkeypatch.setattr(auto, "_logged", set())
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING, "isda"):
         warnings.simplefilter("error")
         for _ in range(3):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from isda import ISDALoss
-from isda.losses import SemanticLoss
+from isda.losses import AugmentedLoss
 
 CLASSES, LAMBDA_0, RATE, MOMENTUM = 3, 4.0, 0.1, 0.9
 
@@ -39,9 +39,9 @@ def train_by_hand(
     total_steps: int,
     *,
     share: float = 1.0,
-    kind: type[SemanticLoss] = ISDALoss,
+    kind: type[AugmentedLoss] = ISDALoss,
     **settings: object,
-) -> SemanticLoss:
+) -> AugmentedLoss:
     """A plain loop: the optimiser steps after the batches numbered ``ends``, on gradients times ``share``."""
     criterion = kind.attach(model, total_steps=total_steps, **{"lambda_0": LAMBDA_0, **settings})
     criterion.set_step(0)

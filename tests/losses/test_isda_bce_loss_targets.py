@@ -160,8 +160,11 @@ def test_a_label_out_of_range_beside_missing_ones_is_named():
         ({"reduction": "max"}, "reduction must be one of mean, sum, none, got 'max'"),
         ({"pos_weight": torch.ones(2)}, r"pos_weight must have shape \(3,\), got \(2,\)"),
         ({"class_weight": torch.ones(3, 1)}, r"class_weight must have shape \(3,\), got \(3, 1\)"),
-        ({"ignore_index": -1}, "ISDABCELoss has no setting 'ignore_index'; did you mean 'ignore_value'"),
-        ({"label_smoothing": 0.1}, "ISDABCELoss has no setting 'label_smoothing'$"),
+        (
+            {"ignore_index": -1},
+            "no setting 'ignore_index' with covariance='full'; did you mean 'ignore_value'",
+        ),
+        ({"label_smoothing": 0.1}, "ISDABCELoss has no setting 'label_smoothing' with covariance='full'$"),
         ({"rnak": 3, "covariance": "low_rank"}, "ISDABCELoss has no setting 'rnak' .*; did you mean 'rank'"),
         ({"covariance": FullCovariance(K, A)}, "covariance must be for 1 classes x 4 features, got 3 classes x 4"),
     ],

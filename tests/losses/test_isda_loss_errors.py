@@ -6,7 +6,6 @@ from loss_oracles import COVARIANCES, assert_same_state, normal, state_of
 
 from isda import ISDABCELoss, ISDALoss
 from isda.covariance import DiagonalCovariance, FullCovariance
-from isda.losses.inputs import check_batch
 
 CLASSES, DIM, ROWS = 3, 4, 6
 NAN, INF = float("nan"), float("inf")
@@ -350,12 +349,12 @@ def test_every_row_is_known_to_count_unless_a_label_says_otherwise():
     criterion = ISDALoss(CLASSES, DIM)
     arguments = good()
     order = [arguments[name] for name in ("logits", "targets", "features", "weight")]
-    assert check_batch(criterion, *order).counts is None
+    assert criterion._check_inputs(*order).counts is None
     order[1] = labels(2, -100, 1)
-    assert check_batch(criterion, *order).counts.tolist() == [True, False, *[True] * (ROWS - 2)]
+    assert criterion._check_inputs(*order).counts.tolist() == [True, False, *[True] * (ROWS - 2)]
     criterion.ignore_index = 0  # a class that does not count
     order[1] = torch.arange(ROWS) % CLASSES
-    assert check_batch(criterion, *order).counts.tolist() == [c != 0 for c in order[1].tolist()]
+    assert criterion._check_inputs(*order).counts.tolist() == [c != 0 for c in order[1].tolist()]
 
 
 def test_one_class_alone_may_have_rows_that_do_not_count():
@@ -369,10 +368,10 @@ def test_one_class_alone_may_have_rows_that_do_not_count():
 class Announcing(FullCovariance):
     """Counts how often it told the other processes that there will be no update from this one."""
 
-    withdrawals = 0
+    failures = 0
 
-    def withdraw(self, error=None):
-        self.withdrawals += 1
+    def report_failure(self, error=None):
+        self.failures += 1
 
 
 def test_others_are_told_of_bad_input_where_they_wait_for_an_update_and_only_there():
@@ -382,9 +381,9 @@ def test_others_are_told_of_bad_input_where_they_wait_for_an_update_and_only_the
     rows = normal(ROWS, DIM, seed=1, dtype=torch.float32)
     with pytest.raises(ValueError, match="targets must"):
         criterion(model(rows), torch.zeros(2, dtype=torch.int64))
-    assert statistics.withdrawals == 1
+    assert statistics.failures == 1
     logits = model(rows)
     criterion(logits, torch.arange(ROWS) % CLASSES)
     with pytest.raises(ValueError, match="targets must"):
         criterion(logits, torch.zeros(2, dtype=torch.int64))  # the second call on a pass updates nothing
-    assert statistics.withdrawals == 1
+    assert statistics.failures == 1

@@ -18,12 +18,6 @@ from torch import Tensor, nn
 
 from isda._utils.devices import READ_EVERY
 
-# What bad input gets: one clear sentence, before any state changes, without making a GPU wait.
-#
-# Shapes are known on the host and are checked at once. Label range and finiteness are values on the device: on the CPU
-# they are read at once; elsewhere the bad rows are kept out of the statistics, they are counted on the device, and the
-# error is raised when the host looks: in the first and every hundredth call, by state_dict() and by eval().
-
 _MOST_ROWS = 2.0**40
 _LARGEST_STRENGTH = math.sqrt(torch.finfo(torch.float32).max)
 _OWN = ("isda.", "torch.")
@@ -60,12 +54,23 @@ def positive_integer(name: str, value: object) -> int:
     return value
 
 
+def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
+    """A tensor of exactly this shape."""
+    if tuple(tensor.shape) != expected:
+        raise ValueError(f"{name} must have shape {expected}, got {shape_of(tensor)}")
+
+
+def check_floating_point(name: str, tensor: Tensor) -> None:
+    """A tensor of floating point numbers."""
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+
+
 def check_rows(features: Tensor, targets: Tensor, feature_dim: int) -> None:
     """Features (N, A) and integer targets (N,) that belong together."""
     if features.ndim != 2 or features.shape[1] != feature_dim:
         raise ValueError(f"features must have shape (N, {feature_dim}), got {shape_of(features)}")
-    if not features.is_floating_point():
-        raise ValueError(f"features must be floating point, got {features.dtype}")
+    check_floating_point("features", features)
     check_labels_dtype(targets)
     if targets.shape != features.shape[:1]:
         raise ValueError(f"targets must have shape ({len(features)},) to match features, got {shape_of(targets)}")
@@ -78,7 +83,7 @@ def check_labels_dtype(targets: Tensor, name: str = "targets") -> None:
 
 
 def check_mask(mask: Tensor | None, length: int) -> None:
-    """A mask says yes or no for every row."""
+    """A boolean mask with an entry for every row, or None."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (length,)):
         raise ValueError(f"mask must be bool of shape ({length},), got {mask.dtype} of shape {shape_of(mask)}")
 
@@ -92,11 +97,33 @@ def check_strength(name: str, value: float) -> None:
         ...
         ValueError: lambda_0 must be at most 1.8e+19, or lambda times a variance overflows float32, got 1e+300
     """
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+    check_number(name, value)
     if value > _LARGEST_STRENGTH:
         limit = f"at most {_LARGEST_STRENGTH:.2g}, or lambda times a variance overflows float32"
         raise ValueError(f"{name} must be {limit}, got {value!r}")
+
+
+def check_integer(name: str, value: Any, lowest: int = 0) -> int:
+    """An integer of at least ``lowest``, as an int.
+
+    Example:
+        >>> check_integer("rank", 2.5, lowest=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: rank must be a positive integer, got 2.5
+    """
+    if isinstance(value, str) or not (value >= lowest and value % 1 == 0):
+        expected = "a positive integer" if lowest == 1 else f"an integer >= {lowest}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return int(value)
+
+
+def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
+    """A finite number from ``low`` to ``high``, as a float."""
+    if not (low <= value <= high and math.isfinite(value)):
+        expected = f"a finite number >= {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return float(value)
 
 
 def check_state(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
@@ -196,7 +223,7 @@ class DeferredErrors:
         """Copies and pickles start empty: what was counted belongs to this process and this object."""
         return (DeferredErrors, ())
 
-    def admitted(
+    def valid_rows(
         self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None, below: float = math.inf
     ) -> Tensor:
         """(N,) the rows that may enter the statistics; the others are counted.
@@ -213,8 +240,8 @@ class DeferredErrors:
             mask = torch.ones_like(labelled)
         else:
             labelled = labelled & mask
-        admitted = labelled & finite_rows(features, below)
-        counts = torch.stack([mask, labelled, admitted]).sum(1)
+        valid = labelled & finite_rows(features, below)
+        counts = torch.stack([mask, labelled, valid]).sum(1)
         if self._counts is not None and self._counts.device != counts.device:
             self.raise_if_any()
         # Not in place: in inference mode that would spoil the next call outside of it.
@@ -222,20 +249,20 @@ class DeferredErrors:
         self._calls += 1
         if self._calls % READ_EVERY == 1:
             self.raise_if_any()
-        return admitted
+        return valid
 
     def raise_if_any(self) -> None:
         """Raise for the bad rows since the last time, or warn if there were no rows at all; reads the device."""
         if self._counts is None:
             return
-        wanted, labelled, admitted = self._counts.tolist()
+        wanted, labelled, valid = self._counts.tolist()
         self._counts = None
         if wanted == 0:
             self.warn_of_empty()
-        if admitted < wanted:
-            kind = NonFiniteFeatures if admitted < labelled else ValueError
+        if valid < wanted:
+            kind = NonFiniteFeatures if valid < labelled else ValueError
             raise kind(
-                f"features and targets held {wanted - labelled} labels out of range and {labelled - admitted} rows of "
+                f"features and targets held {wanted - labelled} labels out of range and {labelled - valid} rows of "
                 f"features with NaN or infinity, or too large for their squares, among the last {wanted} rows; they "
                 "were kept out of the statistics (a soft target that is not finite counts as a label out of range)"
             )
@@ -248,11 +275,3 @@ class DeferredErrors:
                 "every target of a batch is ignored: the statistics learn nothing from it, and with reduction='mean' "
                 "its loss is NaN; check the labels and ignore_index"
             )
-
-
-def warn_of_eval_mode() -> None:
-    """Say that an attached classifier which gets gradients is in eval mode."""
-    warn(
-        "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
-        "validate under torch.no_grad(), or train with the classifier in training mode"
-    )

@@ -18,7 +18,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return ``value`` if it is one of ``choices``; otherwise say what was expected and suggest the nearest.
+    """Return ``value`` if it is one of ``choices``; otherwise raise ValueError and suggest the nearest.
 
     Example:
         >>> check_choice("bound", "tilted", ("jensen", "tilted"))

@@ -15,7 +15,7 @@ from torch import Tensor
 _Value = TypeVar("_Value")
 
 READ_EVERY = 100
-"""Off the host, values that can wait (numbers of bad rows, sizes of variances) are read in every so many calls."""
+"""Off the host, values that are not urgent (numbers of bad rows, sizes of variances) are read every so many calls."""
 
 
 def on_host(where: Tensor | torch.device) -> bool:
@@ -38,15 +38,15 @@ def send(values: Tensor | Sequence[float] | float, device: torch.device, dtype: 
         >>> send([1.0, 2.0], torch.device("cpu"))
         tensor([1., 2.])
     """
-    made = values if isinstance(values, Tensor) else torch.tensor(values)
-    return made.to(device, dtype, non_blocking=True)
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values)
+    return tensor.to(device, dtype, non_blocking=True)
 
 
 class HostMirror(Generic[_Value]):
     """A value that was computed from a buffer, known until the buffer changes or another one takes its place.
 
     Example:
-        >>> mirror, buffer = Mirror(), torch.zeros(2)
+        >>> mirror, buffer = HostMirror(), torch.zeros(2)
         >>> mirror.write(buffer, 0.0)
         >>> mirror.read(buffer)
         0.0

@@ -19,7 +19,7 @@ from isda._utils.extras import MissingExtra
 DEBUG_VARIABLE = "ISDA_DEBUG"
 """Set to 1 in the environment: show tracebacks, as ``--debug`` does."""
 INTERNAL = "internal error: "
-"""How the description of an error begins that neither our sentences nor the user's code account for."""
+"""Beginning of the description of an error that comes neither from a check of this package nor from user code."""
 
 _Kind = TypeVar("_Kind")
 _SENTENCES = (ValueError, OSError, MissingExtra)
@@ -32,12 +32,12 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Ca
 
 
 def debugging() -> bool:
-    """Whether the environment asks for tracebacks."""
+    """Whether tracebacks are requested by the environment."""
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
 
 
 def describe_error(error: BaseException) -> str:
-    """One line that says what happened, and where it is no sentence of ours, whose code failed.
+    """One line that says what happened, and whose code failed unless this package raised the error.
 
     Args:
         error: one that was raised and caught.
@@ -46,7 +46,7 @@ def describe_error(error: BaseException) -> str:
         >>> try:
         ...     [].pop()
         ... except IndexError as error:
-        ...     print(describe(error))
+        ...     print(describe_error(error))
         internal error: IndexError: pop from empty list
     """
     if is_package_error(error):
@@ -58,11 +58,11 @@ def describe_error(error: BaseException) -> str:
         return f"out of memory: {message or type(error).__name__}; choose a smaller batch, network or data set"
     if isinstance(error, OSError) and error.errno is not None:
         return message
-    told = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    description = f"{type(error).__name__}: {message}" if message else type(error).__name__
     if (location := user_location(error)) is not None:
-        return f"in {location}: {told}"
+        return f"in {location}: {description}"
     library = _library(error)
-    return f"{INTERNAL}in {library}: {told}" if library else f"{INTERNAL}{told}"
+    return f"{INTERNAL}in {library}: {description}" if library else f"{INTERNAL}{description}"
 
 
 def is_package_error(error: BaseException) -> bool:
@@ -78,23 +78,23 @@ def user_location(error: BaseException) -> str | None:
     """FILE, line N of the user's own code that failed, or called what failed; None where it had no part in it."""
     if isinstance(error, SyntaxError) and error.filename and not _is_library(error.filename):
         return f"{error.filename}, line {error.lineno}"
-    place, found = error.__traceback__, None
-    while place is not None:
-        file = place.tb_frame.f_code.co_filename
-        if _package(place) != "isda" and not _is_library(file):
-            found = f"{file}, line {place.tb_lineno}"
-        place = place.tb_next
-    return found
+    entry, location = error.__traceback__, None
+    while entry is not None:
+        file = entry.tb_frame.f_code.co_filename
+        if _package(entry) != "isda" and not _is_library(file):
+            location = f"{file}, line {entry.tb_lineno}"
+        entry = entry.tb_next
+    return location
 
 
 def expect_type(value: object, kind: type[_Kind]) -> _Kind:
-    """The value, which must be of a type by the way the code is built; for type checkers, and checked all the same.
+    """The value, which must be of this type; for type checkers.
 
     Raises:
-        TypeError: it is not, which is a mistake in this package.
+        TypeError: it is not, which is a bug in this package.
 
     Example:
-        >>> of_type(None, int)
+        >>> expect_type(None, int)
         Traceback (most recent call last):
         TypeError: expected int, got None
     """
@@ -109,14 +109,14 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> TracebackType | None:
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    return entry
 
 
-def _package(place: TracebackType) -> str:
-    return str(place.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+def _package(entry: TracebackType) -> str:
+    return str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _is_library(file: str) -> bool:

@@ -43,7 +43,7 @@ def install_command(extra: str) -> str:
     """The command that installs isda with an extra.
 
     Example:
-        >>> install("lab")
+        >>> install_command("lab")
         "pip install 'isda-torch[lab]'"
     """
     return f"pip install 'isda-torch[{extra}]'"
@@ -56,7 +56,7 @@ def missing_message(module: str) -> str:
         module: name that is imported: one that an extra brings, or a module within it.
 
     Example:
-        >>> missing("sklearn.base")
+        >>> missing_message("sklearn.base")
         "scikit-learn, which is not installed: pip install 'isda-torch[lab]'"
     """
     called, extra = _BRINGS[module.partition(".")[0]]
@@ -82,7 +82,7 @@ def needed_by(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        # A door within this one has said it already; what no extra brings is nothing of ours.
+        # A nested needed_by has raised it already; modules that no extra brings keep their own error.
         if isinstance(error, MissingExtra) or (error.name or "").partition(".")[0] not in _BRINGS:
             raise
         raise MissingExtra(f"{what} needs {missing_message(str(error.name))}", name=error.name) from None

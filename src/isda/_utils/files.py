@@ -20,7 +20,7 @@ _UNFINISHED: dict[Path, int] = {}
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of ``path`` when the block ends well.
+    """A path to write to, which takes the place of ``path`` when the block ends without an error.
 
     Its folder is made. A reader sees the old content or the new; an error leaves the old one and names ``path``. A file
     that is replaced keeps its permissions. Of a link, the file that it points to is replaced. What is no regular file
@@ -29,7 +29,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> with replacing(folder / "made" / "note.txt") as unfinished:
+        >>> with atomic_write(folder / "made" / "note.txt") as unfinished:
         ...     _ = unfinished.write_text("whole")
         >>> (folder / "made" / "note.txt").read_text()
         'whole'
@@ -46,7 +46,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
                 with unfinished.open("rb") as written, path.open("wb") as stream:
                     shutil.copyfileobj(written, stream)
             else:
-                # Set at the end: a library may have put another file in the place of the one made here.
+                # Set at the end: a library may have replaced the file made here by another one.
                 os.chmod(unfinished, made if old is None else stat.S_IMODE(old) & 0o777)
                 flush_to_disk(unfinished)
                 os.replace(unfinished, target)
@@ -55,9 +55,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int | None:
-    """The type and permissions of what a path leads to, None where nothing is.
+    """The type and permissions of what a path leads to, or None.
 
-    The system is asked, and not `os.readlink`: it refuses links of other users in shared folders such as /tmp.
+    By `os.stat` and not `os.readlink`, which refuses links of other users in shared folders such as /tmp.
     """
     try:
         return os.stat(path).st_mode
@@ -75,14 +75,14 @@ def _is_written_into(path: Path, mode: int | None) -> bool:
 
 @contextmanager
 def _unfinished_file(folder: Path, private: bool) -> Iterator[tuple[Path, int]]:
-    """A new file in a folder under a name that nobody can foresee, and its permissions; removed at the end.
+    """A new file in a folder under an unpredictable name, and its permissions; removed at the end.
 
     SIGTERM, whose default action runs no ``finally``, removes it too if the main thread writes it. Where the process
     handles the signal itself, that handler decides.
 
     Args:
         folder: where.
-        private: only the owner may read it; else the umask says who.
+        private: only the owner may read it; otherwise the umask decides.
     """
     path, process = folder / f".{secrets.token_hex(8)}.unfinished", os.getpid()
     main = threading.current_thread() is threading.main_thread()
@@ -115,12 +115,12 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def check_regular_file(path: Path) -> None:
-    """Raise a ValueError for what is no regular file: opening a named pipe waits for a writer, a device may never end.
+    """Raise ValueError for anything but a regular file: a named pipe waits for a writer, a device may never end.
 
-    A path that leads nowhere passes: opening it says so.
+    A path that does not exist passes: opening it raises the error.
 
     Example:
-        >>> check_regular(Path(os.devnull))
+        >>> check_regular_file(Path(os.devnull))
         Traceback (most recent call last):
         ValueError: /dev/null must be a regular file, got a device
     """
@@ -142,7 +142,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Have the disk hold what was written to a file or folder: a rename must not become durable before the content."""
+    """Flush a file or folder to the disk: a rename must not become durable before the content."""
     if path.is_dir() and os.name != "posix":
         return  # Windows has no file descriptors of folders, and no need of them.
     descriptor = os.open(path, os.O_RDONLY)

@@ -6,10 +6,10 @@ import warnings
 
 
 def escape_control_characters(text: str) -> str:
-    r"""Text that does nothing to a terminal: control characters, such as those of colours, are spelt out.
+    r"""Text with its control characters, such as those of colours, escaped for a terminal.
 
     Example:
-        >>> harmless("\x1b[31mred")
+        >>> escape_control_characters("\x1b[31mred")
         '\\x1b[31mred'
     """
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

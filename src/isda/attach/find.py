@@ -76,10 +76,10 @@ def find_classifier(model: nn.Module, classifier: nn.Module | str | None = None)
         >>> find_classifier(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
         Linear(in_features=8, out_features=3, bias=True)
     """
-    found = find_classifiers(model, classifier)
-    if len(found) > 1:
-        raise ValueError(f"the model has {len(found)} classifiers; pass the one to use as classifier=")
-    return found[0]  # type: ignore[return-value]
+    layers = find_classifiers(model, classifier)
+    if len(layers) > 1:
+        raise ValueError(f"the model has {len(layers)} classifiers; pass the one to use as classifier=")
+    return layers[0]  # type: ignore[return-value]
 
 
 def find_classifiers(
@@ -101,7 +101,7 @@ def find_classifiers(
         given = [classifier] if isinstance(classifier, (nn.Module, str)) else list(classifier)
         if not given:
             raise ValueError("classifier must name at least one layer, got none")
-        return _check_same_outputs([_named(model, one) for one in given], "classifier")
+        return _check_same_outputs([_named(model, layer) for layer in given], "classifier")
     if callable(getattr(model, "get_classifier", None)):
         answer = model.get_classifier()  # type: ignore[operator]
         what = "model.get_classifier()"
@@ -109,11 +109,11 @@ def find_classifiers(
         return _check_same_outputs([_check_layer(layer, what) for layer in layers], what)
     if together := _summed_heads(model):
         return [_check_layer(layer, "the classifier") for layer in together]
-    found = _conventional(model)
-    if len(found) > 1:
-        names = " and ".join(f"model.{name}" for name in found)
+    named = _conventional(model)
+    if len(named) > 1:
+        names = " and ".join(f"model.{name}" for name in named)
         raise ValueError(f"{names} both look like the classifier; pass classifier=<layer or name>{_candidates(model)}")
-    for name, part in found.items():
+    for name, part in named.items():
         layers = _layers_in(part, f"model.{name}")
         return _check_same_outputs([_check_layer(layer, f"model.{name}") for layer in layers], f"model.{name}")
     if isinstance(model, nn.Sequential) or is_layer(model):
@@ -143,13 +143,13 @@ def _named(model: nn.Module, classifier: nn.Module | str) -> nn.Module:
 def _conventional(module: nn.Module) -> dict[str, nn.Module]:
     """The parts of a module that have a conventional name and hold a layer."""
     parts = {name: getattr(module, name, None) for name in _CONVENTIONS}
-    found = {n: part for n, part in parts.items() if isinstance(part, nn.Module) and _last_layer(part) is not None}
+    named = {n: part for n, part in parts.items() if isinstance(part, nn.Module) and _last_layer(part) is not None}
     for first, second in _BEFORE:
-        if first in found:
-            found.pop(second, None)
-    if len(found) > 1:  # "head" and "heads" are names of much else
-        found = {name: part for name, part in found.items() if name not in ("head", "heads")} or found
-    return found
+        if first in named:
+            named.pop(second, None)
+    if len(named) > 1:  # "head" and "heads" are names of much else
+        named = {name: part for name, part in named.items() if name not in ("head", "heads")} or named
+    return named
 
 
 def _heads_of(answer: Any) -> list[Any]:

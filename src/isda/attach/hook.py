@@ -15,8 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from isda.attach.autograd_compat import in_backward, in_transform, metadata_of
-from isda.functional.patches import Patches, dense
+from isda.attach.autograd_compat import (
+    in_backward,
+    in_transform,
+    is_joining,
+    is_replica,
+    metadata_of,
+    pop_forward_hooks,
+)
+from isda.functional.patches import Patches
 
 EXPLICIT_CALL = "criterion(logits, targets, features=..., weight=...)"
 DATA_PARALLEL_ERROR = (
@@ -47,7 +54,7 @@ def is_layer(module: nn.Module) -> bool:
 
 
 def is_pointwise(head: nn.Module) -> bool:
-    """Whether it is a linear layer, or a convolution whose places see one place of the input each."""
+    """Whether it is a linear layer, or a convolution whose pixels see one pixel of the input each."""
     base = base_of(head)
     if isinstance(base, nn.Linear):
         return True
@@ -63,7 +70,7 @@ def sizes_of(head: nn.Module) -> tuple[int, int]:
 
 
 def weight_of(head: nn.Module) -> Tensor:
-    """The classifier's weight, as it is now: gathered or recomputed by whoever shards or parametrises it.
+    """The classifier's weight, as it is now: gathered or recomputed if it is sharded or parametrised.
 
     (C, A), or (C, A, 1, 1) of a 1x1 convolution; (C, A k k) of a larger one. With LoRA it is W + s B A, and its
     gradient reaches the factors.
@@ -146,7 +153,7 @@ def _active_adapters(head: Any) -> list[str]:
 def _plain_weight(layer: nn.Linear | nn.Conv2d) -> Tensor:
     if not parametrize.is_parametrized(layer, "weight"):
         return layer.weight
-    # In training mode every read of a spectrally normalised weight takes a step of the power iteration: not ours.
+    # In training mode every read of a spectrally normalised weight takes a step of the power iteration.
     parts = list(layer.parametrizations.weight.modules())  # type: ignore[union-attr]
     modes = [part.training for part in parts]
     try:
@@ -201,14 +208,14 @@ class ForwardRecord:
         """Whether logits without a graph can still be recognised as its output."""
         return self.output is not None or self.shape is not None
 
-    def made(self, logits: Tensor) -> bool:
+    def produced(self, logits: Tensor) -> bool:
         """Whether logits without a graph are the output of this pass or a view of it: no other tensor lives there."""
         if self.output is None:
             return False
         start = self.output.data_ptr()
         return self.output is logits or 0 < start <= logits.data_ptr() < start + self.output.nbytes
 
-    def laid_out(self, shape: torch.Size) -> tuple[Tensor | Patches, int]:
+    def features_like(self, shape: torch.Size) -> tuple[Tensor | Patches, int]:
         """The features in the layout of logits of this shape, and which of their dimensions is A."""
         if self.features is None:
             raise ValueError("the classifier must be in training mode to record its input, got eval mode")
@@ -218,7 +225,7 @@ class ForwardRecord:
                 return features, len(shape) - 1
             features = features.flatten(0, -2) if len(shape) == 2 else features.movedim(-1, 1)
         elif len(shape) == 2:
-            features = dense(features) if isinstance(features, Patches) else features.movedim(1, -1).flatten(0, -2)
+            features = features.dense() if isinstance(features, Patches) else features.movedim(1, -1).flatten(0, -2)
         samples = features.samples if isinstance(features, Patches) else len(features)
         if samples != shape[0]:
             raise ValueError(
@@ -254,10 +261,10 @@ _KEY = "isda"
 class RecordingHook:
     """A forward hook that ties the input of each pass to the graph of its output.
 
-    The record of a pass hangs on the autograd node of its output and lives as long as that graph. So the features are
-    found by the logits they belong to, even when the model ran again in between, and nothing else is kept alive. Where
-    the hook sees no node (under torch.compile, without gradients, in reentrant checkpointing) the last two passes wait
-    here until the criterion asks.
+    The record of a pass is attached to the autograd node of its output and lives as long as that graph. So the features
+    are found by the logits they belong to, even when the model ran again in between, and nothing else is kept alive.
+    Where the hook sees no node (under torch.compile, without gradients, in reentrant checkpointing) the last two passes
+    are kept here until the criterion looks for them.
 
     Attributes:
         head: a weak reference to the classifier; None in a copy until the copied classifier runs.
@@ -275,7 +282,7 @@ class RecordingHook:
 
     def __call__(self, head: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor) -> None:
         """Record one forward pass of the classifier."""
-        if getattr(head, "_is_replica", False):
+        if is_replica(head):
             raise ValueError(DATA_PARALLEL_ERROR)
         if self.retired:  # a compiled model does not notice that a hook is gone
             return
@@ -287,11 +294,11 @@ class RecordingHook:
             raise ValueError(TENSOR_PARALLEL_ERROR)
         record = ForwardRecord(head, features.detach()) if head.training else ForwardRecord(head)
         if not compiling:
-            record.joining = _is_joining()
+            record.joining = is_joining()
             if self.head is None:
                 self.head = weakref.ref(head)
         if not compiling and output.grad_fn is not None:
-            self._hang(record, output.grad_fn)
+            self._attach_record(record, output.grad_fn)
         elif compiling or not in_backward():
             if head.training:
                 record.output = output
@@ -301,7 +308,7 @@ class RecordingHook:
 
     @property
     def __name__(self) -> str:
-        """No hook has one: torch.jit.script, which asks for it, gets a sentence."""
+        """Not defined: torch.jit.script reads it, and gets an error that says what to do."""
         raise AttributeError(SCRIPT_ERROR)
 
     @property
@@ -313,25 +320,25 @@ class RecordingHook:
         """The passes whose output this node of the graph made."""
         return metadata_of(node).get((_KEY, id(self)), [])
 
-    def settle(self) -> list[ForwardRecord]:
-        """Hang the passes that wait on the graphs they have by now; those without a graph are returned, newest first.
+    def assign_waiting(self) -> list[ForwardRecord]:
+        """Attach waiting passes to the graphs they have by now; those without a graph are returned, newest first.
 
-        Must not leave the output on a record that hangs on its graph: that circle would never be freed.
+        A record that is attached to its graph must not hold its output: that reference cycle would never be freed.
         """
-        waiting, loose = (self._last, self._before), []
+        waiting, without_graph = (self._last, self._before), []
         self.clear()
         for record in waiting:
             output = record.output
             if output is not None and output.grad_fn is not None:
                 record.address, record.output = output.data_ptr(), None
-                self._hang(record, output.grad_fn)
+                self._attach_record(record, output.grad_fn)
             elif record is not NO_RECORD:
-                loose.append(record)
-        return loose
+                without_graph.append(record)
+        return without_graph
 
-    def wait_on(self, loose: list[ForwardRecord]) -> None:
-        """Keep passes without a graph, newest first: somebody may ask for them again."""
-        self._last, self._before = (*(record for record in loose if record.is_known), NO_RECORD, NO_RECORD)[:2]
+    def keep_waiting(self, records: list[ForwardRecord]) -> None:
+        """Keep passes without a graph, newest first, for the next search."""
+        self._last, self._before = (*(record for record in records if record.is_known), NO_RECORD, NO_RECORD)[:2]
 
     def detach(self) -> None:
         """Take the hook off the classifier."""
@@ -346,23 +353,14 @@ class RecordingHook:
         self.clear()
 
     def clear(self) -> None:
-        """Let go of the passes that wait."""
+        """Drop the passes that wait."""
         self._last = self._before = NO_RECORD
 
-    def _hang(self, record: ForwardRecord, node: Any) -> None:
+    def _attach_record(self, record: ForwardRecord, node: Any) -> None:
         metadata_of(node).setdefault((_KEY, id(self)), []).append(record)
 
 
 def remove_hooks(head: nn.Module) -> None:
-    """Leave no hook of ours on ``head``; those of others stay."""
-    for key, hook in list(head._forward_hooks.items()):
-        if isinstance(hook, RecordingHook):
-            del head._forward_hooks[key]
-            head._forward_hooks_with_kwargs.pop(key, None)
-            hook.retire()
-
-
-def _is_joining() -> bool:
-    """Whether a DistributedDataParallel that runs right now does so inside its join()."""
-    wrapper = nn.parallel.DistributedDataParallel._get_active_ddp_module()
-    return wrapper is not None and wrapper._join_config.enable
+    """Remove the recording hooks from ``head``; other hooks stay."""
+    for hook in pop_forward_hooks(head, RecordingHook):
+        hook.retire()

@@ -11,7 +11,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda.attach.autograd_compat import operation_name
+from isda.attach.autograd_compat import (
+    index_tensor,
+    index_tensors,
+    input_of,
+    input_sizes,
+    operation_name,
+    output_count,
+    permuted_dims,
+    reduced_dims,
+    saved_dim,
+    selected_index,
+    slice_bounds,
+    split_sizes,
+)
 from isda.attach.hook import EXPLICIT_CALL
 from isda.functional.patches import Patches
 
@@ -22,7 +35,7 @@ class TracedFeatures(NamedTuple):
     Attributes:
         features: (..., A, ...), or patches that stand for maps (N, A, h, w).
         axis: which dimension is A, where the output has its C classes.
-        shape: the shape of the output at this point; its places may be finer than those of the features.
+        shape: the shape of the output at this point; it may have a finer grid than the features.
     """
 
     features: Tensor | Patches
@@ -38,7 +51,7 @@ class TracedFeatures(NamedTuple):
 
     @property
     def tensor(self) -> Tensor:
-        """The features, patches made."""
+        """The features as a tensor."""
         return self.features.maps() if isinstance(self.features, Patches) else self.features
 
 
@@ -48,8 +61,8 @@ class TracedOperation(NamedTuple):
     Attributes:
         name: of its node in the graph.
         before: the shape of its input.
-        apply: what it does to features.
-        key: which samples or places it picks, comparable; None where it picks none.
+        apply: what it does to features; None where it mixes classes, or pixels that were upsampled.
+        key: which samples or pixels it selects, comparable; None where it selects none.
     """
 
     name: str
@@ -57,119 +70,164 @@ class TracedOperation(NamedTuple):
     apply: Callable[[TracedFeatures], TracedFeatures | None]
     key: Hashable = None
 
-    def __call__(self, place: TracedFeatures) -> TracedFeatures:
-        """Follow the operation, or raise where it works on the classes."""
-        after = self.apply(place)
+    def __call__(self, traced: TracedFeatures) -> TracedFeatures:
+        """Apply the operation, or raise where it works on the classes."""
+        after = self.apply(traced)
         if after is None:
             raise ValueError(
-                f"the logits come from the classifier through {self.name}, which mixes classes, or places that were "
+                f"the logits come from the classifier through {self.name}, which mixes classes, or pixels that were "
                 f"upsampled; call {EXPLICIT_CALL} with the features that belong to these logits"
             )
         return after
-
-
-def input_sizes(node: Any) -> torch.Size:
-    """The shape of the input of an operation, where its node keeps it."""
-    return torch.Size(node._saved_self_sym_sizes)
-
-
-def as_signed(value: int) -> int:
-    """Negative dimensions and positions are kept as unsigned numbers in the graph."""
-    return value - 2**64 if value >= 2**63 else value
 
 
 def _other_sizes(shape: torch.Size, axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _picked(
-    node: Any, key: Hashable, pick: Callable[[Tensor, int], Tensor], shape: torch.Size, before: torch.Size
-) -> TracedOperation:
-    """A step that takes some of one dimension alike from features and output."""
-    dim = as_signed(node._saved_dim)
+# -- indexing --------------------------------------------------------------------------------------------------------
 
-    def apply(at: TracedFeatures) -> TracedFeatures | None:
-        along = dim % len(at.shape)
-        # Of an output that was upsampled, samples can be picked, but no places.
-        if along == at.axis or (at.is_coarse and along != 0):
+
+def _selection(
+    node: Any, key: Hashable, select: Callable[[Tensor, int], Tensor], shape: torch.Size, before: torch.Size
+) -> TracedOperation:
+    """An operation that selects from one dimension of features and output alike."""
+    dim = saved_dim(node)
+
+    def apply(traced: TracedFeatures) -> TracedFeatures | None:
+        along = dim % len(traced.shape)
+        # Of an output that was upsampled, samples can be selected, but no pixels.
+        if along == traced.axis or (traced.is_coarse and along != 0):
             return None
-        dropped = len(shape) < len(at.shape) and along < at.axis
-        return TracedFeatures(pick(at.tensor, along), at.axis - dropped, shape)
+        dropped = len(shape) < len(traced.shape) and along < traced.axis
+        return TracedFeatures(select(traced.tensor, along), traced.axis - dropped, shape)
 
     return TracedOperation(node.name(), before, apply, (node.name(), dim, key))
 
 
-def _slice(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    start, end, step = as_signed(node._saved_start), as_signed(node._saved_end), node._saved_step
+def _slice(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    bounds = slice_bounds(node)
 
-    def pick(features: Tensor, dim: int) -> Tensor:
-        return features[(slice(None),) * dim + (slice(start, end, step),)]
+    def select(features: Tensor, dim: int) -> Tensor:
+        return features[(slice(None),) * dim + (slice(*bounds),)]
 
-    return _picked(node, (start, end, step), pick, shape, input_sizes(node))
-
-
-def _select(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    index = as_signed(node._saved_index)
-    return _picked(node, index, lambda features, dim: features.select(dim, index), shape, input_sizes(node))
+    return _selection(node, bounds, select, shape, input_sizes(node))
 
 
-def _unbind(node: Any, place: int, shape: torch.Size) -> TracedOperation | None:
-    if not hasattr(node, "_input_metadata"):  # torch 2.4 does not tell how many parts there are
+def _select(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    index = selected_index(node)
+    return _selection(node, index, lambda features, dim: features.select(dim, index), shape, input_sizes(node))
+
+
+def _unbind(node: Any, output: int, shape: torch.Size) -> TracedOperation | None:
+    parts = output_count(node)
+    if parts is None:
         return None
-    dim, parts = as_signed(node._saved_dim) % (len(shape) + 1), len(node._input_metadata)
+    dim = saved_dim(node) % (len(shape) + 1)
     before = torch.Size((*shape[:dim], parts, *shape[dim:]))
-    return _picked(node, place, lambda features, dim: features.select(dim, place), shape, before)
+    return _selection(node, output, lambda features, dim: features.select(dim, output), shape, before)
 
 
-def _split(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    sizes = node._saved_split_size if operation_name(node) == "Split" else list(node._saved_split_sizes)
-    return _picked(node, (str(sizes), place), lambda f, dim: f.split(sizes, dim)[place], shape, input_sizes(node))
+def _split(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    sizes = split_sizes(node)
+    return _selection(node, (str(sizes), output), lambda f, dim: f.split(sizes, dim)[output], shape, input_sizes(node))
 
 
-def _index_select(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    index = node._saved_index
+def _index_select(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    index = index_tensor(node)
     key = _identity(index)
-    return _picked(node, key, lambda features, dim: features.index_select(dim, index), shape, input_sizes(node))
+    return _selection(node, key, lambda features, dim: features.index_select(dim, index), shape, input_sizes(node))
 
 
-def _index(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    given = tuple(node._saved_indices)
+def _index(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    given = index_tensors(node)
 
-    def apply(at: TracedFeatures) -> TracedFeatures | None:
+    def apply(traced: TracedFeatures) -> TracedFeatures | None:
         indices = _as_positions(given, shape)
         used = [dim for dim, index in enumerate(indices) if index is not None]
-        if at.axis in used or (at.is_coarse and used != [0]):
+        if traced.axis in used or (traced.is_coarse and used != [0]):
             return None
-        features = at.tensor[tuple(slice(None) if index is None else index for index in indices)]
+        features = traced.tensor[tuple(slice(None) if index is None else index for index in indices)]
         new = torch.broadcast_shapes(*(indices[dim].shape for dim in used))  # type: ignore[union-attr]
         if used == list(range(used[0], used[-1] + 1)):
-            axis = at.axis if at.axis < used[0] else at.axis - len(used) + len(new)
+            axis = traced.axis if traced.axis < used[0] else traced.axis - len(used) + len(new)
         else:  # the dimensions of the index come first
-            axis = len(new) + sum(dim not in used for dim in range(at.axis))
+            axis = len(new) + sum(dim not in used for dim in range(traced.axis))
         return TracedFeatures(features, axis, shape)
 
-    key = tuple(None if index is None else _identity(index) for index in given)
-    return TracedOperation(node.name(), input_sizes(node), apply, (node.name(), key))
+    return TracedOperation(node.name(), input_sizes(node), apply, (node.name(), tuple(map(_identity, given))))
 
 
 def _as_positions(indices: Sequence[Tensor | None], shape: torch.Size) -> list[Tensor | None]:
-    """Indices with every mask turned into positions. Their number is known from the result: nobody has to wait."""
+    """Indices with every mask turned into positions. The result's shape has their number: no device has to wait."""
     positions: list[Tensor | None] = []
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             positions.append(index)
             continue
         count = shape[next((dim for dim, i in enumerate(indices) if i is not None), 0)]
-        held = index.flatten().bool().logical_not().to(torch.uint8).argsort(stable=True)[:count]
-        positions.extend(held // index.shape[dim + 1 :].numel() % size for dim, size in enumerate(index.shape))
+        chosen = index.flatten().bool().logical_not().to(torch.uint8).argsort(stable=True)[:count]
+        positions.extend(chosen // index.shape[dim + 1 :].numel() % size for dim, size in enumerate(index.shape))
     return positions
 
 
-def _identity(index: Tensor) -> Hashable:
-    return (index.data_ptr(), tuple(index.shape), index._version)
+def _identity(index: Tensor | None) -> Hashable:
+    return None if index is None else (index.data_ptr(), tuple(index.shape), index._version)
 
 
-INDEXING_OPERATIONS: dict[str, Callable[[Any, int, torch.Size], TracedOperation | None]] = {
+# -- shapes, dimensions and means ------------------------------------------------------------------------------------
+
+
+def _reshaped(traced: TracedFeatures, shape: torch.Size) -> TracedFeatures | None:
+    if shape == traced.shape:
+        return traced
+    if traced.is_coarse:
+        return None
+    before, after = traced.shape[: traced.axis].numel(), traced.shape[traced.axis + 1 :].numel()
+    for axis, size in enumerate(shape):
+        if (size, shape[:axis].numel(), shape[axis + 1 :].numel()) == (traced.shape[traced.axis], before, after):
+            features = traced.tensor
+            sizes = (*shape[:axis], features.shape[traced.axis], *shape[axis + 1 :])
+            return TracedFeatures(features.reshape(sizes), axis, shape)
+    return None
+
+
+def _permute(node: Any, output: int, shape: torch.Size) -> TracedOperation:
+    dims = permuted_dims(node, len(shape))
+
+    def apply(traced: TracedFeatures) -> TracedFeatures | None:
+        if traced.is_coarse:
+            return None
+        return TracedFeatures(traced.tensor.permute(*dims), dims.index(traced.axis), shape)
+
+    return TracedOperation(node.name(), torch.Size(shape[dims.index(dim)] for dim in range(len(dims))), apply)
+
+
+def _mean(node: Any, output: int, shape: torch.Size) -> TracedOperation | None:
+    reduced = reduced_dims(node)
+    if reduced is None:
+        return None
+    dims, keepdim = reduced
+
+    def apply(traced: TracedFeatures) -> TracedFeatures | None:
+        over = sorted(dim % len(traced.shape) for dim in dims) or list(range(len(traced.shape)))
+        if traced.axis in over or traced.is_coarse:
+            return None
+        axis = traced.axis if keepdim else traced.axis - sum(dim < traced.axis for dim in over)
+        return TracedFeatures(traced.tensor.mean(over, keepdim=keepdim), axis, shape)
+
+    return TracedOperation(node.name(), input_sizes(node), apply)
+
+
+# The same numbers in another tensor, dtype or shape; the wrapper of DistributedDataParallel passes outputs on.
+_SAME = re.compile(r"Clone|Alias|ToCopy|_DDPSink|torch::autograd::CopyBackwards")
+_RESHAPING = re.compile(r"View|UnsafeView|ReshapeAlias|Squeeze")
+_UPSAMPLING = re.compile(r"Upsample\w+")
+_OPERATIONS: dict[str, Callable[[Any, int, torch.Size], TracedOperation | None]] = {
+    "Permute": _permute,
+    "Transpose": _permute,
+    "T": _permute,
+    "Mean": _mean,
     "Slice": _slice,
     "Select": _select,
     "Unbind": _unbind,
@@ -178,104 +236,36 @@ INDEXING_OPERATIONS: dict[str, Callable[[Any, int, torch.Size], TracedOperation 
     "IndexSelect": _index_select,
     "Index": _index,
 }
-"""By operation: node, number of its output and shape of that to a step."""
+"""By name: the operation of a node, the number of its output and the shape of that output."""
 
 
-# The same numbers in another tensor, dtype or shape; the wrapper of DistributedDataParallel passes outputs on.
-_SAME = re.compile(r"Clone|Alias|ToCopy|_DDPSink|torch::autograd::CopyBackwards")
-_RESHAPING = re.compile(r"View|UnsafeView|ReshapeAlias|Squeeze")
-_UPSAMPLING = re.compile(r"Upsample\w+")
-
-
-def operation_of(node: Any, place: int, shape: torch.Size) -> TracedOperation | None:
-    """The operation of a node whose output number ``place`` has this shape, or None where it is none of these."""
-    kind = operation_name(node)
-    if _SAME.fullmatch(kind):
-        return TracedOperation(node.name(), shape, lambda at: at)
-    if _RESHAPING.fullmatch(kind):
-        return TracedOperation(node.name(), input_sizes(node), lambda at: _reshaped(at, shape))
-    if kind == "Unsqueeze":
-        dim = as_signed(node._saved_dim) % len(shape)
+def operation_of(node: Any, output: int, shape: torch.Size) -> TracedOperation | None:
+    """The operation of a node whose output of this number has this shape, or None where it is none of these."""
+    name = operation_name(node)
+    if _SAME.fullmatch(name):
+        return TracedOperation(node.name(), shape, lambda traced: traced)
+    if _RESHAPING.fullmatch(name):
+        return TracedOperation(node.name(), input_sizes(node), lambda traced: _reshaped(traced, shape))
+    if name == "Unsqueeze":
+        before = torch.Size(_other_sizes(shape, saved_dim(node) % len(shape)))
+        return TracedOperation(node.name(), before, lambda traced: _reshaped(traced, shape))
+    if _UPSAMPLING.fullmatch(name):
         return TracedOperation(
-            node.name(), torch.Size((*shape[:dim], *shape[dim + 1 :])), lambda at: _reshaped(at, shape)
+            node.name(), input_sizes(node), lambda traced: traced._replace(shape=shape) if traced.axis == 1 else None
         )
-    if _UPSAMPLING.fullmatch(kind):
-        return TracedOperation(
-            node.name(), input_sizes(node), lambda at: at._replace(shape=shape) if at.axis == 1 else None
-        )
-    make = _STEPS.get(kind)
-    return None if make is None else make(node, place, shape)
-
-
-def _reshaped(at: TracedFeatures, shape: torch.Size) -> TracedFeatures | None:
-    if shape == at.shape:
-        return at
-    if at.is_coarse:
-        return None
-    before, after = at.shape[: at.axis].numel(), at.shape[at.axis + 1 :].numel()
-    for axis, size in enumerate(shape):
-        if (size, shape[:axis].numel(), shape[axis + 1 :].numel()) == (at.shape[at.axis], before, after):
-            features = at.tensor
-            return TracedFeatures(
-                features.reshape(*shape[:axis], features.shape[at.axis], *shape[axis + 1 :]), axis, shape
-            )
-    return None
-
-
-def _permuted(node: Any, dims: Sequence[int], shape: torch.Size) -> TracedOperation:
-    """Output dimension i is dimension dims[i] of the input."""
-
-    def apply(at: TracedFeatures) -> TracedFeatures | None:
-        return None if at.is_coarse else TracedFeatures(at.tensor.permute(*dims), dims.index(at.axis), shape)
-
-    return TracedOperation(node.name(), torch.Size(shape[dims.index(dim)] for dim in range(len(dims))), apply)
-
-
-def _permute(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    return _permuted(node, [as_signed(dim) % len(shape) for dim in node._saved_dims], shape)
-
-
-def _transpose(node: Any, place: int, shape: torch.Size) -> TracedOperation:
-    pair = (0, 1) if operation_name(node) == "T" else (as_signed(node._saved_dim0), as_signed(node._saved_dim1))
-    dims, (first, second) = list(range(len(shape))), (dim % len(shape) for dim in pair)
-    dims[first], dims[second] = second, first
-    return _permuted(node, dims, shape)
-
-
-def _mean(node: Any, place: int, shape: torch.Size) -> TracedOperation | None:
-    if not hasattr(node, "_saved_dim"):  # over everything
-        return None
-    dims, keep = [as_signed(d) for d in node._saved_dim or ()], node._saved_keepdim
-
-    def apply(at: TracedFeatures) -> TracedFeatures | None:
-        over = sorted(d % len(at.shape) for d in dims) or list(range(len(at.shape)))
-        if at.axis in over or at.is_coarse:
-            return None
-        axis = at.axis if keep else at.axis - sum(d < at.axis for d in over)
-        return TracedFeatures(at.tensor.mean(over, keepdim=keep), axis, shape)
-
-    return TracedOperation(node.name(), input_sizes(node), apply)
-
-
-_STEPS: dict[str, Callable[[Any, int, torch.Size], TracedOperation | None]] = {
-    "Permute": _permute,
-    "Transpose": _transpose,
-    "T": _transpose,
-    "Mean": _mean,
-    **INDEXING_OPERATIONS,
-}
+    make = _OPERATIONS.get(name)
+    return None if make is None else make(node, output, shape)
 
 
 def stacked_inputs(node: Any) -> tuple[Any, float] | None:
-    """The node of the stack that a mean or a sum takes away, and the factor of each tensor in it; None for others."""
-    kind = operation_name(node)
-    if kind not in ("Mean", "Sum") or not getattr(node, "_saved_dim", None) or node._saved_keepdim:
-        return None
-    stack = node.next_functions[0][0]
-    if stack is None or operation_name(stack) != "Stack":
+    """The node of the stack that a mean or a sum reduces, and the factor of each tensor in it; None for others."""
+    name = operation_name(node)
+    reduced = reduced_dims(node) if name in ("Mean", "Sum") else None
+    parent = input_of(node, 0)
+    if reduced is None or reduced[1] or parent is None or operation_name(parent[0]) != "Stack":
         return None
     sizes = input_sizes(node)
-    dim = as_signed(stack._saved_dim) % len(sizes)
-    if [as_signed(over) % len(sizes) for over in node._saved_dim] != [dim]:
+    dim = saved_dim(parent[0]) % len(sizes)
+    if [over % len(sizes) for over in reduced[0]] != [dim]:
         return None
-    return stack, 1.0 if kind == "Sum" else 1 / sizes[dim]
+    return parent[0], 1.0 if name == "Sum" else 1 / sizes[dim]

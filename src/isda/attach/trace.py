@@ -15,26 +15,33 @@ from torch import Tensor, nn
 
 from isda._utils.checks import shape_of
 from isda._utils.devices import outside_autocast
-from isda.attach.autograd_compat import LEAF, is_opaque, nearest_nodes, operation_name
+from isda.attach.autograd_compat import (
+    MOST_NODES,
+    added_scale,
+    input_count,
+    input_of,
+    is_opaque,
+    nearest_nodes,
+    operation_name,
+    saved_factor,
+)
 from isda.attach.hook import EXPLICIT_CALL, NO_RECORD, ForwardRecord, RecordingHook, drops_features, remove_hooks
 from isda.attach.operations import TracedFeatures, TracedOperation, operation_of, stacked_inputs
 from isda.functional.patches import Patches
-
-_MOST_NODES = 64
 
 
 class Contribution(NamedTuple):
     """One pass of one classifier, and how it entered the logits.
 
     Attributes:
-        position: which of the classifiers.
+        classifier: which of the classifiers.
         record: of the pass.
         shape: of the classifier's output.
         factors: what the output was multiplied by.
-        steps: what happened to its places and samples, in turn.
+        steps: what happened to its samples and pixels, in order.
     """
 
-    position: int
+    classifier: int
     record: ForwardRecord
     shape: torch.Size
     factors: tuple[float | Tensor, ...] = ()
@@ -46,11 +53,11 @@ class GraphTrace:
 
     Attributes:
         terms: the passes whose outputs, scaled and moved, the logits are the sum of.
-        stops: nodes beyond which nothing linear was found.
+        stops: nodes whose inputs the logits are not known to be linear in.
     """
 
     def __init__(self, logits: Tensor, hooks: Sequence[RecordingHook]) -> None:
-        self._hooks, self._logits, self._left = hooks, logits, _MOST_NODES
+        self._hooks, self._logits, self._left = hooks, logits, MOST_NODES
         self.stops: list[Any] = []
         self.terms = self._terms_of(logits.grad_fn, logits.output_nr, logits.shape)
 
@@ -76,27 +83,26 @@ class GraphTrace:
         return any(is_opaque(node) for node in self.stops)
 
     def _records_on(self, node: Any) -> list[tuple[int, ForwardRecord]]:
-        return [(place, record) for place, hook in enumerate(self._hooks) for record in hook.records_on(node)]
+        return [(index, record) for index, hook in enumerate(self._hooks) for record in hook.records_on(node)]
 
-    def _terms_of(self, node: Any, place: int, shape: torch.Size) -> list[Contribution]:
-        """The terms of output number ``place`` of a node; nodes that lead nowhere are kept in ``stops``."""
+    def _terms_of(self, node: Any, output: int, shape: torch.Size) -> list[Contribution]:
+        """The terms of one output of a node; nodes that are not linear are kept in ``stops``."""
         self._left -= 1
         if records := self._records_on(node):
-            position, record = self._one_of(records)
-            return [Contribution(position, record, shape)]
-        kind = operation_name(node)
+            classifier, record = self._matching(records)
+            return [Contribution(classifier, record, shape)]
+        name = operation_name(node)
         if self._left > 0 and not is_opaque(node):
-            if kind in ("Add", "Sub"):
-                alpha = node._saved_alpha if kind == "Add" else -node._saved_alpha
+            if name in ("Add", "Sub"):
                 first, second = (self._input(node, number, shape) for number in (0, 1))
-                return first + _scaled(second, float(alpha))
+                return first + _scaled(second, added_scale(node))
             if (stacked := stacked_inputs(node)) is not None:
                 stack, share = stacked
-                parts = [self._input(stack, number, shape) for number in range(len(stack.next_functions))]
+                parts = [self._input(stack, number, shape) for number in range(input_count(stack))]
                 return [term for part in parts for term in _scaled(part, share)]
             try:
-                number, factor = _factor(node) if kind in ("Mul", "Div") else (0, None)
-                step = operation_of(node, place, shape)
+                number, factor = _factor(node) if name in ("Mul", "Div") else (0, None)
+                step = operation_of(node, output, shape)
             except RuntimeError as error:
                 reason = str(error).splitlines()[0]
                 raise ValueError(
@@ -105,25 +111,25 @@ class GraphTrace:
             if factor is not None:
                 return _scaled(self._input(node, number, shape), factor)
             if step is not None:
-                number = place if kind == "_DDPSink" and len(node.next_functions) > place else 0
+                number = output if name == "_DDPSink" and input_count(node) > output else 0
                 return [term._replace(steps=(*term.steps, step)) for term in self._input(node, number, step.before)]
         self.stops.append(node)
         return []
 
     def _input(self, node: Any, number: int, shape: torch.Size) -> list[Contribution]:
-        parent, place = node.next_functions[number] if number < len(node.next_functions) else (None, 0)
-        if parent is None or parent.name() == LEAF:
+        parent = input_of(node, number)
+        if parent is None:
             self.stops.append(node)
             return []
-        return self._terms_of(parent, place, shape)
+        return self._terms_of(*parent, shape)
 
-    def _one_of(self, records: list[tuple[int, ForwardRecord]]) -> tuple[int, ForwardRecord]:
+    def _matching(self, records: list[tuple[int, ForwardRecord]]) -> tuple[int, ForwardRecord]:
         """The pass that made the logits among those of one node: several, if one compiled call ran the model twice."""
         own = records
         if len(records) > 1:
-            own = [(place, record) for place, record in records if record.address == self._logits.data_ptr()]
+            own = [(index, record) for index, record in records if record.address == self._logits.data_ptr()]
         if len(own) != 1:
-            times = "once each" if len({place for place, _ in records}) == len(records) else f"{len(records)} times"
+            times = "once each" if len({index for index, _ in records}) == len(records) else f"{len(records)} times"
             raise ValueError(
                 f"one compiled call ran the classifier {times} and these logits {tuple(self._logits.shape)} belong to "
                 f"no single output; compile the model without its classifier, or call {EXPLICIT_CALL}"
@@ -134,14 +140,12 @@ class GraphTrace:
 def _factor(node: Any) -> tuple[int, float | Tensor | None]:
     """Which input of a product or quotient is scaled, and by what number; None where it is no single number."""
     if operation_name(node) == "Div":
-        factor = _single(node._saved_other)
-        return 0, None if factor is None else 1 / factor
-    for number, saved in ((0, "_saved_other"), (1, "_saved_self")):
-        parent = node.next_functions[number][0]
-        if parent is not None and parent.name() != LEAF:
-            factor = _single(getattr(node, saved))
-            if factor is not None:
-                return number, factor
+        divisor = _single(saved_factor(node, 0))
+        return 0, None if divisor is None else 1 / divisor
+    for number in (0, 1):
+        factor = None if input_of(node, number) is None else _single(saved_factor(node, number))
+        if factor is not None:
+            return number, factor
     return 0, None
 
 
@@ -177,7 +181,7 @@ class RecordedFeatures:
     """
 
     def __init__(self, terms: list[Contribution], classifiers: int = 1) -> None:
-        self._by_head = [[term for term in terms if term.position == place] for place in range(classifiers)]
+        self._by_head = [[term for term in terms if term.classifier == index] for index in range(classifiers)]
         missing = sum(not own for own in self._by_head)
         if missing:
             raise ValueError(
@@ -189,11 +193,11 @@ class RecordedFeatures:
     @property
     def strength(self) -> float | None:
         """Lambda of the call that fed the statistics with this pass; None until then. A pass counts once."""
-        return self._first.record.strengths.get(self._part)
+        return self._first.record.strengths.get(self._selection)
 
     @strength.setter
     def strength(self, value: float) -> None:
-        self._first.record.strengths[self._part] = value
+        self._first.record.strengths[self._selection] = value
 
     @property
     def joining(self) -> bool:
@@ -208,20 +212,20 @@ class RecordedFeatures:
 
     def rows_for(self, logits: Tensor) -> Tensor | Patches | None:
         """The features in the layout of the logits, (N, A) or (N, A, ...); None where there are none."""
-        place = self._place
-        if place is None:
+        traced = self._features
+        if traced is None:
             return None
-        if place.axis != 1 and not self.has_classes_last(logits):
+        if traced.axis != 1 and not self.has_classes_last(logits):
             raise ValueError(
-                f"logits must have their classes in the second or the last dimension, got them in number {place.axis}"
+                f"logits must have their classes in the second or the last dimension, got them in number {traced.axis}"
             )
-        if isinstance(place.features, Patches):
-            return place.features
-        return place.features.movedim(place.axis, 1)
+        if isinstance(traced.features, Patches):
+            return traced.features
+        return traced.features.movedim(traced.axis, 1)
 
     def has_classes_last(self, logits: Tensor) -> bool:
         """Whether the classes are the last dimension of logits with three or more, as they are of tokens."""
-        return self._place is not None and logits.ndim > 2 and self._place.axis == logits.ndim - 1
+        return self._features is not None and logits.ndim > 2 and self._features.axis == logits.ndim - 1
 
     @torch.no_grad()
     def verify(self, logits: Tensor) -> bool:
@@ -230,16 +234,16 @@ class RecordedFeatures:
         What it cannot tell: upsampled logits, sharded weights, dropout in adapters, and a classifier that starts at
         zero.
         """
-        place = self._place
-        if place is None or place.is_coarse or any(drops_features(own[0].record.head) for own in self._by_head):
+        traced = self._features
+        if traced is None or traced.is_coarse or any(drops_features(own[0].record.head) for own in self._by_head):
             return False
         weight = self.weight
-        if hasattr(weight, "full_tensor") or logits.shape[place.axis] != len(weight):
+        if hasattr(weight, "full_tensor") or logits.shape[traced.axis] != len(weight):
             return False  # a wrong shape is reported with all others
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        given = _rows(logits, place.axis)[:_VERIFIED_ROWS].to(dtype)
-        rows = place.features[:_VERIFIED_ROWS].dense() if isinstance(place.features, Patches) else None
-        rows = _rows(place.tensor, place.axis)[:_VERIFIED_ROWS] if rows is None else rows
+        given = _rows(logits, traced.axis)[:_VERIFIED_ROWS].to(dtype)
+        rows = traced.features[:_VERIFIED_ROWS].dense() if isinstance(traced.features, Patches) else None
+        rows = _rows(traced.tensor, traced.axis)[:_VERIFIED_ROWS] if rows is None else rows
         by_head = [(own[0].record.bias, _scale(own)) for own in self._by_head]
         biases = [_times(bias, scale) for bias, scale in by_head if bias is not None]
         with outside_autocast(logits.device):
@@ -258,42 +262,42 @@ class RecordedFeatures:
         return size > 0
 
     @property
-    def _part(self) -> Hashable:
-        """Which part of the pass the logits are."""
+    def _selection(self) -> Hashable:
+        """Which part of the output of the pass the logits are."""
         return tuple(step.key for step in self._first.steps if step.key is not None)
 
     @cached_property
-    def _place(self) -> TracedFeatures | None:
+    def _features(self) -> TracedFeatures | None:
         """The features, all classifiers side by side; None where the classifier was in eval mode."""
         if any(term.record.features is None for own in self._by_head for term in own):
             return None
-        places = [_mean_features(own) for own in self._by_head]
-        first = places[0]
-        if len(places) == 1:
+        traced = [_mean_features(own) for own in self._by_head]
+        first = traced[0]
+        if len(traced) == 1:
             return first
-        if any(place[1:] != first[1:] for place in places):
+        if any(part[1:] != first[1:] for part in traced):
             raise ValueError(
-                f"classifiers that are added up must have their classes in one place; call {EXPLICIT_CALL}"
+                f"classifiers that are added up must have their classes in the same dimension; call {EXPLICIT_CALL}"
             )
-        return first._replace(features=torch.cat([place.tensor for place in places], first.axis))
+        return first._replace(features=torch.cat([part.tensor for part in traced], first.axis))
 
 
 def _mean_features(terms: list[Contribution]) -> TracedFeatures:
     """The features of one classifier: those of its pass, or the mean over several, weighted as their outputs were."""
-    places = [_replayed(term) for term in terms]
-    if len(places) == 1:
-        return places[0]
+    traced = [_replayed(term) for term in terms]
+    if len(traced) == 1:
+        return traced[0]
     scales = [_product(term.factors) for term in terms]
     total = sum(scales[1:], scales[0])
-    parts = [place.tensor * (scale / total) for place, scale in zip(places, scales, strict=True)]
-    return places[0]._replace(features=sum(parts[1:], parts[0]))
+    parts = [part.tensor * (scale / total) for part, scale in zip(traced, scales, strict=True)]
+    return traced[0]._replace(features=sum(parts[1:], parts[0]))
 
 
 def _replayed(term: Contribution) -> TracedFeatures:
-    place = TracedFeatures(*term.record.laid_out(term.shape), term.shape)
+    traced = TracedFeatures(*term.record.features_like(term.shape), term.shape)
     for step in term.steps:
-        place = step(place)
-    return place
+        traced = step(traced)
+    return traced
 
 
 def _scale(terms: list[Contribution]) -> float | Tensor:
@@ -317,9 +321,9 @@ def _rows(tensor: Tensor, axis: int) -> Tensor:
 
 
 def record_inputs(*heads: nn.Module, model: nn.Module | None = None) -> Recorder:
-    """Record the inputs of the classifiers ``heads`` from now on, in place of whoever recorded them before.
+    """Record the inputs of the classifiers ``heads`` from now on; a recorder they had before is removed.
 
-    ``model`` is what they are the classifiers of; it is asked where a classifier has gone.
+    ``model`` is the model they are part of; it tells whether a classifier was replaced.
     """
     hooks = []
     for head in heads:
@@ -354,23 +358,23 @@ class Recorder:
             hook.detach()
 
     def clear(self) -> None:
-        """Let go of the passes that wait."""
+        """Drop the passes that wait."""
         for hook in self.hooks:
             hook.clear()
 
     def take(self, logits: Tensor, *, verify: bool = True) -> RecordedFeatures:
         """What was recorded for ``logits``; the first ones taken are verified."""
-        found = self.find(logits, verify=verify)
-        if found is None:
+        match = self.find(logits, verify=verify)
+        if match is None:
             raise self._unknown(logits)
-        return found
+        return match
 
     def take_weight(self, logits: Tensor, *, verify: bool = True) -> Tensor:
         """The weight that belongs to ``logits``; without a graph, that of the classifier that ran last."""
         newest = [hook.newest for hook in self.hooks]
-        found = self.find(logits, verify=verify)
-        if found is not None:
-            return found.weight
+        match = self.find(logits, verify=verify)
+        if match is not None:
+            return match.weight
         if len(newest) > 1 or newest[0] is NO_RECORD:
             raise self._unknown(logits)
         return newest[0].weight
@@ -382,17 +386,17 @@ class Recorder:
                 "logits must come from a model that this criterion is attached to, but another criterion was attached "
                 f"to its classifier since; call {EXPLICIT_CALL}"
             )
-        loose = [hook.settle() for hook in self.hooks]
-        found = self._search(logits, loose, verify=verify)
+        waiting = [hook.assign_waiting() for hook in self.hooks]
+        match = self._search(logits, waiting, verify=verify)
         if not logits.requires_grad:
-            # Somebody may ask for the passes without a graph again: nothing was trained in between.
-            for hook, records in zip(self.hooks, loose, strict=True):
-                hook.wait_on(records)
-        if found is None and logits.requires_grad:
+            # Passes without a graph may be looked for again: nothing was trained in between.
+            for hook, records in zip(self.hooks, waiting, strict=True):
+                hook.keep_waiting(records)
+        if match is None and logits.requires_grad:
             raise self._unknown(logits)
-        if found is not None and verify and not self._verified:
-            self._verified = found.verify(logits)
-        return found
+        if match is not None and verify and not self._verified:
+            self._verified = match.verify(logits)
+        return match
 
     def made_last(self, logits: Tensor) -> bool:
         """Whether logits without a graph are, as they are, what a classifier made in its last pass in eval mode."""
@@ -422,24 +426,25 @@ class Recorder:
         parts = {id(part) for part in model.modules()}
         return any(id(head) not in parts for head in heads)
 
-    def _search(self, logits: Tensor, loose: list[list[ForwardRecord]], *, verify: bool) -> RecordedFeatures | None:
-        """Follow the graph of the logits back to the classifiers; without a graph, compare places in memory."""
+    def _search(self, logits: Tensor, waiting: list[list[ForwardRecord]], *, verify: bool) -> RecordedFeatures | None:
+        """Trace the graph of the logits back to the classifiers; without a graph, compare memory addresses."""
         if logits.grad_fn is None:
-            made = [record for records in loose for record in records if record.made(logits)]
-            return self._alone(made[0], logits) if made and len(self.hooks) == 1 else None
-        trail = GraphTrace(logits, self.hooks)
-        if not trail.terms and trail.is_hidden and any(loose):
+            matches = [record for records in waiting for record in records if record.produced(logits)]
+            return _single_pass(matches[0], logits) if matches and len(self.hooks) == 1 else None
+        trace = GraphTrace(logits, self.hooks)
+        if not trace.terms and trace.is_hidden and any(waiting):
             if len(self.hooks) > 1:
                 raise ValueError(
                     "several classifiers inside one compiled or checkpointed call cannot be told apart; "
                     f"call {EXPLICIT_CALL}"
                 )
-            found = self._alone(loose[0][0], logits)
+            match = _single_pass(waiting[0][0], logits)
             if verify:
-                found.verify(logits)  # nothing but the values can tell whether it is their pass
-            return found
-        trail.check()
-        return RecordedFeatures(trail.terms, len(self.hooks)) if trail.terms else None
+                match.verify(logits)  # only the values tell whether the logits are of this pass
+            return match
+        trace.check()
+        return RecordedFeatures(trace.terms, len(self.hooks)) if trace.terms else None
 
-    def _alone(self, record: ForwardRecord, logits: Tensor) -> RecordedFeatures:
-        return RecordedFeatures([Contribution(0, record, logits.shape)])
+
+def _single_pass(record: ForwardRecord, logits: Tensor) -> RecordedFeatures:
+    return RecordedFeatures([Contribution(0, record, logits.shape)])

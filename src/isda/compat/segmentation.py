@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from isda.compat.base import DiagonalEstimator, PublishedLoss, classifier_weight
-from isda.losses.inputs import check_batch, update_statistics
 
 IGNORED = 255
 
@@ -45,8 +44,8 @@ class ISDALoss(PublishedLoss[EstimatorCV]):
         """
         if not self.training:
             return y
-        with self.estimator.withdrawing():
+        with self.estimator.reporting_failure():
             weight = classifier_weight(final_conv)
-            batch = check_batch(self.criterion, y, target_x, features, weight)
-        update_statistics(self.estimator, batch, self.criterion._groups(batch), align_corners=False)
+            inputs = self.criterion._check_inputs(y, target_x, features, weight)
+        self.criterion._update_statistics(inputs, self.criterion._groups(inputs))
         return self.criterion.augmented_logits(y, target_x, weight=weight, strength=ratio)

@@ -48,18 +48,18 @@ MODELS: dict[str, type[CovarianceModel]] = {
 def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> CovarianceModel:
     """Make a covariance model by name; ``settings`` go to its constructor.
 
-    "auto" is "full" up to 1 GiB of state, else "low_rank", which alone uses a ``rank``; it says so in the log, once.
+    "auto" is "full" up to 1 GiB of state, else "low_rank", which alone uses a ``rank``; the latter is logged once.
 
     Example:
         >>> create("low_rank", num_classes=10, feature_dim=64, rank=4)
         LowRankCovariance(num_classes=10, feature_dim=64)
     """
-    asked = check_choice("covariance", name, (*MODELS, AUTO))
-    if asked == AUTO:
+    requested = check_choice("covariance", name, (*MODELS, AUTO))
+    if requested == AUTO:
         name = auto_name(num_classes, feature_dim)
         if name == "full":
             settings.pop("rank", None)
     model = MODELS[name](num_classes, feature_dim, **settings)
-    if asked == AUTO and isinstance(model, LowRankCovariance):
+    if requested == AUTO and isinstance(model, LowRankCovariance):
         log_auto_choice(num_classes, feature_dim, model.rank)
     return model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -16,13 +16,13 @@ from torch.utils.checkpoint import checkpoint
 from isda._utils import checks, distributed
 from isda._utils.devices import on_host, outside_autocast
 from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
-from isda.functional.patches import Patches, peaks
+from isda.functional.patches import Patches
 from isda.functional.sampling import symmetric_root
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _BAD_INPUT, _NOT_FINITE, _OTHER_ERROR = 1, 2, 3
-"""What processes that share an update tell each other when there is none."""
+"""Codes that processes which share an update send each other when there is none."""
 
 
 def without_autocast(method: _Method) -> _Method:
@@ -39,7 +39,7 @@ def without_autocast(method: _Method) -> _Method:
 class CovarianceModel(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
-    A model says what Sigma_c is by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
+    A model defines Sigma_c by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
     bounded workspace; the models of isda override what they can do faster. Models that learn from features derive from
     OnlineCovariance. examples/covariance_model.py is one in full.
     """
@@ -60,15 +60,13 @@ class CovarianceModel(nn.Module):
             raise TypeError(
                 f"{type(self).__name__} must define product(vectors, matrices), the map of rows v to Sigma v"
             )
-        for name, value in (("num_classes", num_classes), ("feature_dim", feature_dim)):
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        self.num_classes, self.feature_dim = int(num_classes), int(feature_dim)
+        self.num_classes = checks.check_integer("num_classes", num_classes, 1)
+        self.feature_dim = checks.check_integer("feature_dim", feature_dim, 1)
         self.validate = True
         self._late_errors = checks.DeferredErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
 
-    # -- what a model has to say -------------------------------------------------------------------------------------
+    # -- what a model defines ----------------------------------------------------------------------------------------
 
     def product(self, vectors: Tensor, matrices: Tensor) -> Tensor:
         """(N, A) rows Sigma_k v_i for the rows v_i of ``vectors`` (N, A) and k = matrices[i]."""
@@ -82,6 +80,17 @@ class CovarianceModel(nn.Module):
         Here they are only counted: for models whose covariance does not come from the features.
         """
         self._count_rows(features, targets, mask)
+
+    @property
+    def takes_patches(self) -> bool:
+        """Whether ``update`` takes Patches as they are; an update defined elsewhere gets a tensor."""
+        return type(self).update is CovarianceModel.update
+
+    uses_logits: bool = False
+    """Whether a criterion calls ``observe`` after each update."""
+
+    def observe(self, logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> None:
+        """Learn from the logits (N, C) of the samples of an update; here nothing."""
 
     def merge(self, other: CovarianceModel) -> None:
         """Absorb everything that ``other`` has seen; here the counts."""
@@ -140,9 +149,9 @@ class CovarianceModel(nn.Module):
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=targets.device)
         matrices, slot = torch.unique(self.matrix_index(targets), return_inverse=True)
         draws = torch.zeros_like(noise)
-        for place in range(len(matrices)):
-            (rows,) = (slot == place).nonzero(as_tuple=True)
-            root = symmetric_root(self._dense(matrices[place : place + 1])[0])
+        for index in range(len(matrices)):
+            (rows,) = (slot == index).nonzero(as_tuple=True)
+            root = symmetric_root(self._dense(matrices[index : index + 1])[0])
             draws = draws.index_copy(0, rows, noise.index_select(0, rows) @ root)
         return draws
 
@@ -253,8 +262,7 @@ class CovarianceModel(nn.Module):
             (N, n, A).
         """
         targets = self._class_indices(targets, "targets", self.count.device)
-        if int(n) != n or n < 1:
-            raise ValueError(f"n must be a positive integer, got {n!r}")
+        checks.check_integer("n", n, 1)
         checks.check_strength("strength", strength)
         if features is not None:
             checks.check_rows(features, targets, self.feature_dim)
@@ -263,9 +271,7 @@ class CovarianceModel(nn.Module):
 
     def check_weight(self, weight: Tensor) -> None:
         """Raise ValueError unless ``weight`` is (C, A)."""
-        if tuple(weight.shape) != (self.num_classes, self.feature_dim):
-            expected = f"({self.num_classes}, {self.feature_dim})"
-            raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
+        checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
 
     def _class_indices(self, classes: Tensor | Sequence[int], name: str, device: torch.device) -> Tensor:
         """Class indices as an int64 tensor; their range is checked where that makes no device wait."""
@@ -286,7 +292,7 @@ class CovarianceModel(nn.Module):
     def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
         """All that an update does in models whose covariance does not come from the features."""
         error: ValueError | None = None
-        with self.withdrawing():
+        with self.reporting_failure():
             self._check_rows(features, targets, mask)
             targets = targets.long()
             if self.validate and on_host(targets):
@@ -295,10 +301,10 @@ class CovarianceModel(nn.Module):
                 error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
             labels = targets.clamp(0, self.num_classes - 1)
             if self.validate and not on_host(targets):
-                mask = self._late_errors.admitted(peaks(features), targets, labels, mask)
+                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask)
             kept = labels == targets if mask is None else mask & (labels == targets)
             seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
-        self._announce(len(features), error)
+        self._exchange_errors(len(features), error)
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
         self.count += seen
@@ -329,7 +335,7 @@ class CovarianceModel(nn.Module):
     def _world_size(self) -> int:
         return distributed.world_size(self.process_group) if self.sync else 1
 
-    def _announce(self, rows: int, error: ValueError | None) -> list[int]:
+    def _exchange_errors(self, rows: int, error: ValueError | None) -> list[int]:
         """How many rows every process brings to an update; raises on all of them if one has an error."""
         header = [[rows, 0 if error is None else _kind_of(error)]]
         if self._world_size() > 1:
@@ -352,27 +358,22 @@ class CovarianceModel(nn.Module):
                 "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
             )
 
-    def withdraw(self, error: Exception | None = None) -> None:
+    def report_failure(self, error: Exception | None = None) -> None:
         """Tell the processes that are about to share an update that this one has none: they raise too.
 
         Args:
-            error: why; bad input unless it is given.
+            error: why; bad input by default.
         """
         if self._world_size() > 1:
             kind = _BAD_INPUT if error is None else _kind_of(error)
             distributed.exchange_counts([0, kind], self.count.device, self.process_group)
 
-    @contextmanager
-    def withdrawing(self) -> Iterator[None]:
-        """``withdraw`` if the block, which comes before a shared update, raises an error."""
-        try:
-            yield
-        except Exception as error:
-            self.withdraw(error)
-            raise
+    def reporting_failure(self, active: bool = True) -> AbstractContextManager[None]:
+        """``report_failure`` if the block, which comes before a shared update, raises an error and it is ``active``."""
+        return _FailureReport(self, active)
 
     def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # patches have all that it asks for
+        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # Patches have all that it reads
         checks.check_mask(mask, len(features))
         if len(features) == 0:
             raise ValueError("features must hold at least one row, got an empty batch")
@@ -390,13 +391,37 @@ class CovarianceModel(nn.Module):
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
 
 
+class _FailureReport(AbstractContextManager[None]):
+    """A class, not a generator: it is entered several times in every training step."""
+
+    def __init__(self, model: CovarianceModel, active: bool) -> None:
+        self._model, self._active = model, active
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._active and isinstance(error, Exception):
+            self._model.report_failure(error)
+
+
+def dense(rows: Tensor | Patches) -> Tensor:
+    """Rows (N, A) as a tensor."""
+    return rows.dense() if isinstance(rows, Patches) else rows
+
+
+def peaks(rows: Tensor | Patches) -> Tensor:
+    """What tells whether rows are finite: the largest magnitudes (N, 1) of patches, or the rows themselves."""
+    return rows.peaks() if isinstance(rows, Patches) else rows
+
+
 def _kind_of(error: Exception) -> int:
-    """How other processes are told of an error."""
+    """The code of an error that is sent to other processes."""
     if isinstance(error, checks.NonFiniteFeatures):
         return _NOT_FINITE
     return _BAD_INPUT if isinstance(error, ValueError) else _OTHER_ERROR
 
 
 def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype to keep statistics in: what was asked for, but at least float32."""
+    """The dtype to keep statistics in: the given one, but at least float32."""
     return torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)

@@ -15,15 +15,14 @@ from isda._utils.devices import on_host
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
-from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks
+from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks, join_chunks
 from isda.functional.moments import Blocks, add_outer_products, add_outer_products_on_device
 from isda.functional.quadratic import (
-    centred,
     class_margins,
+    common_margins,
     full_gram,
     full_quadratic,
     full_transform,
-    margin_from_forms,
     product_by_group,
     self_adjoint,
 )
@@ -97,7 +96,7 @@ class FullCovariance(OnlineCovariance):
         stacks, scale = [], self.scale_of(matrices).view(-1, 1, 1)
         for part in chunks(len(rows), self.scatter[0].numel() * rows.element_size()):
             stacks.append(rows[part] @ self.scatter.index_select(0, matrices[part]) * scale[part])
-        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
+        return join_chunks(stacks)
 
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """The tables cost C / A of the product W Sigma that is needed anyway; they only have to fit."""
@@ -187,13 +186,10 @@ class SharedCovariance(FullCovariance):
 
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table of margin variances from one product W Sigma, whatever the number of rows."""
-        weight = centred(weight)
-        projected = weight @ self._matrix()
-        variances = (projected * weight).sum(-1).expand(len(matrices), -1)
-        return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
+        return common_margins(weight, self._matrix(), pivots)
 
     def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
-        """(N, C) margin variances of the rows of a batch: one row per class, handed out."""
+        """(N, C) margin variances of the rows of a batch: one table row per class, gathered."""
         return CovarianceModel.row_margins(self, weight, groups)
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:

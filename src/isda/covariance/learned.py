@@ -8,8 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from isda._utils.checks import check_number
 from isda.covariance.base import CovarianceModel, statistics_dtype
-from isda.functional.grouping import Groups, chunks
+from isda.functional.grouping import Groups, chunks, join_chunks
 from isda.functional.quadratic import product_by_group
 from isda.functional.sampling import feature_uncertainty_loss, gaussian_entropy
 
@@ -48,14 +49,12 @@ class LearnedCovariance(CovarianceModel):
         rank = self.feature_dim if rank is None else rank
         if int(rank) != rank or not 1 <= rank <= self.feature_dim:
             raise ValueError(f"rank must be an integer in 1..{self.feature_dim}, got {rank!r}")
-        if not 0 <= uncertainty_weight < math.inf:
-            raise ValueError(f"uncertainty_weight must be a finite number >= 0, got {uncertainty_weight!r}")
         if not 0 < scale < math.inf:
             raise ValueError(f"scale must be a finite number > 0, got {scale!r}")
         self.rank, self.scale = int(rank), float(scale)
         # The directions are orthogonal at the start: r/2 (1 + log 2 pi) + r log(scale).
         start = self.rank * (0.5 * (1 + math.log(2 * math.pi)) + math.log(scale))
-        self.uncertainty_weight = float(uncertainty_weight)
+        self.uncertainty_weight = check_number("uncertainty_weight", uncertainty_weight)
         self.uncertainty_margin = start if uncertainty_margin is None else float(uncertainty_margin)
         shape = (self.num_classes, self.feature_dim, self.rank)
         self.factor = nn.Parameter(torch.empty(shape, dtype=statistics_dtype(dtype), device=device))
@@ -113,7 +112,7 @@ class LearnedCovariance(CovarianceModel):
         for part in chunks(len(rows), self.factor[0].numel() * rows.element_size()):
             factor = self.factor.index_select(0, matrices[part])
             stacks.append(rows[part] @ factor @ factor.mT)
-        return stacks[0] if len(stacks) == 1 else torch.cat(stacks)
+        return join_chunks(stacks)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws D e with standard normal e."""

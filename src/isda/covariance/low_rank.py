@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from isda._utils.checks import check_integer
 from isda.covariance.base import CovarianceModel
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
@@ -38,9 +39,7 @@ class LowRankCovariance(OnlineCovariance):
 
     def __init__(self, num_classes: int, feature_dim: int, *, rank: int = 16, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)
-        if int(rank) != rank or rank < 1:
-            raise ValueError(f"rank must be a positive integer, got {rank!r}")
-        self.rank = int(rank)
+        self.rank = check_integer("rank", rank, 1)
         rows = torch.zeros(
             self.num_classes, 2 * self.rank, self.feature_dim, dtype=self.dtype, device=self.offset.device
         )

@@ -84,20 +84,22 @@ def _control_group_left() -> int | None:
 
 
 AUTO = "auto"
+AUTO_CHOICES = ("full", "low_rank")
+"""The models that "auto" stands for."""
 LARGEST_FULL_BYTES = 2**30
 """The state up to which "auto" is "full", at 4 bytes a number."""
 
-_said: set[tuple[int, int]] = set()
+_logged: set[tuple[int, int]] = set()
 
 
 def auto_name(num_classes: int, feature_dim: int) -> str:
     """The name of the model: "full" up to 1 GiB of state, else "low_rank".
 
     Shapes alone decide, at 4 bytes a number whatever the dtype, so that every machine and every process agrees and a
-    stored state fits wherever training goes on.
+    stored state fits wherever training resumes.
 
     Example:
-        >>> choose(100, 640), choose(1000, 2048)
+        >>> auto_name(100, 640), auto_name(1000, 2048)
         ('full', 'low_rank')
     """
     return "full" if full_bytes(num_classes, feature_dim) <= LARGEST_FULL_BYTES else "low_rank"
@@ -106,9 +108,9 @@ def auto_name(num_classes: int, feature_dim: int) -> str:
 def log_auto_choice(num_classes: int, feature_dim: int, rank: int) -> None:
     """Say once for each shape, in the log and in one process, that the covariance is not the full one."""
     shape = (num_classes, feature_dim)
-    if shape in _said or distributed.rank() != 0:
+    if shape in _logged or distributed.rank() != 0:
         return
-    _said.add(shape)
+    _logged.add(shape)
     full, low = (size / 2**30 for size in (full_bytes(*shape), low_rank_bytes(*shape, rank)))
     logging.getLogger("isda").warning(
         "covariance='auto' is 'low_rank' (rank=%d, %.2f GiB) for %d classes x %d features: 'full' takes %.1f GiB",

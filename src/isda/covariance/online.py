@@ -13,10 +13,10 @@ from torch import Tensor
 
 from isda._utils import checks, distributed
 from isda._utils.devices import READ_EVERY, HostMirror, on_host
-from isda.covariance.base import CovarianceModel, statistics_dtype, without_autocast
+from isda.covariance.base import CovarianceModel, dense, peaks, statistics_dtype, without_autocast
 from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means, absorb_means_on_device
-from isda.functional.patches import Patches, dense, peaks
+from isda.functional.patches import Patches
 
 
 class OnlineCovariance(CovarianceModel, ABC):
@@ -64,7 +64,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         self._known_scale: HostMirror[Tensor] = HostMirror()
         self._all_seen, self._updates = False, 0
 
-    # -- what a model has to say -------------------------------------------------------------------------------------
+    # -- what a model defines ----------------------------------------------------------------------------------------
 
     scatter: Tensor
     """(G, ...) what a model keeps of the outer products of the centred features, a sum over them."""
@@ -78,7 +78,7 @@ class OnlineCovariance(CovarianceModel, ABC):
     def absorb(self, rows: Tensor, groups: Groups) -> None:
         """Add what is kept of z z' to the scatter of ``groups.labels[i]``, for the rows z_i (N, A).
 
-        The labels are those of the means, which are the matrices' unless a model says otherwise (``num_means``).
+        The labels are those of the means, which are the matrices' unless a model overrides ``num_means``.
         """
 
     def _scale(self, factors: Tensor) -> None:
@@ -162,7 +162,7 @@ class OnlineCovariance(CovarianceModel, ABC):
         concatenated batch. Bad rows raise ValueError and change nothing (see isda._utils.checks for what a GPU does).
         """
         together = self._world_size() > 1
-        with self.withdrawing():
+        with self.reporting_failure():
             if groups is None:
                 self._check_rows(features, targets, mask)
                 targets = targets.long()
@@ -189,8 +189,13 @@ class OnlineCovariance(CovarianceModel, ABC):
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
                 below = checks.largest_feature(self.dtype)
-                mask = self._late_errors.admitted(peaks(features), targets, labels, mask, below)
+                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask, below)
             self._learn(features, labels, mask, groups)
+
+    @property
+    def takes_patches(self) -> bool:
+        """Whether ``update`` takes Patches as they are; an update defined elsewhere gets a tensor."""
+        return type(self).update is OnlineCovariance.update
 
     def _first_error(self, features: Tensor | Patches, targets: Tensor | None) -> ValueError | None:
         if not self.validate:
@@ -202,9 +207,9 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _update_together(self, features: Tensor | Patches, targets: Tensor) -> None:
         """Exchange features or statistics, whichever is smaller, and learn from those of every process."""
-        with self.withdrawing():
+        with self.reporting_failure():
             error = self._first_error(features, targets)
-        sizes = self._announce(len(features), error)
+        sizes = self._exchange_errors(len(features), error)
         if max(sizes) == 0:
             return
         if max(sizes) * self.feature_dim <= self._exchange_size():

@@ -13,7 +13,7 @@ from isda.covariance.full import FullCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from isda.functional.grouping import Groups
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
-from isda.functional.quadratic import centred, margin_from_forms
+from isda.functional.quadratic import common_margins
 from isda.functional.sampling import symmetric_root
 
 
@@ -107,15 +107,12 @@ class ShrunkCovariance(FullCovariance):
     def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
         """(K, C) table of margin variances."""
         own, pooled, apart, matrix, variance = self._columns(matrices)
-        middle = centred(weight)
-        projected = middle @ matrix
-        forms = (projected * middle).sum(-1).expand(len(matrices), -1)
-        common = margin_from_forms(forms, projected[pivots] @ middle.t(), pivots)
+        common = common_margins(weight, matrix, pivots)
         single = diagonal_margins(weight, variance.expand(len(matrices), -1), pivots)
         return own * super().margins(weight, matrices, pivots) + pooled * common + apart * single
 
     def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
-        """(N, C) margin variances of the rows of a batch: one row per class, handed out."""
+        """(N, C) margin variances of the rows of a batch: one table row per class, gathered."""
         return CovarianceModel.row_margins(self, weight, groups)
 
     def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:

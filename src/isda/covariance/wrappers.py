@@ -20,7 +20,7 @@ _Wrapped = TypeVar("_Wrapped", bound="WrappedCovariance")
 
 
 class WrappedCovariance(CovarianceModel):
-    """Counts, means, dtype and learning are those of ``base``; what is made of its covariances, a subclass says.
+    """Counts, means, dtype and learning are those of ``base``; subclasses define what is made of its covariances.
 
     Args:
         base: any covariance model; it is part of this one from now on.
@@ -132,6 +132,7 @@ class ConfusionCovariance(WrappedCovariance):
                 [0.5000, 0.5000]]), tensor([[0.5000]]))
     """
 
+    uses_logits = True
     graph: Tensor
     """(C, C) g; rows sum to 1."""
     known: Tensor
@@ -203,8 +204,8 @@ class ConfusionCovariance(WrappedCovariance):
         shares = self._shares(matrices)
         total = torch.zeros_like(vectors)
         for index in range(self.base.num_matrices):
-            one = torch.full_like(matrices, index)
-            total = total + shares[:, index : index + 1] * self.base.product(vectors, one)
+            only = torch.full_like(matrices, index)
+            total = total + shares[:, index : index + 1] * self.base.product(vectors, only)
         return total
 
     def covariance(self, index: int) -> Tensor:

@@ -23,20 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks, join_chunks
 from isda.functional.quadratic import centred, product_by_group
 from isda.functional.tilt import TILT_STEPS, QuadraticTables, find_tilt
-
-# Upper bounds of the expected loss over all augmented features: Prop. 1 and Prop. 2, as published and tilted.
-#
-# With augmented features a~ ~ N(a, lambda Sigma) the logits z~ = W a~ + b are Gaussian, and for weights t on the
-# simplex, wbar = sum_k t_k w_k,
-#
-# E[-q.z~ + logsumexp(z~)] <= F(t) - q.z,    F(t) = log sum_j exp(z_j + lambda/2 (w_j - wbar)' Sigma (w_j - wbar))
-#
-# for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
-# F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it
-# and the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
 
 
 class CovarianceProtocol(Protocol):
@@ -152,7 +141,7 @@ def _forms(weight: Tensor, covariance: CovarianceProtocol, matrices: Tensor, few
     for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
         rows = weight.index_select(0, few[part].flatten()).view(*few[part].shape, -1)
         tables.append(covariance.transform_stacks(rows, matrices[part]) @ rows.mT)
-    return tables[0] if len(tables) == 1 else torch.cat(tables)
+    return join_chunks(tables)
 
 
 def tilted_variance(

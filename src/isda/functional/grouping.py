@@ -18,11 +18,6 @@ from torch import Tensor
 
 from isda._utils.devices import on_host
 
-# Which classes occur in a batch, and which rows belong to them.
-#
-# Everything ISDA needs depends on the class of a sample, never on the sample itself, so the work is done once per class
-# that occurs and then handed out to the rows.
-
 WORKSPACE_BYTES = 32 * 2**20
 """Upper limit of any temporary that would otherwise grow like rows x classes x features."""
 
@@ -151,10 +146,9 @@ def chunks(length: int, row_bytes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, length))
 
 
-# Rows in tiles of one length, each of one group: products by group that ask the device for no size.
-#
-# How many rows a group has is known to the device only; how many tiles of length B are enough for N rows of G groups is
-# known to the host: every group that occurs fills all of its tiles but one.
+def join_chunks(parts: list[Tensor]) -> Tensor:
+    """The results of ``chunks`` as one tensor; a single one without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class Tiles:
@@ -211,19 +205,14 @@ class Tiles:
             scatter.index_add_(0, self.owner[part], filled[part].mT @ filled[part])
 
 
-# Scratch memory that is used again from step to step.
-#
-# On the CPU a fresh megabyte costs more than the arithmetic on it: the allocator returns it to the system after each
-# step and every page has to be mapped again. GPUs have a caching allocator; there this just allocates.
-
 _spare: dict[torch.dtype, Tensor] = {}
 
 
 class Scratch:
     """Uninitialised memory of a given shape, handed back for reuse when the object dies.
 
-    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; what asks for
-    it is bounded by WORKSPACE_BYTES.
+    Use ``.tensor`` only while the object is alive. One buffer per dtype is kept back, the largest seen; requests
+    are bounded by WORKSPACE_BYTES.
     """
 
     def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:

@@ -69,9 +69,7 @@ def prior_offsets(counts: Tensor | Sequence[float], tau: float = 1.0) -> Tensor:
         tensor([[1.0000, 0.1111],
                 [9.0000, 1.0000]], dtype=torch.float64)
     """
-    if not 0 <= tau < math.inf:
-        raise ValueError(f"tau must be a finite number >= 0, got {tau!r}")
-    prior = tau * class_counts(counts).log()
+    prior = checks.check_number("tau", tau) * class_counts(counts).log()
     return prior - prior.unsqueeze(1)
 
 
@@ -82,8 +80,7 @@ def label_margins(counts: Tensor | Sequence[float], max_margin: float = 0.5) -> 
         >>> label_margins([160000, 10000, 1])
         tensor([0.0250, 0.0500, 0.5000], dtype=torch.float64)
     """
-    if not 0 <= max_margin < math.inf:
-        raise ValueError(f"max_margin must be a finite number >= 0, got {max_margin!r}")
+    checks.check_number("max_margin", max_margin)
     margins = class_counts(counts) ** -0.25
     return max_margin * margins / margins.max()
 

@@ -30,22 +30,6 @@ from torch import Tensor
 from isda._utils.devices import on_host
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, Tiles, chunks, places_in_blocks
 
-# Class-conditional first and second moments of a stream of features, eqs. (1) to (3) of the paper.
-#
-# The state of a class is its count n, its mean and its scatter M2 = n * Sigma. A batch with m rows of the class, batch
-# mean b and centred rows Xc changes it by
-#
-# M2 += Xc' Xc + (n m / (n + m)) (b - mean)(b - mean)',   mean += (b - mean) m / (n + m),   n += m,
-#
-# which is the paper's update without dividing and multiplying again. With d = b - mean the change of M2 equals Z'Z for
-# the m rows z_i = x_i - mean - (1 - sqrt(n / (n + m))) d: one GEMM per class, and nothing cancels. Any split or order
-# of the same stream gives the same result.
-#
-# The functions are the CPU's; isda.functional.moments has those of every other device.
-#
-# The mean is kept as ``origin + offset``, where the origin is the first batch mean of the class: features of mean 1e4
-# and standard deviation 1 then lose nothing to rounding in float32, and no float64 is needed on the device.
-
 
 def absorb_means(
     features: Tensor,
@@ -117,12 +101,6 @@ def add_squares(scatter: Tensor, rows: Tensor, groups: Groups) -> None:
         return
     scatter.index_add_(0, groups.classes, _slot_sum(rows.square(), groups.slot, len(groups.classes)))
 
-
-# The update of isda.functional.moments for the everyday batch on the CPU, in a third of the calls.
-#
-# Where most classes occur, about as often as each other, every class gets a block of rows of the same length, padded
-# with zeros. Means and scatter matrices of all classes then change in place, without picking and putting back those
-# that occur. A step of a small classifier takes a few milliseconds, in which every call counts.
 
 _CALL = 2**22
 """Multiplications in the time that an update of one class on its own takes beside its product."""
@@ -255,13 +233,6 @@ def add_outer_products_on_device(scatter: Tensor, rows: Tensor, groups: Groups) 
         scatter.baddbmm_(mine.mT, mine)
     else:
         Tiles(groups.slot, len(scatter)).add_outer_products(scatter, rows)
-
-
-# How much of an estimated covariance to give up for a simpler one: intensities of Ledoit and Wolf (2004).
-#
-# (1 - r) S + r T has the least expected squared error for r = E|S - Sigma|^2 / E|S - T|^2. For Gaussian features
-# E|S - Sigma|^2 = (tr Sigma^2 + tr(Sigma)^2) / m at m degrees of freedom, so that counts, traces and norms of the
-# scatter are all it needs: nothing beyond the statistics that are kept anyway, which merge and decay exactly.
 
 
 def shrinkage_to_target(freedom: Tensor, trace: Tensor, square: Tensor, distance: Tensor) -> Tensor:

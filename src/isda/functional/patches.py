@@ -20,7 +20,7 @@ class _Window(NamedTuple):
 class Patches:
     """The rows (N h w, A k k) that a convolution multiplies by its weight (C, A k k), without memory of their own.
 
-    Behaves like a tensor of that shape where rows are chosen (a slice or a mask) and asked for their sizes; ``dense``
+    Behaves like a tensor of that shape where rows are selected (by a slice or a mask) and for sizes; ``dense``
     makes the chosen rows.
 
     Args:
@@ -131,13 +131,3 @@ class Patches:
         window = self._window
         largest = F.max_pool2d(magnitude, window.size, window.stride, dilation=window.dilation).flatten().unsqueeze(1)
         return largest if self._index is None else largest.index_select(0, self._index)
-
-
-def dense(rows: Tensor | Patches) -> Tensor:
-    """Rows (N, A) as a tensor."""
-    return rows.dense() if isinstance(rows, Patches) else rows
-
-
-def peaks(rows: Tensor | Patches) -> Tensor:
-    """What tells whether rows are finite: their largest magnitudes (N, 1), or rows that are there as they are."""
-    return rows.peaks() if isinstance(rows, Patches) else rows

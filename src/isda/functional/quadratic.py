@@ -7,7 +7,7 @@ For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot clas
 
 all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their gradients
 with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when not. When the
-matrices themselves need gradients, or a second derivative is asked for, plain differentiable expressions run instead.
+matrices themselves need gradients, or for second derivatives, plain differentiable expressions run instead.
 
 `class_margins` computes the margins of all classes at once, for devices on which a kernel launch costs more than an
 unused row. With R[k, j] = scale_k (w_j - w_k)' M_k (w_j - w_k) and P_k = (W - w_k) M_k its gradient is
@@ -33,20 +33,9 @@ from isda.functional.grouping import (
     Tiles,
     UnchangedBuffers,
     chunks,
+    join_chunks,
     rows_per_chunk,
 )
-
-# Quadratic forms of the classifier weights under full covariance matrices, without a tensor of size N x C x A.
-#
-# For a matrix Sigma_k, the rows w_j of the C x A weight matrix W and a pivot class p(k) these functions give
-#
-# variances[k, j] = w_j' Sigma_k w_j,     gram[k, i, j] = w_i' Sigma_k w_j,
-# margin[k, j] = (w_j - w_p)' Sigma_k (w_j - w_p),
-#
-# all from one product P_k per matrix: of W - w_p with Sigma_k for margins, of W itself for the other two. Their
-# gradients with respect to W need P_k again: it is kept while the workspace allows and recomputed chunk by chunk when
-# not. When the matrices themselves need gradients, or a second derivative is asked for, plain differentiable
-# expressions run instead.
 
 
 def centred(weight: Tensor) -> Tensor:
@@ -85,6 +74,14 @@ def margin_from_forms(diagonal: Tensor, cross: Tensor, classes: Tensor) -> Tenso
     own = classes.unsqueeze(1)
     variance = (diagonal - 2 * cross + cross.gather(1, own)).clamp_min(0)
     return variance.scatter(1, own, 0.0)
+
+
+def common_margins(weight: Tensor, matrix: Tensor, pivots: Tensor) -> Tensor:
+    """(K, C) margin variances under one matrix (A, A) for all rows, from one product W Sigma."""
+    weight = centred(weight)
+    projected = weight @ matrix
+    variances = (projected * weight).sum(-1).expand(len(pivots), -1)
+    return margin_from_forms(variances, projected[pivots] @ weight.t(), pivots)
 
 
 def full_quadratic(
@@ -165,10 +162,6 @@ def _plain_quadratic(weight: Tensor, matrices: Tensor, groups: Tensor, pivots: T
     return (difference @ matrices[groups] * difference).sum(-1).clamp_min(0)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 class _Projected:
     """P_k = (W - w_p) Sigma_k of every group k, or W Sigma_k without pivots, in chunks (k, C, A) within the workspace.
 
@@ -237,7 +230,7 @@ class _FullQuadratic(torch.autograd.Function):
         rows = []
         for part, product, spare in projected.parts:
             rows.append(torch.mul(product, projected.multiply(part, product, spare), out=spare).sum(-1))
-        values = _joined(rows)
+        values = join_chunks(rows)
         if pivots is not None:
             values.clamp_(min=0)
         return values if scale is None else values.mul_(scale.unsqueeze(1))
@@ -272,7 +265,7 @@ class _FullQuadratic(torch.autograd.Function):
         if result is None:  # a table without rows
             return torch.zeros_like(weight), None, None, None, None
         if saved.pivots is not None:
-            result.index_add_(0, saved.pivots, _joined(toward_pivot), alpha=-1)
+            result.index_add_(0, saved.pivots, join_chunks(toward_pivot), alpha=-1)
         return result.mul_(2), None, None, None, None
 
 
@@ -314,14 +307,6 @@ class _SelfAdjoint(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         ctx.unchanged.check()
         return _SelfAdjoint.apply(grad, ctx.operator, ctx.unchanged), None, None
-
-
-# Margin variances of all classes at once, for devices on which a launch costs more than an idle row.
-#
-# R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) with Sigma_k = scale_k M_k. P_k = (W - w_k) M_k is kept for the backward
-# pass while the workspace allows and computed again, chunk by chunk, when not. Its gradient is two products:
-#
-# dW = 2 sum_k G_k P_k - 2 [row k: G_k' P_k],    G[k, j] = scale_k dL/dR[k, j].
 
 
 def class_margins(weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:

@@ -123,12 +123,6 @@ def monte_carlo(logits: Tensor, targets: Tensor, directions: Tensor, weight: Ten
     return Estimate(value, pairs.std(1) / math.sqrt(directions.shape[1]))
 
 
-# The feature-uncertainty loss of DistributionNet (Yu et al., ICCV 2019), which keeps a learned covariance alive.
-#
-# The cross-entropy alone would shrink a learned covariance to zero; the loss asks the entropy of the Gaussians to stay
-# above a margin.
-
-
 def gaussian_entropy(factor: Tensor) -> Tensor:
     """Entropy of N(., D D') within the span of D: r/2 (1 + log 2 pi) + 1/2 log det D'D.
 

@@ -56,7 +56,7 @@ def append_rows(sketch: Tensor, fill: Tensor, rows: Tensor, index: Tensor) -> No
         index: (N,) which sketch each row belongs to.
     """
     (num_sketches, capacity, dim), device = sketch.shape, rows.device
-    # Rows of zeros go to nobody, behind the others.
+    # Rows of zeros belong to no sketch and come last.
     wanted = torch.where(rows.square().sum(1) > 0, index, num_sketches)
     ordered, order = torch.sort(wanted, stable=True)
     rows = rows.index_select(0, order)
@@ -90,5 +90,5 @@ def append_rows(sketch: Tensor, fill: Tensor, rows: Tensor, index: Tensor) -> No
 def _append(stack: Tensor, rows: Tensor, owner: Tensor, position: Tensor, chosen: Tensor) -> None:
     """Put the chosen rows (N, A) into stack (K, L, A) at [owner, position], which holds zeros there, in place."""
     place = torch.where(chosen, owner * stack.shape[1] + position, 0)
-    # Adding nothing to the first row instead of leaving a row out: the device is not asked how many there are.
+    # Adding nothing to the first row instead of leaving a row out: the host need not know how many there are.
     stack.flatten(0, 1).index_add_(0, place, torch.where(chosen.unsqueeze(1), rows, 0))

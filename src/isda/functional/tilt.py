@@ -17,13 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda.functional.grouping import chunks
-
-# The search for the tilt t that minimises F(t) (isda.functional.bounds): Newton steps on the classes that matter.
-#
-# With K = lambda W Sigma W' and c_j = z_j + K_jj / 2, F(t) = logsumexp(c - K t) + t'Kt / 2 is convex with the gradient
-# K (t - s), s = softmax(c - K t), and min_t F(t) = max_s [s.c - s'Ks / 2 + entropy(s)], where t = s at the optimum. Few
-# classes have a share in it, so that a step is a system of a dozen unknowns per row, whatever the number of classes.
+from isda.functional.grouping import chunks, join_chunks
 
 TILT_STEPS = 4
 FEW = 20
@@ -222,16 +216,8 @@ def _multiply(matrices: Tensor, vectors: Tensor) -> Tensor:
 def _in_chunks(solve: Callable[[slice], Tensor], few: Tensor) -> Tensor:
     """The rows of ``solve``, which needs a few tables (m, m) and stacks of trials per row, within the workspace."""
     size = few.shape[1] + 1
-    parts = [solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return join_chunks([solve(part) for part in chunks(len(few), 8 * 4 * size * (size + _LENGTHS))])
 
-
-# The tilt t that minimises F(t), converged: for optimisers whose gradient must be that of the minimum itself.
-#
-# isda.functional.tilt stops after a few steps on the classes that matter, which a loss in training does not notice.
-# Here all rows share one table K = lambda W Sigma W' (C, C), all classes take part, and Newton's method goes on until
-# nothing is left: its systems (I + S K) d = s - t, S = diag(s) - s s', are self-adjoint in the inner product x'Ky and
-# have few eigenvalues away from 1, so that conjugate gradients need a handful of products (N, C) x (C, C) each.
 
 NEWTON_STEPS = 50
 CONJUGATE_STEPS = 50

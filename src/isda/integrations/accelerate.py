@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from isda.integrations.common import import_library
-from isda.losses import SemanticLoss
+from isda.losses import AugmentedLoss
 
 _GradientState: Any = import_library("accelerate", "accelerate").state.GradientState
 
-_Criterion = TypeVar("_Criterion", bound=SemanticLoss)
+_Criterion = TypeVar("_Criterion", bound=AugmentedLoss)
 
 
 def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
@@ -40,7 +40,7 @@ def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
         >>> criterion.step
         2
     """
-    if not isinstance(criterion, SemanticLoss):
+    if not isinstance(criterion, AugmentedLoss):
         raise ValueError(f"criterion must be one of isda's, got {type(criterion).__name__}")
     if _hold_between_steps in criterion._forward_pre_hooks.values():
         raise ValueError("criterion must be prepared only once, got one that is already prepared")
@@ -52,7 +52,7 @@ def prepare_criterion(accelerator: Any, criterion: _Criterion) -> _Criterion:
 
 
 def _hold_between_steps(
-    criterion: SemanticLoss, args: tuple[Any, ...], kwargs: dict[str, Any]
+    criterion: AugmentedLoss, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Pass the current strength, which then does not advance, for batches without an optimiser step."""
     if kwargs.get("strength") is None and not _GradientState().sync_gradients:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from isda._utils.extras import install_command
-from isda.losses import ISDABCELoss, ISDALoss, SemanticLoss
+from isda.losses import AugmentedLoss, ISDABCELoss, ISDALoss
 from isda.losses.schedule import StrengthSchedule
 
 
@@ -49,11 +49,11 @@ class CriterionReplacement:
     ) -> None:
         StrengthSchedule(lambda_0, total_steps)  # raises for invalid values
         self.lambda_0, self.total_steps, self.classifier, self.settings = lambda_0, total_steps, classifier, settings
-        self.criterion: SemanticLoss | None = None
+        self.criterion: AugmentedLoss | None = None
         self._network: weakref.ref[nn.Module] | None = None
         self._loaded: dict[str, Any] | None = None
 
-    def begin(self, plain: nn.Module, network: nn.Module, total_steps: int) -> SemanticLoss:
+    def begin(self, plain: nn.Module, network: nn.Module, total_steps: int) -> AugmentedLoss:
         """The criterion for one fit, attached to ``network``.
 
         Args:
@@ -98,7 +98,7 @@ class CriterionReplacement:
         return vars(self) | {"criterion": None, "_network": None, "_loaded": self.state_dict() or None}
 
 
-def _isda_counterpart(plain: nn.Module) -> tuple[type[SemanticLoss], dict[str, Any]]:
+def _isda_counterpart(plain: nn.Module) -> tuple[type[AugmentedLoss], dict[str, Any]]:
     """The ISDA criterion that replaces one of torch, and the settings that it takes over."""
     forward = getattr(type(plain), "forward", None)
     settings = {"class_weight": getattr(plain, "weight", None), "reduction": getattr(plain, "reduction", None)}

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from isda.integrations.common import CriterionReplacement, import_library
-from isda.losses import SemanticLoss
+from isda.losses import AugmentedLoss
 
 _Callback: Any = import_library("fastai.callback.core", "fastai").Callback
 
@@ -60,7 +60,7 @@ class ISDACallback(_Callback):
         self._steps = 0
 
     @property
-    def criterion(self) -> SemanticLoss | None:
+    def criterion(self) -> AugmentedLoss | None:
         """The criterion of the last fit, with its statistics; None before the first."""
         return self._replacement.criterion
 
@@ -118,7 +118,7 @@ class ISDACallback(_Callback):
 class _LearnerLoss:
     """The loss function of a learner during a fit: the criterion in training, otherwise the learner's own."""
 
-    def __init__(self, plain: Any, criterion: SemanticLoss, learn: Any) -> None:
+    def __init__(self, plain: Any, criterion: AugmentedLoss, learn: Any) -> None:
         self.plain, self.criterion, self.learn = plain, criterion, learn
 
     def __call__(self, pred: Tensor, targ: Tensor, **settings: Any) -> Tensor:

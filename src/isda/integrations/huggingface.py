@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from isda._utils.files import atomic_write
 from isda.integrations.common import import_library
-from isda.losses import ISDABCELoss, ISDALoss, SemanticLoss
+from isda.losses import AugmentedLoss, ISDABCELoss, ISDALoss
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
@@ -111,7 +111,7 @@ class ISDATraining(_TrainerCallback):
         StrengthSchedule(lambda_0, None)  # raises for invalid values
         self.lambda_0, self.classifier, self.settings = lambda_0, classifier, settings
         self.resume_from_checkpoint = resume_from_checkpoint
-        self.criterion: SemanticLoss | None = None
+        self.criterion: AugmentedLoss | None = None
         self._called = False
 
     def loss(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -184,17 +184,17 @@ class ISDATraining(_TrainerCallback):
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _attached(self) -> SemanticLoss:
+    def _attached(self) -> AugmentedLoss:
         if self.criterion is None:
             raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
         return self.criterion
 
-    def _attach(self, model: nn.Module, args: Any) -> SemanticLoss:
+    def _attach(self, model: nn.Module, args: Any) -> AugmentedLoss:
         self.criterion, settings = None, dict(self.settings)  # at most one set of statistics in memory
         problem = getattr(getattr(model, "config", None), "problem_type", None)
         if problem == "regression":
             raise ValueError("problem_type must be a classification, got 'regression', which has no classes")
-        kind: type[SemanticLoss] = ISDALoss
+        kind: type[AugmentedLoss] = ISDALoss
         if problem == "multi_label_classification":
             kind, settings["ignore_value"] = ISDABCELoss, float(_IGNORED)
         elif args.label_smoothing_factor:

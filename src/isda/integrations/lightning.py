@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from isda._utils.checks import warn
 from isda.attach.autograd_compat import outside_graphs
 from isda.integrations.common import CriterionReplacement, import_library
-from isda.losses import SemanticLoss
+from isda.losses import AugmentedLoss
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -77,7 +77,7 @@ class ISDACallback(_Callback):
         self._forward: _CriterionForward | None = None
 
     @property
-    def criterion(self) -> SemanticLoss | None:
+    def criterion(self) -> AugmentedLoss | None:
         """The criterion of the last fit, with its statistics; None before the first."""
         return self._replacement.criterion
 
@@ -149,7 +149,7 @@ class ISDACallback(_Callback):
 class _CriterionForward:
     """The forward of a criterion that is replaced in training."""
 
-    def __init__(self, plain: nn.Module, criterion: SemanticLoss, trainer: Trainer) -> None:
+    def __init__(self, plain: nn.Module, criterion: AugmentedLoss, trainer: Trainer) -> None:
         self.plain, self.criterion, self.trainer = plain, criterion, trainer
         self.called = False
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isda.integrations.common import import_library
-from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
+from isda.losses import AugmentedLoss, ExplicitLoss, ISDALoss
 
 _NeuralNetClassifier: Any = import_library("skorch", "skorch").NeuralNetClassifier
 
@@ -46,14 +46,14 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
 
     def initialize_criterion(self) -> ISDANeuralNetClassifier:
         """Attach the criterion to the initialised module."""
-        if isinstance(self.criterion, type) and issubclass(self.criterion, SemanticLoss):
+        if isinstance(self.criterion, type) and issubclass(self.criterion, AugmentedLoss):
             self.criterion_ = self.criterion.attach(self.module_, **self.get_params_for("criterion"))
             return self
         return super().initialize_criterion()
 
     def run_single_epoch(self, iterator: Any, training: bool, *args: Any, **kwargs: Any) -> None:
         """Run an epoch; set T before a training epoch."""
-        ours = training and isinstance(self.criterion_, SemanticLoss)
+        ours = training and isinstance(self.criterion_, AugmentedLoss)
         if ours and "total_steps" not in self.get_params_for("criterion"):
             try:
                 batches = len(iterator)
@@ -66,7 +66,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
 
     def torch_compile(self, module: nn.Module, name: str) -> nn.Module:
         """Compile modules other than the criterion, which runs outside of graphs."""
-        return module if isinstance(module, SemanticLoss) else super().torch_compile(module, name)
+        return module if isinstance(module, AugmentedLoss) else super().torch_compile(module, name)
 
     def _get_predict_nonlinearity(self) -> Callable[[Tensor], Tensor]:
         softmax = partial(torch.softmax, dim=-1)

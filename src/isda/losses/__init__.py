@@ -1,9 +1,9 @@
 """Loss functions: ISDA's, and those it is compared with."""
 
-from isda.losses.base import SemanticLoss
+from isda.losses.base import AugmentedLoss
 from isda.losses.bce import ISDABCELoss
 from isda.losses.explicit import ExplicitLoss
-from isda.losses.isda import ISDALoss
+from isda.losses.isda import ISDALoss, SemanticLoss
 from isda.losses.rivals import (
     CenterLoss,
     ConfidencePenalty,
@@ -16,6 +16,7 @@ from isda.losses.rivals import (
 )
 
 __all__ = [
+    "AugmentedLoss",
     "CenterLoss",
     "ConfidencePenalty",
     "DistributionNet",

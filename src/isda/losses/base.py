@@ -1,23 +1,19 @@
-"""Base classes of the criteria over augmented features: attaching to a model, the strength schedule, and what one
-call does with its inputs, statistics and loss.
-"""
+"""Base class of the losses over augmented features: attaching to a model, the strength schedule, and one call."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda._utils import checks
-from isda._utils.checks import warn_of_eval_mode
 from isda._utils.choices import check_choice
 from isda._utils.devices import on_host, outside_autocast
-from isda.attach import Recorder, find_classifiers, in_backward, record_inputs, sizes_of
+from isda.attach import RecordedFeatures, Recorder, find_classifiers, in_backward, record_inputs, sizes_of
 from isda.attach.autograd_compat import outside_graphs, refuse_transforms
 from isda.attach.find import unwrap
 from isda.covariance import CovarianceModel
@@ -27,44 +23,86 @@ from isda.functional.patches import Patches
 from isda.losses.inputs import (
     LossInputs,
     RepeatMonitor,
-    check_batch,
     check_logits,
-    check_settings,
-    features_and_weight,
+    check_not_sharded,
     make_covariance,
     plain_weight,
     refuse_sizes,
-    require_recorder,
-    update_statistics,
 )
-from isda.losses.long_tail import MeanShift, Offset, check_providers, margin_terms
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import (
-    SoftTargetMonitor,
-    as_maps,
+    REDUCTIONS,
     as_rows,
     classes_second,
     has_classes_last,
-    is_soft,
     logits_of,
     resize_logits,
+    widen,
 )
 
-_Criterion = TypeVar("_Criterion", bound="AttachableLoss")
+_Criterion = TypeVar("_Criterion", bound="AugmentedLoss")
 
 
-class AttachableLoss(nn.Module):
-    """A loss that is made with (num_classes, feature_dim, lambda_0, total_steps, **settings), by ``attach`` or by hand.
+class CallState(NamedTuple):
+    """What a call in training mode does to the state of its criterion.
 
-    What it shows of its strength lambda is its schedule's.
+    Attributes:
+        updates: whether the statistics learn from the features. A recomputation under activation checkpointing, a
+            second call on one forward pass and a call inside ``held`` change nothing.
+        scheduled: whether the strength is the schedule's, which then advances with an update.
+        strength: lambda.
+        record: the forward pass whose features are used; None for features passed by the caller.
     """
 
-    num_classes: int
-    validate: bool
-    schedule: StrengthSchedule
+    updates: bool
+    scheduled: bool
+    strength: float
+    record: RecordedFeatures | None = None
+
+
+class AugmentedLoss(nn.Module, ABC):
+    """An expected loss over features a~ ~ N(a, lambda Sigma), which a subclass bounds or estimates.
+
+    In training mode a call updates the covariances with the features, evaluates the loss at the current strength
+    lambda = lambda_0 * t / T, and advances t. In eval mode, and for lambda = 0, it is the plain loss to the bit. The
+    arguments are those of ISDALoss.
+    """
+
+    class_weight: Tensor | None
+    _pooled: ClassVar[bool] = False
+    """Whether one covariance serves all classes."""
+    align_corners = False
+    """How logits are resized (F.interpolate)."""
     _recorder: Recorder | None = None
     _last_strength = 0.0
     _held = False
+
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        lambda_0: float = 0.5,
+        total_steps: int | None = None,
+        *,
+        covariance: str | CovarianceModel = "full",
+        reduction: str = "mean",
+        class_weight: Tensor | None = None,
+        validate: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **covariance_settings: Any,
+    ) -> None:
+        super().__init__()
+        self.reduction = check_choice("reduction", reduction, REDUCTIONS)
+        self.schedule = StrengthSchedule(lambda_0, total_steps, device)
+        classes = 1 if self._pooled else num_classes
+        self.covariance = make_covariance(
+            covariance, classes, feature_dim, covariance_settings, type(self), device=device, dtype=dtype
+        )
+        self.covariance.validate = self.validate = validate
+        self.num_classes, self.feature_dim = int(num_classes), self.covariance.feature_dim
+        self.register_buffer("class_weight", class_weight)
+        self._repeats = RepeatMonitor()
 
     @classmethod
     def attach(
@@ -76,7 +114,7 @@ class AttachableLoss(nn.Module):
         classifier: nn.Module | str | Sequence[nn.Module | str] | None = None,
         **settings: Any,
     ) -> _Criterion:
-        """A criterion for a model nobody prepared: finds its classifier and records what goes into it.
+        """Create a criterion for an existing model: find its classifier and record the inputs of the classifier.
 
         ``criterion(model(x), targets)`` then works like nn.CrossEntropyLoss, which it also is while the classifier is
         in eval mode: the rest of a training script, validation included, stays as it was. A criterion that was attached
@@ -142,8 +180,8 @@ class AttachableLoss(nn.Module):
         """Let the optimiser's step drive the schedule: t = ``step``, and training forwards no longer move it.
 
         Call it after every step of the optimiser, with the number of steps so far; it is exact for windows of gradient
-        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict remembers who
-        drives.
+        accumulation of any length. Setting ``advance_every`` makes forwards count again. The state_dict
+        holds which of the two applies.
 
         Example:
             >>> from isda import ISDALoss
@@ -177,94 +215,37 @@ class AttachableLoss(nn.Module):
         finally:
             self._held = before
 
-    # -- what the attached classifier recorded -----------------------------------------------------------------------
-
-    def _weight_for(self, logits: Tensor, weight: Tensor | None) -> Tensor:
-        """The weight of the classifier, as given or as it was when it made the logits."""
-        if weight is None:
-            return require_recorder(self._recorder, logits, weight).take_weight(logits, verify=self.validate)
-        return weight
-
-    def _as_torch_has_it(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (N, C, ...) and their targets; tokens of an attached classifier have their classes last."""
-        if self._recorder is not None:
-            last = has_classes_last(logits, targets, self.num_classes)
-            if last or (last is None and self._recorder.made_last(logits)):
-                return classes_second(logits, targets)
-        return logits, targets
-
-    def _forget_recorded(self) -> None:
-        if self._recorder is not None:
-            self._recorder.clear()
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"lambda_0={self.schedule.lambda_0}, total_steps={self.schedule.total_steps}"
-
-
-_REDUCTIONS = ("mean", "sum", "none")
-
-
-class SemanticLoss(AttachableLoss, ABC):
-    """The expected cross-entropy over features a~ ~ N(a, lambda Sigma_y), which a subclass bounds or estimates.
-
-    In training mode a call updates the class covariances with the features, evaluates the loss at the current strength
-    lambda = lambda_0 * t / T, and advances t. In eval mode, and for lambda = 0, it is nn.CrossEntropyLoss to the bit.
-    The arguments are those of ISDALoss.
-    """
-
-    class_weight: Tensor | None
-
-    def __init__(
-        self,
-        num_classes: int,
-        feature_dim: int,
-        lambda_0: float = 0.5,
-        total_steps: int | None = None,
-        *,
-        covariance: str | CovarianceModel = "full",
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-        class_weight: Tensor | None = None,
-        offset: Offset | None = None,
-        shift: MeanShift | None = None,
-        align_corners: bool = False,
-        validate: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **covariance_settings: Any,
-    ) -> None:
-        super().__init__()
-        self.reduction = check_choice("reduction", reduction, _REDUCTIONS)
-        check_settings(num_classes, label_smoothing, class_weight)
-        self.schedule = StrengthSchedule(lambda_0, total_steps, device)
-        self.covariance = make_covariance(
-            covariance, num_classes, feature_dim, covariance_settings, type(self), device=device, dtype=dtype
-        )
-        check_providers(offset, shift, self.covariance)
-        self.covariance.validate = validate
-        self.offset = None if offset is None else offset.to(device, self.covariance.dtype)
-        self.shift = None if shift is None else shift.to(device)
-        self.num_classes, self.feature_dim = self.covariance.num_classes, self.covariance.feature_dim
-        self.ignore_index, self.label_smoothing = ignore_index, float(label_smoothing)
-        self.align_corners, self.validate = align_corners, validate
-        self.register_buffer("class_weight", class_weight)
-        self.shares, self._repeats = SoftTargetMonitor(), RepeatMonitor()
-
-    # -- what a criterion brings -------------------------------------------------------------------------------------
+    # -- what a subclass defines -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _augmented_loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _check_inputs(
+        self, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
+    ) -> LossInputs:
+        """The inputs of a call in one form, or a ValueError."""
+
+    @abstractmethod
+    def _plain_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss at strength 0, reduced."""
+
+    @abstractmethod
+    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
         """The loss at a strength above 0, reduced; called outside autocast."""
 
     @abstractmethod
     def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
         """The consistency loss of unlabelled samples, section 5; needs no labels and changes no state."""
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> LossInputs:
-        """The input of a call in one form, or a ValueError."""
-        return check_batch(self, logits, targets, features, weight)
+    def _loss_count(self, inputs: LossInputs) -> int:
+        """How many losses the reduction "sum" adds up."""
+        return len(inputs.classes)
+
+    @property
+    def _needs_features(self) -> bool:
+        """Whether a call at strength 0 may need features."""
+        return self.schedule.lambda_0 != 0
+
+    def _loss_without_features(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return self._plain_loss(logits, targets)
 
     # -- a call ------------------------------------------------------------------------------------------------------
 
@@ -292,53 +273,68 @@ class SemanticLoss(AttachableLoss, ABC):
             strength: lambda for this call instead of the schedule's, which then does not move.
         """
         if not self.training:
-            logits, targets = self._as_torch_has_it(logits_of(logits), targets)
-            self._forget_recorded()
-            return self._cross_entropy(logits, targets)
+            logits, targets = self._classes_second(logits_of(logits), targets)
+            self._clear_records()
+            return self._plain_loss(logits, targets)
         refuse_transforms(self)
-        given = targets
-        recomputing = in_backward() or self._held
-        moves = strength is None
-        alone = features is None and weight is None and self._recorder is None and self.shift is None
-        plain = alone and self.schedule.lambda_0 == 0
-        # A recomputation under activation checkpointing must see what the first run saw, and count nothing twice; nor
-        # do a second call on one pass, as mixup may make it, and a second pass over the batch.
-        counts = not (recomputing or plain)
-        try:
+        state = self._begin(strength)
+        given = features is not None or weight is not None or self._recorder is not None
+        if not given and state.strength == 0 and not self._needs_features:
+            return self._loss_without_features(logits_of(logits), targets)
+        with self.covariance.reporting_failure(state.updates):
             logits = logits_of(logits)
-            strength = self.schedule.chosen(self._last_strength if recomputing and strength is None else strength)
-            if plain and strength == 0:
-                return (
-                    self._cross_entropy(logits, targets) if self.offset is None else self._offset_loss(logits, targets)
-                )
-            rows, weight, record = features_and_weight(self._recorder, logits, features, weight, verify=self.validate)
-            if rows is None or weight is None:
-                counts = False
-                return self._evaluate(*self._as_torch_has_it(logits, targets))
-            if record is not None and record.has_classes_last(logits):
-                logits, targets = classes_second(logits, targets)
-            if record is not None and record.strength is not None:
-                counts, strength = False, record.strength if moves else strength
-            batch = self._checked(logits, targets, rows, weight)
-            groups = self._groups(batch)
-        except Exception as error:
-            if counts:
-                self.covariance.withdraw(error)
-            raise
-        if counts:
-            if record is not None and record.joining:
+            rows, weight, state = self._features_and_weight(logits, features, weight, state)
+        if rows is None or weight is None:
+            return self._evaluate(*self._classes_second(logits, targets))
+        with self.covariance.reporting_failure(state.updates):
+            own = (logits, targets)
+            if state.record is not None and state.record.has_classes_last(logits):
+                own = classes_second(logits, targets)
+            inputs = self._check_inputs(*own, rows, weight)
+            groups = self._groups(inputs)
+        if state.updates:
+            if state.record is not None and state.record.joining:
                 self.covariance.refuse_join()
-            update_statistics(self.covariance, batch, groups, self.align_corners)
+            self._update_statistics(inputs, groups)
             if self.validate:
-                self._repeats.check(given, weight)
-        loss = self._loss(self._with_terms(batch, groups, strength), groups, strength)
-        if counts:
-            self._last_strength = strength
-            if record is not None:
-                record.strength = strength
-            if moves:
-                self.schedule.advance()
+                self._repeats.check(targets, weight)
+        loss = self._loss(inputs, groups, state.strength)
+        if state.updates:
+            self._finish(state)
         return loss
+
+    def _begin(self, strength: float | None) -> CallState:
+        """What a call with this ``strength`` argument does; a repeated one uses the strength of the first."""
+        repeated = in_backward() or self._held
+        with self.covariance.reporting_failure(not repeated):
+            used = self.schedule.strength_for_call(self._last_strength if repeated and strength is None else strength)
+        return CallState(updates=not repeated, scheduled=strength is None, strength=used)
+
+    def _features_and_weight(
+        self, logits: Tensor, features: Tensor | None, weight: Tensor | None, state: CallState
+    ) -> tuple[Tensor | Patches | None, Tensor | None, CallState]:
+        """Features and weight as given or recorded. No features for a classifier in eval mode, nor for logits without a
+        graph that are not the classifier's.
+        """
+        if features is not None:
+            return features, self._weight_for(logits, weight), state
+        recorder = self._require_recorder("features and weight" if weight is None else "features")
+        record = recorder.find(logits, verify=self.validate)
+        if record is None:
+            return None, weight, state
+        updates, strength, counted = state.updates, state.strength, record.strength
+        if counted is not None:  # an earlier call on this pass has updated the statistics
+            updates, strength = False, counted if state.scheduled else strength
+        weight = record.weight if weight is None else weight
+        return record.rows_for(logits), weight, CallState(updates, state.scheduled, strength, record)
+
+    def _finish(self, state: CallState) -> None:
+        """Remember the strength of a call that has updated the statistics, and advance the schedule."""
+        self._last_strength = state.strength
+        if state.record is not None:
+            state.record.strength = state.strength
+        if state.scheduled:
+            self.schedule.advance()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         checks.check_state(self, state_dict, prefix)
@@ -351,84 +347,101 @@ class SemanticLoss(AttachableLoss, ABC):
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _groups(self, batch: LossInputs) -> Groups:
-        """The rows by class; a label that does not count, or is out of range on a device, is put with another class."""
-        classes = batch.classes
-        if not on_host(classes):
-            classes = classes.clamp(0, self.num_classes - 1)
-        return group_rows(classes, self.num_classes)
+    def _groups(self, inputs: LossInputs) -> Groups:
+        """The rows by class; a label that is ignored, or out of range on a device, is put with another class."""
+        classes, count = inputs.classes, self.covariance.num_classes
+        return group_rows(classes if on_host(classes) else classes.clamp(0, count - 1), count)
 
-    def _with_terms(self, batch: LossInputs, groups: Groups, strength: float) -> LossInputs:
-        """The batch with what shifts and offsets add to its logits (isda.functional.long_tail); itself without them."""
-        share = strength / self.schedule.lambda_0 if self.schedule.lambda_0 else 1.0
-        with outside_autocast(batch.logits.device):
-            terms = margin_terms(self.offset, self.shift, share, self.covariance, batch, groups, self.align_corners)
-            if terms is None:
-                return batch
-            logits = self._wide(batch.logits)
-            return batch._replace(logits=logits + terms.to(logits.dtype))
+    def _update_statistics(self, inputs: LossInputs, groups: Groups) -> None:
+        """Update the covariance model with a batch that has features."""
+        covariance = self.covariance
+        with covariance.reporting_failure():
+            rows = inputs.features
+            if rows is None:
+                raise ValueError("features must be given to update the statistics, got None")
+            if isinstance(rows, Patches) and not covariance.takes_patches:
+                rows = rows.dense()
+            checked = groups if inputs.counts is None or not on_host(inputs.classes) else None
+        covariance.update(rows, inputs.classes, mask=inputs.counts, groups=checked)
+        if covariance.uses_logits:
+            logits = as_rows(resize_logits(inputs.logits, inputs.grid, self.align_corners))
+            covariance.observe(logits, inputs.classes, inputs.counts)
 
-    def _offset_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy with offsets alone, which needs neither features nor weights."""
-        nothing = logits.new_zeros(1, 1).expand(self.num_classes, self.feature_dim)
-        batch = check_batch(self, logits, targets, None, nothing)
-        return self._cross_entropy(self._with_terms(batch, self._groups(batch), 0.0).logits, targets)
-
-    def _loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+        """The reduced loss of a batch at a strength; changes no state."""
         if strength == 0:
-            return self._cross_entropy(batch.logits, batch.targets)
-        with outside_autocast(batch.logits.device):
-            loss, penalty = self._augmented_loss(batch, groups, strength), self.covariance.penalty()
+            return self._plain_loss(inputs.logits, inputs.targets)
+        with outside_autocast(inputs.logits.device):
+            loss, penalty = self._augmented_loss(inputs, groups, strength), self.covariance.penalty()
         if penalty is None:
             return loss
         # Once per loss that is added up, so that it weighs the same in every reduction.
-        return loss + penalty * (self._terms(batch) if self.reduction == "sum" else 1)
+        return loss + penalty * (self._loss_count(inputs) if self.reduction == "sum" else 1)
 
-    def _terms(self, batch: LossInputs) -> int:
-        """How many losses a call adds up."""
-        return len(batch.classes)
-
-    def _over_unlabelled(
-        self,
-        logits: Tensor,
-        weight: Tensor | None,
-        strength: float | None,
-        loss_of: Callable[[Tensor, Tensor, float], Tensor],
-    ) -> Tensor:
-        """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
+    def _unlabelled_inputs(
+        self, logits: Any, weight: Tensor | None, strength: float | None
+    ) -> tuple[Tensor, Tensor, float]:
+        """Logits, weight and strength for a loss without labels, or a ValueError."""
         refuse_transforms(self)
         logits = logits_of(logits)
         weight = plain_weight(self._weight_for(logits, weight))
-        strength = self.schedule.chosen(strength)
-        self.covariance.check_weight(weight)
-        check_logits(self, logits)
-        with outside_autocast(logits.device):
-            loss = loss_of(as_rows(self._wide(logits)), self.covariance.as_statistics(weight), strength)
-        if self.reduction == "none":
-            return as_maps(loss.unsqueeze(1), len(logits), logits.shape[2:]).squeeze(1)
-        return loss.mean() if self.reduction == "mean" else loss.sum()
+        strength = self.schedule.strength_for_call(strength)
+        checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
+        check_logits(logits, self.num_classes)
+        return logits, weight, strength
+
+    def _check_classifier(
+        self, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
+    ) -> Tensor:
+        """The weight as a plain (C, A) tensor; a ValueError for logits or a weight that do not fit the criterion."""
+        check_not_sharded(logits=logits, targets=targets, features=features)
+        check_logits(logits, self.num_classes)
+        weight = plain_weight(weight)
+        checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
+        return weight
 
     def _wide(self, logits: Tensor) -> Tensor:
         """The logits in the dtype of the statistics, or in their own where that is wider."""
-        dtype = torch.promote_types(logits.dtype, self.covariance.dtype)
-        return logits if logits.dtype == dtype else logits.to(dtype)
+        return widen(logits, self.covariance.dtype)
 
     def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The attached classifier was in eval mode: a script that changed one line validates with us, too."""
+        """The plain loss of a classifier in eval mode, so that a training script validates without changes."""
         if logits.requires_grad:
-            warn_of_eval_mode()
-        return self._cross_entropy(logits, targets)
+            checks.warn(
+                "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "
+                "validate under torch.no_grad(), or train with the classifier in training mode"
+            )
+        return self._plain_loss(logits, targets)
 
-    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        soft = is_soft(targets)
-        if logits.ndim > 2 and not soft:
-            logits = resize_logits(logits, targets.shape[1:], self.align_corners)
-        return F.cross_entropy(
-            logits,
-            targets if soft else targets.long(),
-            weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
-            # Distributions have no label to ignore, and torch refuses an ignore_index >= 0 beside them.
-            ignore_index=-100 if soft else self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+    # -- what the attached classifier recorded -----------------------------------------------------------------------
+
+    def _require_recorder(self, missing: str) -> Recorder:
+        """The recorder, or the error that names what has to be given without one."""
+        if self._recorder is None:
+            raise ValueError(
+                f"{missing} must be given, for example criterion(logits, targets, features=features, "
+                "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
+            )
+        return self._recorder
+
+    def _weight_for(self, logits: Tensor, weight: Tensor | None) -> Tensor:
+        """The weight of the classifier, as given or as it was when it made the logits."""
+        if weight is None:
+            return self._require_recorder("weight").take_weight(logits, verify=self.validate)
+        return weight
+
+    def _classes_second(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (N, C, ...) and their targets; tokens of an attached classifier have their classes last."""
+        if self._recorder is not None:
+            last = has_classes_last(logits, targets, self.num_classes)
+            if last or (last is None and self._recorder.made_last(logits)):
+                return classes_second(logits, targets)
+        return logits, targets
+
+    def _clear_records(self) -> None:
+        if self._recorder is not None:
+            self._recorder.clear()
+
+    def extra_repr(self) -> str:
+        """Show the settings in repr()."""
+        return f"lambda_0={self.schedule.lambda_0}, total_steps={self.schedule.total_steps}"

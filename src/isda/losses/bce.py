@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda._utils import checks
-from isda._utils.choices import check_choice, did_you_mean
+from isda._utils.checks import check_integer, shape_of
+from isda._utils.choices import check_choice
 from isda._utils.devices import READ_EVERY, on_host, outside_autocast
-from isda.attach.autograd_compat import outside_graphs, refuse_transforms
+from isda.attach.autograd_compat import outside_graphs
 from isda.covariance import CovarianceModel
 from isda.functional.binary import binary_expectation, binary_jensen_bound
-from isda.functional.grouping import Groups, group_rows
+from isda.functional.grouping import Groups
 from isda.functional.patches import Patches
-from isda.losses.base import SemanticLoss
-from isda.losses.inputs import (
-    LossInputs,
-    check_features,
-    check_logits,
-    check_not_sharded,
-    check_weight_shape,
-    check_weights,
-    grid_of,
-    plain_weight,
-)
-from isda.losses.targets import SoftTargetMonitor, as_rows, logits_of
-
-
-class LabelInputSettings(Protocol):
-    """The settings of the criterion that decide what a valid input is."""
-
-    num_classes: int
-    feature_dim: int
-    ignore_index: int
-    ignore_value: float | None
-    validate: bool
-    shares: SoftTargetMonitor
-    labels: LabelsMonitor
+from isda.losses.base import AugmentedLoss
+from isda.losses.inputs import LossInputs, check_features, check_weights
+from isda.losses.targets import as_rows, grid_of, reduce_losses
 
 
 def ignored_labels(targets: Tensor, ignore_value: float | None) -> Tensor | None:
@@ -82,34 +61,10 @@ class LabelsMonitor:
             )
 
 
-def check_label_inputs(
-    settings: LabelInputSettings, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor
-) -> LossInputs:
-    """Bring one call's input into one form, or raise ValueError for anything that does not fit together.
-
-    Every row of the features is of class 0: there is one covariance, and every sample counts, whatever its labels.
-    """
-    check_not_sharded(logits=logits, targets=targets, features=features)
-    check_logits(settings, logits)
-    weight = plain_weight(weight)
-    check_weight_shape(settings, weight)
-    if targets.shape != logits.shape:
-        expected = f"the shape of logits, {checks.shape_of(logits)}"
-        raise ValueError(f"targets must have {expected}, one label for each, got {checks.shape_of(targets)}")
-    check_features(logits, features, settings.feature_dim)
-    if settings.validate:
-        settings.labels.check(targets, settings.ignore_value)
-    rows = as_rows(features)
-    classes = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-    return LossInputs(logits, targets, weight, rows, classes, None, grid_of(features))
-
-
 _BOUNDS = {"jensen": binary_jensen_bound, "exact": binary_expectation}
-_CLASS_SETTINGS = ("ignore_index", "label_smoothing", "align_corners", "offset", "shift")
-"""Settings of the criteria for one class per sample that have no meaning here."""
 
 
-class ISDABCELoss(SemanticLoss):
+class ISDABCELoss(AugmentedLoss):
     """The expected binary cross-entropy of every label over features a~ ~ N(a, lambda Sigma): a bound, or itself.
 
     A sample has several labels, so one covariance Sigma is pooled over all samples. For a label s = 1 (present) or -1
@@ -149,6 +104,7 @@ class ISDABCELoss(SemanticLoss):
     """
 
     pos_weight: Tensor | None
+    _pooled = True
 
     def __init__(
         self,
@@ -168,32 +124,27 @@ class ISDABCELoss(SemanticLoss):
         dtype: torch.dtype | None = None,
         **covariance_settings: Any,
     ) -> None:
-        if int(num_labels) != num_labels or num_labels < 1:
-            raise ValueError(f"num_labels must be a positive integer, got {num_labels!r}")
+        check_integer("num_labels", num_labels, 1)
         check_choice("bound", bound, _BOUNDS)
-        for name in covariance_settings:
-            if name in _CLASS_SETTINGS:
-                raise ValueError(f"ISDABCELoss has no setting {name!r}{did_you_mean(name, ('ignore_value',))}")
         for name, given in (("pos_weight", pos_weight), ("class_weight", class_weight)):
             if given is not None:
                 check_weights(name, given, num_labels)
         super().__init__(
-            1,
+            num_labels,
             feature_dim,
             lambda_0,
             total_steps,
             covariance=covariance,
             reduction=reduction,
+            class_weight=class_weight,
             validate=validate,
             device=device,
             dtype=dtype,
             **covariance_settings,
         )
-        self.num_classes = self.num_labels = int(num_labels)
-        self.bound, self.ignore_value = bound, ignore_value
-        self.class_weight = class_weight
+        self.num_labels, self.bound, self.ignore_value = self.num_classes, bound, ignore_value
         self.register_buffer("pos_weight", pos_weight)
-        self.labels = LabelsMonitor()
+        self._labels = LabelsMonitor()
 
     @outside_graphs
     def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
@@ -206,35 +157,41 @@ class ISDABCELoss(SemanticLoss):
             weight: (K, A) weights of the classifier; recorded by themselves after ``attach``.
             strength: lambda; the current one of the schedule by default.
         """
-        refuse_transforms(self)
-        logits = logits_of(logits)
-        weight = plain_weight(self._weight_for(logits, weight))
-        strength = self.schedule.chosen(strength)
-        check_weight_shape(self, weight)
-        check_logits(self, logits)
+        logits, weight, strength = self._unlabelled_inputs(logits, weight, strength)
         with outside_autocast(logits.device):
             logits = self._wide(logits)
             losses = _BOUNDS[self.bound](logits, logits.detach().sigmoid(), self._variance(weight, logits), strength)
-            return self._reduced(losses, None)
+            return self._reduce(losses, None)
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> LossInputs:
-        return check_label_inputs(self, logits, targets, features, weight)
+    def _check_inputs(
+        self, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
+    ) -> LossInputs:
+        weight = self._check_classifier(logits, targets, features, weight)
+        if targets.shape != logits.shape:
+            expected = f"the shape of logits, {shape_of(logits)}"
+            raise ValueError(f"targets must have {expected}, one label for each, got {shape_of(targets)}")
+        if features is None:
+            raise ValueError("features must be given, got None")
+        check_features(logits, features, self.feature_dim)
+        if self.validate:
+            self._labels.check(targets, self.ignore_value)
+        rows = as_rows(features)
+        # Every row is of class 0: there is one covariance, and every sample counts, whatever its labels.
+        classes = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        return LossInputs(logits, targets, weight, rows, classes, None, grid_of(features))
 
-    def _groups(self, batch: LossInputs) -> Groups:
-        return group_rows(batch.classes, 1)
-
-    def _augmented_loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
-        logits = self._wide(batch.logits)
-        targets, ignored = self._known(logits, batch.targets)
-        variance = self._variance(batch.weight, logits)
+    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+        logits = self._wide(inputs.logits)
+        targets, ignored = self._without_missing(logits, inputs.targets)
+        variance = self._variance(inputs.weight, logits)
         pos_weight, class_weight = self._along(self.pos_weight, logits), self._along(self.class_weight, logits)
         losses = _BOUNDS[self.bound](logits, targets.to(logits.dtype), variance, strength, pos_weight)
-        return self._reduced(losses if class_weight is None else losses * class_weight, ignored)
+        return self._reduce(losses if class_weight is None else losses * class_weight, ignored)
 
-    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        targets, ignored = self._known(logits, targets)
+    def _plain_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        targets, ignored = self._without_missing(logits, targets)
         loss = F.binary_cross_entropy_with_logits(
             logits,
             targets,
@@ -242,15 +199,15 @@ class ISDABCELoss(SemanticLoss):
             reduction=self.reduction if ignored is None else "none",
             pos_weight=self._along(self.pos_weight, logits),
         )
-        return loss if ignored is None else self._reduced(loss, ignored)
+        return loss if ignored is None else self._reduce(loss, ignored)
 
     def _variance(self, weight: Tensor, logits: Tensor) -> Tensor:
         """The variance w' Sigma w of every logit: (K, 1, ...), the same for all samples and pixels."""
-        only = torch.zeros(1, dtype=torch.int64, device=weight.device)
-        variance = self.covariance.variances(self.covariance.as_statistics(weight), only)
+        pooled = torch.zeros(1, dtype=torch.int64, device=weight.device)
+        variance = self.covariance.variances(self.covariance.as_statistics(weight), pooled)
         return variance.clamp_min(0).view(-1, *[1] * (logits.ndim - 2))
 
-    def _known(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _without_missing(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The targets in floating point, 0 where they are missing, and where that is."""
         ignored = ignored_labels(targets, self.ignore_value)
         if not targets.is_floating_point():
@@ -261,17 +218,13 @@ class ISDABCELoss(SemanticLoss):
         """Numbers (K,) of the labels in the dtype of the logits, to be broadcast along their second dimension."""
         return None if of_labels is None else of_labels.to(logits.dtype).view(-1, *[1] * (logits.ndim - 2))
 
-    def _reduced(self, losses: Tensor, ignored: Tensor | None) -> Tensor:
-        if ignored is not None:
-            losses = losses.masked_fill(ignored, 0)
-        if self.reduction == "none":
-            return losses
-        if self.reduction == "sum":
-            return losses.sum()
-        return losses.mean() if ignored is None else losses.sum() / ignored.logical_not().sum().clamp_min(1)
+    def _reduce(self, losses: Tensor, ignored: Tensor | None) -> Tensor:
+        if ignored is None:
+            return reduce_losses(losses, self.reduction)
+        return reduce_losses(losses.masked_fill(ignored, 0), self.reduction, ignored.logical_not().sum().clamp_min(1))
 
-    def _terms(self, batch: LossInputs) -> int:
-        return batch.logits.numel()
+    def _loss_count(self, inputs: LossInputs) -> int:
+        return inputs.logits.numel()
 
     def extra_repr(self) -> str:
         """Show the settings in repr()."""

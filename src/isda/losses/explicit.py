@@ -11,14 +11,15 @@ from isda.attach.autograd_compat import outside_graphs
 from isda.functional.grouping import Groups
 from isda.functional.patches import Patches
 from isda.functional.sampling import explicit_consistency, explicit_logits
-from isda.losses.base import SemanticLoss
+from isda.losses.base import AugmentedLoss
 from isda.losses.inputs import LossInputs
+from isda.losses.isda import SemanticLoss
 
 
 class ExplicitLoss(SemanticLoss):
     """Cross-entropy over M augmented features a^m ~ N(a, lambda Sigma_y) per sample, eq. (5): the paper's naive method.
 
-    It takes the place of ISDALoss: the same statistics, schedule, targets and attaching. Draws come from torch's global
+    It replaces ISDALoss: the same statistics, schedule, targets and attaching. Draws come from torch's global
     generator. Gradients reach the factors of a learned covariance through them (reparameterisation).
 
     Args:
@@ -52,8 +53,7 @@ class ExplicitLoss(SemanticLoss):
         samples: int = 5,
         **settings: Any,
     ) -> None:
-        if int(samples) != samples or samples < 0:
-            raise ValueError(f"samples must be an integer >= 0, got {samples!r}")
+        checks.check_integer("samples", samples)
         super().__init__(num_classes, feature_dim, lambda_0, total_steps, **settings)
         self.samples = int(samples)
 
@@ -76,20 +76,23 @@ class ExplicitLoss(SemanticLoss):
             directions = self.covariance.sample(rows.detach().argmax(1), self.samples or 1)
             return explicit_consistency(rows, directions, weight, strength if self.samples else 0.0)
 
-        return self._over_unlabelled(logits, weight, strength, loss_of)
+        return self._unlabelled_loss(logits, weight, strength, loss_of)
 
-    def _checked(self, logits: Tensor, targets: Tensor, features: Tensor | Patches, weight: Tensor) -> LossInputs:
+    def _check_inputs(
+        self, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
+    ) -> LossInputs:
         _refuse_pixels(logits)
-        return super()._checked(logits, targets, features, weight)
+        return super()._check_inputs(logits, targets, features, weight)
 
-    def _loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
-        return super()._loss(batch, groups, strength if self.samples else 0.0)
+    def _loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+        inputs = self._with_terms(inputs, groups, strength)
+        return AugmentedLoss._loss(self, inputs, groups, strength if self.samples else 0.0)
 
-    def _augmented_loss(self, batch: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
         directions = self.covariance.sample(groups.labels, self.samples)
-        weight = self.covariance.as_statistics(batch.weight)
-        logits = explicit_logits(self._wide(batch.logits), directions, weight, strength)
-        loss = self._cross_entropy(logits.flatten(0, 1), batch.targets.repeat_interleave(self.samples, 0))
+        weight = self.covariance.as_statistics(inputs.weight)
+        logits = explicit_logits(self._wide(inputs.logits), directions, weight, strength)
+        loss = self._plain_loss(logits.flatten(0, 1), inputs.targets.repeat_interleave(self.samples, 0))
         if self.reduction == "none":
             return loss.view(-1, self.samples).mean(1)
         return loss / self.samples if self.reduction == "sum" else loss

@@ -1,37 +1,20 @@
-"""Validation of the arguments of criteria and of the inputs of a call, before any state changes; the update of the
-statistics with a checked batch.
-"""
+"""Validation of the arguments of criteria and of the inputs of a call, before any state changes."""
 
 from __future__ import annotations
 
 import inspect
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from isda._utils import checks
-from isda._utils.checks import warn
 from isda._utils.choices import check_choice, did_you_mean
-from isda._utils.devices import on_host
-from isda.attach import RecordedFeatures, Recorder
-from isda.covariance import MODELS, ConfusionCovariance, CovarianceModel, OnlineCovariance, create
-from isda.covariance.memory import AUTO
-from isda.functional.grouping import Groups
-from isda.functional.patches import Patches, dense
-from isda.losses.targets import SoftTargetMonitor, as_rows, is_soft, resize_labels, resize_logits
-
-
-def check_settings(num_classes: int, label_smoothing: float, class_weight: Tensor | None) -> None:
-    """Refuse values out of range; see ISDALoss."""
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing must lie in 0..1, got {label_smoothing!r}")
-    if class_weight is not None:
-        check_weights("class_weight", class_weight, num_classes)
-        if not class_weight.is_meta and not bool((class_weight > 0).any()):
-            raise ValueError("class_weight must be above 0 for at least one class, got zeros alone")
+from isda.covariance import MODELS, CovarianceModel, create
+from isda.covariance.memory import AUTO, AUTO_CHOICES
+from isda.functional.patches import Patches
 
 
 def check_weights(name: str, weights: Any, size: int) -> None:
@@ -52,24 +35,18 @@ def refuse_sizes(settings: dict[str, Any]) -> None:
             raise ValueError(f"{name} must not be given, because the classifier has it, got {settings[name]!r}")
 
 
-def check_tilt_steps(tilt_steps: int) -> None:
-    """Refuse what is no number of steps; see ISDALoss."""
-    if int(tilt_steps) != tilt_steps or tilt_steps < 0:
-        raise ValueError(f"tilt_steps must be an integer >= 0, got {tilt_steps!r}")
-
-
 def make_covariance(
     covariance: str | CovarianceModel,
     num_classes: int,
     feature_dim: int,
     settings: dict[str, Any],
     criterion: type,
-    **place: Any,
+    **factory: Any,
 ) -> CovarianceModel:
     """The covariance model of a criterion: of that name with its own settings, or one already made, if it fits."""
     if isinstance(covariance, str):
         _check_known(covariance, settings, criterion)
-        return create(covariance, num_classes, feature_dim, **place, **settings)
+        return create(covariance, num_classes, feature_dim, **factory, **settings)
     _check_model(covariance, num_classes, feature_dim, settings)
     return covariance
 
@@ -77,7 +54,7 @@ def make_covariance(
 def _check_known(covariance: str, settings: dict[str, Any], criterion: type) -> None:
     """Refuse settings that neither the criterion nor the covariance model of this name has."""
     check_choice("covariance", covariance, (*MODELS, AUTO))
-    models = [MODELS[name] for name in (("full", "low_rank") if covariance == AUTO else (covariance,))]
+    models = [MODELS[name] for name in (AUTO_CHOICES if covariance == AUTO else (covariance,))]
     own = {name for model in models for kind in model.__mro__ for name in _keywords(kind)}
     for name in settings:
         if name not in own:
@@ -107,45 +84,6 @@ def _check_model(covariance: Any, num_classes: int, feature_dim: int, settings: 
         raise ValueError(f"covariance must be for {num_classes} classes x {feature_dim} features, got {sizes}")
 
 
-class LossInputSettings(Protocol):
-    """The settings of the criterion that decide what a valid input is."""
-
-    num_classes: int
-    feature_dim: int
-    ignore_index: int
-    validate: bool
-    shares: SoftTargetMonitor
-
-
-def features_and_weight(
-    recorder: Recorder | None, logits: Tensor, features: Tensor | None, weight: Tensor | None, *, verify: bool
-) -> tuple[Tensor | Patches | None, Tensor | None, RecordedFeatures | None]:
-    """Features and weight as given or as the attached classifier recorded them, and what was recorded.
-
-    No features in eval mode, and neither for logits without a graph that are not the classifier's.
-    """
-    if features is not None and weight is not None:
-        return features, weight, None
-    recorder = require_recorder(recorder, features, weight)
-    if features is not None:
-        return features, recorder.take_weight(logits, verify=verify), None
-    found = recorder.find(logits, verify=verify)
-    if found is None:
-        return None, weight, None
-    return found.rows_for(logits), found.weight if weight is None else weight, found
-
-
-def require_recorder(recorder: Recorder | None, features: Tensor | None, weight: Tensor | None) -> Recorder:
-    """The recorder, or the error that names what has to be given without one."""
-    if recorder is None:
-        missing = " and ".join(n for n, given in (("features", features), ("weight", weight)) if given is None)
-        raise ValueError(
-            f"{missing} must be given, for example criterion(logits, targets, features=features, "
-            "weight=head.weight); or use ISDALoss.attach(model, ...), which records them"
-        )
-    return recorder
-
-
 class LossInputs(NamedTuple):
     """One call's input.
 
@@ -169,41 +107,6 @@ class LossInputs(NamedTuple):
     grid: torch.Size
 
 
-def check_batch(
-    settings: LossInputSettings, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor
-) -> LossInputs:
-    """Bring one call's input into one form, or raise ValueError for anything that does not fit together."""
-    check_not_sharded(logits=logits, targets=targets, features=features)
-    check_logits(settings, logits)
-    weight = plain_weight(weight)
-    check_weight_shape(settings, weight)
-    _check_targets(logits, targets)
-    grid = logits.shape[2:]
-    if features is not None:
-        check_features(logits, features, settings.feature_dim)
-        grid = grid_of(features)
-        _check_sizes(logits, targets, grid)
-        features = as_rows(features)
-    if is_soft(targets):
-        classes = targets.argmax(1)
-        if settings.validate:
-            settings.shares.check(targets)
-            if not on_host(targets):
-                # A row that is not finite has no class: -1 keeps it out of the statistics, where it is counted as bad.
-                classes = classes.masked_fill(targets.sum(1).isfinite().logical_not(), -1)
-        return LossInputs(logits, targets, weight, features, classes.flatten(), None, grid)
-    targets = targets.long()
-    clean = _labels_are_clean(settings, targets)
-    labels = targets if logits.ndim == 2 else resize_labels(targets, grid).flatten()
-    if clean:
-        return LossInputs(logits, targets, weight, features, labels, None, grid)
-    counts = labels != settings.ignore_index
-    if on_host(labels):
-        labels = labels.masked_fill(~counts, 0)
-    # Elsewhere labels out of range have not been looked for: covariance.update reports them, the loss itself asserts.
-    return LossInputs(logits, targets, weight, features, labels, counts, grid)
-
-
 def check_not_sharded(**tensors: Tensor | Patches | None) -> None:
     """Refuse tensors that are spread over processes; a weight may be."""
     for name, tensor in tensors.items():
@@ -211,35 +114,13 @@ def check_not_sharded(**tensors: Tensor | Patches | None) -> None:
             raise ValueError(f"{name} must be an ordinary tensor, got a DTensor; pass its full_tensor()")
 
 
-def check_logits(settings: LossInputSettings, logits: Tensor) -> None:
+def check_logits(logits: Tensor, num_classes: int) -> None:
     """Floating point logits (N, C, ...) of at least one sample."""
-    if logits.ndim < 2 or logits.shape[1] != settings.num_classes:
-        raise ValueError(f"logits must have shape (N, {settings.num_classes}, ...), got {checks.shape_of(logits)}")
+    if logits.ndim < 2 or logits.shape[1] != num_classes:
+        raise ValueError(f"logits must have shape (N, {num_classes}, ...), got {checks.shape_of(logits)}")
     if logits.numel() == 0:
         raise ValueError(f"logits must hold at least one sample, got an empty batch {checks.shape_of(logits)}")
-    if not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point, got {logits.dtype}")
-
-
-def check_weight_shape(settings: LossInputSettings, weight: Tensor) -> None:
-    """The weight of the classifier, (C, A)."""
-    expected = (settings.num_classes, settings.feature_dim)
-    if weight.shape != expected:
-        raise ValueError(f"weight must have shape {expected}, got {checks.shape_of(weight)}")
-
-
-def _labels_are_clean(settings: LossInputSettings, targets: Tensor) -> bool:
-    """Whether every label is known to lie in 0..C-1 and none is ignored; raises for labels out of range."""
-    if not on_host(targets):
-        return False
-    low, high = (int(value) for value in targets.aminmax())
-    if low >= 0 and high < settings.num_classes and not 0 <= settings.ignore_index < settings.num_classes:
-        return True
-    if settings.validate:
-        message = checks.label_error(targets, settings.num_classes, settings.ignore_index)
-        if message is not None:
-            raise ValueError(message)
-    return False
+    checks.check_floating_point("logits", logits)
 
 
 def plain_weight(weight: Tensor) -> Tensor:
@@ -262,34 +143,11 @@ def plain_weight(weight: Tensor) -> Tensor:
     return weight.flatten(1) if weight.ndim > 2 and weight.shape[2:].numel() == 1 else weight
 
 
-def _check_targets(logits: Tensor, targets: Tensor) -> None:
-    if is_soft(targets):
-        if targets.shape != logits.shape:
-            expected = f"the shape of logits, {checks.shape_of(logits)}"
-            raise ValueError(f"targets given as distributions must have {expected}, got {checks.shape_of(targets)}")
-        return
-    checks.check_labels_dtype(targets)
-    if targets.ndim != logits.ndim - 1 or len(targets) != len(logits):
-        expected = (
-            f"({len(logits)},)" if logits.ndim == 2 else f"({len(logits)}, " + "..., " * (logits.ndim - 3) + "...)"
-        )
-        raise ValueError(
-            f"targets must have shape {expected} for logits {checks.shape_of(logits)}, got {checks.shape_of(targets)}"
-        )
-    if targets.numel() == 0:
-        raise ValueError(f"targets must hold at least one label, got {checks.shape_of(targets)}")
-
-
-def grid_of(features: Tensor | Patches) -> torch.Size:
-    """The spatial size of features (N, A, ...)."""
-    return features.grid if isinstance(features, Patches) else features.shape[2:]
-
-
 def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None:
     """Floating point features (N, A, ...) for the samples of the logits, of any spatial size."""
     if isinstance(features, Patches):
         if (logits.ndim, len(logits), dim) != (4, features.samples, features.shape[1]):
-            sizes = f"{features.shape[1]} numbers at the places of {features.samples} images"
+            sizes = f"{features.shape[1]} numbers per pixel of {features.samples} images"
             raise ValueError(
                 f"features must be of the {len(logits)} samples of logits, {dim} numbers each, got {sizes}"
             )
@@ -301,48 +159,15 @@ def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None
         )
     if features.numel() == 0:
         raise ValueError(f"features must hold at least one row, got {checks.shape_of(features)}")
-    if not features.is_floating_point():
-        raise ValueError(f"features must be floating point, got {features.dtype}")
-
-
-def _check_sizes(logits: Tensor, targets: Tensor, grid: torch.Size) -> None:
-    if is_soft(targets) and grid != logits.shape[2:]:
-        raise ValueError(
-            f"features must have the spatial size of targets given as distributions, {tuple(targets.shape[2:])}, got "
-            f"{tuple(grid)}"
-        )
-
-
-_ABLE = (CovarianceModel.update, OnlineCovariance.update)
-"""Updates that take patches as they are."""
-
-
-def update_statistics(covariance: CovarianceModel, batch: LossInputs, groups: Groups, align_corners: bool) -> None:
-    """Update the model with a batch.
-
-    Args:
-        covariance: the model.
-        batch: a call's input, with features.
-        groups: its rows by class.
-        align_corners: how logits are resized to the features (F.interpolate).
-    """
-    with covariance.withdrawing():
-        if batch.features is None:
-            raise ValueError("batch must hold the features to learn from, got none")
-        known = groups if batch.counts is None or not on_host(batch.classes) else None
-        absorbed = batch.features if type(covariance).update in _ABLE else dense(batch.features)
-    covariance.update(absorbed, batch.classes, mask=batch.counts, groups=known)
-    if isinstance(covariance, ConfusionCovariance):
-        shown = as_rows(resize_logits(batch.logits, batch.grid, align_corners))
-        covariance.observe(shown, batch.classes, batch.counts)
+    checks.check_floating_point("features", features)
 
 
 class RepeatMonitor:
     """Warns, once, of a second pass over a batch that counts again: sharpness-aware minimisation without ``held``.
 
-    It is told by the very same targets in two calls in a row, between which the weight has changed, but no optimizer of
-    torch has made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has to
-    be a step before.
+    It is recognised by the same targets in two consecutive calls, between which the weight changed, but no optimizer of
+    torch made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has
+    to be a step before.
     """
 
     def __init__(self) -> None:
@@ -362,7 +187,7 @@ class RepeatMonitor:
         same = self._targets is not None and self._targets() is targets and self._versions[0] == versions[0]
         if same and self._versions[1] != versions[1] and self._steps == steps > self._first:
             self._warned = True
-            warn(
+            checks.warn(
                 "the statistics count the same batch twice: the weights changed between two passes over the same "
                 "targets, but no optimizer made a step; put the second pass of sharpness-aware minimisation, and "
                 "further evaluations of a closure, into `with criterion.held():`"

@@ -6,7 +6,6 @@ The augmented logits are z_j + lambda/2 (w_j - w_y)' Sigma_y (w_j - w_y) + alpha
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from isda._utils.checks import check_number
 from isda.attach import find_classifier, weight_of
 from isda.covariance import ConfusionCovariance, CovarianceModel, ScaledCovariance
 from isda.functional.grouping import Groups
@@ -31,7 +31,7 @@ __all__ = ["ConfusionShift", "LDAMMargins", "LogitAdjustment", "MeanShift", "Met
 
 
 class Offset(nn.Module, ABC):
-    """Offsets o_yj of the margins z_j - z_y, with o_yy = 0; a new one is a new file with ``rows``."""
+    """Offsets o_yj of the margins z_j - z_y, with o_yy = 0; subclasses define ``rows``."""
 
     num_classes: int
 
@@ -56,16 +56,14 @@ class OffsetTable(Offset):
 
 
 class MeanShift(nn.Module, ABC):
-    """Shifts delta_y of the features of a class, which are scaled by alpha; a new one is a new file with ``vectors``.
+    """Shifts delta_y of the features of a class, which are scaled by alpha; subclasses define ``vectors``.
 
     alpha grows with the strength lambda: it is the given one where lambda = lambda_0, and constant for lambda_0 = 0.
     """
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha must be a finite number >= 0, got {alpha!r}")
-        self.alpha = float(alpha)
+        self.alpha = check_number("alpha", alpha)
 
     @abstractmethod
     def vectors(self, covariance: CovarianceModel) -> Tensor:
@@ -161,9 +159,7 @@ class LDAMMargins(OffsetTable):
     """
 
     def __init__(self, counts: Tensor | Sequence[float], max_margin: float = 0.5, scale: float = 1.0) -> None:
-        if not 0 <= scale < math.inf:
-            raise ValueError(f"scale must be a finite number >= 0, got {scale!r}")
-        margins = scale * label_margins(counts, max_margin)
+        margins = check_number("scale", scale) * label_margins(counts, max_margin)
         others = 1 - torch.eye(len(margins), dtype=margins.dtype, device=margins.device)
         super().__init__(margins.unsqueeze(1) * others)
         self.max_margin, self.scale = float(max_margin), float(scale)
@@ -217,7 +213,7 @@ class AdamMoments(nn.Module):
 
     Example:
         >>> tensor = torch.zeros(2)
-        >>> AdaptiveMoments(tensor).descend(tensor, torch.tensor([3.0, -0.1]), lr=0.5)
+        >>> AdamMoments(tensor).descend(tensor, torch.tensor([3.0, -0.1]), lr=0.5)
         >>> tensor
         tensor([-0.5000,  0.5000])
     """
@@ -314,9 +310,7 @@ class MetaLearner(nn.Module):
         covariance = _scaled(criterion)
         if criterion.bound != "jensen":
             raise ValueError(f'criterion must have bound="jensen", got {criterion.bound!r}')
-        if not 0 <= lr < float("inf"):
-            raise ValueError(f"lr must be a finite number >= 0, got {lr!r}")
-        self.lr, self._classifier = float(lr), (classifier,)
+        self.lr, self._classifier = check_number("lr", lr), (classifier,)
         covariance.log_scale.requires_grad_(False)
         self.moments = AdamMoments(covariance.log_scale)
         # In tuples, no parts of this module: the scales belong to the criterion, and so does their state.
@@ -341,7 +335,7 @@ class MetaLearner(nn.Module):
         criterion, covariance = self.criterion, _scaled(self.criterion)
         named = dict(network.named_parameters())
         head = weight_of(find_classifier(network, self._classifier[0]))
-        place = next(index for index, parameter in enumerate(named.values()) if parameter is head)
+        position = next(index for index, parameter in enumerate(named.values()) if parameter is head)
         fixed = {name: buffer.clone() for name, buffer in network.named_buffers()}
 
         def logits_of(parameters: list[Tensor], inputs: Tensor) -> Tensor:
@@ -350,7 +344,7 @@ class MetaLearner(nn.Module):
             return logits
 
         def training_loss(parameters: list[Tensor]) -> Tensor:
-            logits = criterion.augmented_logits(logits_of(parameters, batch[0]), batch[1], weight=parameters[place])
+            logits = criterion.augmented_logits(logits_of(parameters, batch[0]), batch[1], weight=parameters[position])
             weight = criterion.class_weight
             return self._mean(
                 F.cross_entropy(logits, batch[1], None if weight is None else weight.to(logits.dtype), reduction="none")
@@ -366,7 +360,7 @@ class MetaLearner(nn.Module):
             )
         finally:
             covariance.log_scale.requires_grad_(False)
-            criterion._forget_recorded()
+            criterion._clear_records()
 
     def step(
         self, network: nn.Module, batch: tuple[Tensor, Tensor], balanced: tuple[Tensor, Tensor], rate: float

@@ -14,7 +14,7 @@ from isda._utils import checks
 from isda._utils.checks import warn
 from isda._utils.devices import READ_EVERY, HostMirror, on_host
 
-_DRIVEN = -1
+_EXTERNAL = -1
 """The microstep of a schedule whose steps are set from outside: forwards do not move it."""
 
 
@@ -43,7 +43,7 @@ class StrengthSchedule(nn.Module):
 
     def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
         """Raise ValueError for a state with a negative step, before any of it is loaded."""
-        for name, lowest in (("step", 0), ("microstep", _DRIVEN)):
+        for name, lowest in (("step", 0), ("microstep", _EXTERNAL)):
             checks.check_entry(prefix + name, state.get(prefix + name), lowest)
 
     @property
@@ -64,10 +64,8 @@ class StrengthSchedule(nn.Module):
 
     @advance_every.setter
     def advance_every(self, value: int) -> None:
-        if not (value >= 1 and value % 1 == 0):
-            raise ValueError(f"advance_every must be a positive integer, got {value!r}")
-        self._advance_every = int(value)
-        if self._microstep_on_host.read(self.microstep) == _DRIVEN:
+        self._advance_every = checks.check_integer("advance_every", value, 1)
+        if self._microstep_on_host.read(self.microstep) == _EXTERNAL:
             self._microstep_on_host.write(self.microstep.zero_(), 0)
 
     @property
@@ -77,7 +75,7 @@ class StrengthSchedule(nn.Module):
             return self.lambda_0
         return self.lambda_0 * min(self._step_on_host.read(self.step), self.total_steps) / self.total_steps
 
-    def chosen(self, strength: float | None) -> float:
+    def strength_for_call(self, strength: float | None) -> float:
         """The lambda of one call: as given, or the schedule's."""
         if strength is None:
             return self.strength
@@ -87,15 +85,14 @@ class StrengthSchedule(nn.Module):
 
     def set_step(self, step: int) -> None:
         """Set t; from now on it moves by this alone."""
-        if not (step >= 0 and step % 1 == 0):
-            raise ValueError(f"step must be an integer >= 0, got {step!r}")
-        self._step_on_host.write(self.step.fill_(int(step)), int(step))
-        self._microstep_on_host.write(self.microstep.fill_(_DRIVEN), _DRIVEN)
+        step = checks.check_integer("step", step)
+        self._step_on_host.write(self.step.fill_(step), step)
+        self._microstep_on_host.write(self.microstep.fill_(_EXTERNAL), _EXTERNAL)
 
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
         microstep = self._microstep_on_host.read(self.microstep)
-        if microstep == _DRIVEN:
+        if microstep == _EXTERNAL:
             return
         if self.advance_every > 1:
             done = microstep + 1
@@ -109,7 +106,7 @@ class StrengthSchedule(nn.Module):
 
 
 class _Counter:
-    """The value of a counter on the host; off the CPU the buffer is read only after somebody else changed it."""
+    """The value of a counter on the host; off the CPU the buffer is read only after other code changed it."""
 
     def __init__(self) -> None:
         self._mirror: HostMirror[int] = HostMirror()

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda._utils.checks import warn
+from isda._utils.checks import check_labels_dtype, shape_of, warn
 from isda._utils.devices import READ_EVERY, on_host
 from isda.functional.patches import Patches
 
@@ -23,6 +23,23 @@ _TOLERANCE = 0.05
 def is_soft(targets: Tensor) -> bool:
     """Whether targets are distributions over the classes (mixup, cutmix, distillation)."""
     return targets.is_floating_point()
+
+
+def check_targets(logits: Tensor, targets: Tensor) -> None:
+    """Class indices (N, ...) or distributions (N, C, ...) for logits (N, C, ...)."""
+    if is_soft(targets):
+        if targets.shape != logits.shape:
+            expected = f"the shape of logits, {shape_of(logits)}"
+            raise ValueError(f"targets given as distributions must have {expected}, got {shape_of(targets)}")
+        return
+    check_labels_dtype(targets)
+    if targets.ndim != logits.ndim - 1 or len(targets) != len(logits):
+        expected = (
+            f"({len(logits)},)" if logits.ndim == 2 else f"({len(logits)}, " + "..., " * (logits.ndim - 3) + "...)"
+        )
+        raise ValueError(f"targets must have shape {expected} for logits {shape_of(logits)}, got {shape_of(targets)}")
+    if targets.numel() == 0:
+        raise ValueError(f"targets must hold at least one label, got {shape_of(targets)}")
 
 
 class SoftTargetMonitor:
@@ -57,6 +74,23 @@ class SoftTargetMonitor:
             )
 
 
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def reduce_losses(losses: Tensor, reduction: str, count: Tensor | int | None = None) -> Tensor:
+    """Losses reduced the way torch's criteria are; a mean is over ``count`` losses, by default all of them."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.mean() if count is None else losses.sum() / count
+
+
+def widen(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The tensor in ``dtype``, or in its own where that is wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, dtype))
+
+
 def bound_loss(
     augmented: Tensor,
     plain: Tensor,
@@ -89,7 +123,7 @@ def bound_loss(
         loss = share.sum(1) * total - (share * plain).sum(1)
         normaliser: Tensor | int = loss.numel()
     else:
-        # Class by class only where smoothing asks for it: at label resolution a (N, C, H, W) tensor is a large one.
+        # Class by class only for smoothing: at label resolution a (N, C, H, W) tensor is a large one.
         valid = targets != ignore_index
         labels = torch.where(valid, targets, 0)
         own = weight[labels]
@@ -99,19 +133,15 @@ def bound_loss(
             loss = loss + label_smoothing / num_classes * spread
         loss = torch.where(valid, loss, 0)
         normaliser = (own * valid).sum()
-    if reduction == "none":
-        return loss
-    return loss.sum() / normaliser if reduction == "mean" else loss.sum()
+    return reduce_losses(loss, reduction, normaliser)
 
 
 def _plain_loss(augmented: Tensor, plain: Tensor, targets: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """The everyday case, labels that all weigh the same, in few kernels."""
+    """The common case, labels of equal weight, in few kernels."""
     ignored = targets == ignore_index
     own = plain.gather(1, targets.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1)
     loss = (torch.logsumexp(augmented, 1) - own).masked_fill(ignored, 0)
-    if reduction == "none":
-        return loss
-    return loss.sum() / (ignored.numel() - ignored.sum()) if reduction == "mean" else loss.sum()
+    return reduce_losses(loss, reduction, ignored.numel() - ignored.sum() if reduction == "mean" else None)
 
 
 _NAMES = ("logits", "out")
@@ -175,6 +205,11 @@ def as_rows(tensor: Tensor | Patches) -> Tensor | Patches:
     if isinstance(tensor, Patches):
         return tensor
     return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
+
+
+def grid_of(features: Tensor | Patches) -> torch.Size:
+    """The spatial size of features (N, A, ...)."""
+    return features.grid if isinstance(features, Patches) else features.shape[2:]
 
 
 def as_maps(rows: Tensor, samples: int, grid: torch.Size) -> Tensor:

@@ -15,15 +15,8 @@ from isda._utils.choices import check_choice
 from isda._utils.devices import outside_autocast
 from isda._utils.distributed import all_reduce_sum
 from isda.functional.sampling import diagonal_gaussian_entropy
-from isda.losses.rivals.logit_losses import (
-    REDUCTIONS,
-    SampleLoss,
-    at_least_float32,
-    check_features,
-    check_number,
-    check_rows,
-    reduce_losses,
-)
+from isda.losses.rivals.logit_losses import SampleLoss, check_features, check_rows
+from isda.losses.targets import REDUCTIONS, reduce_losses, widen
 
 
 def centre_steps(centres: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
@@ -52,7 +45,7 @@ class CenterLoss(SampleLoss):
     Args:
         num_classes: C.
         feature_dim: A.
-        weight: of the squared distances; Wen et al. take 0.003, the ISDA paper does not say.
+        weight: of the squared distances; Wen et al. take 0.003, the ISDA paper gives no value.
         rate: at which the centres follow. It can be set, also to a scalar tensor: the ISDA paper's 0.5 is an "initial"
             rate.
         reduction: mean, sum or none.
@@ -88,8 +81,8 @@ class CenterLoss(SampleLoss):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.weight = check_number("weight", weight)
-        self.rate: float | Tensor = check_number("rate", rate, high=1.0)
+        self.weight = checks.check_number("weight", weight)
+        self.rate: float | Tensor = checks.check_number("rate", rate, high=1.0)
         dtype = torch.promote_types(torch.float32 if dtype is None else dtype, torch.float32)
         self.register_buffer("centres", torch.zeros(num_classes, feature_dim, device=device, dtype=dtype))
 
@@ -101,7 +94,7 @@ class CenterLoss(SampleLoss):
             raise ValueError(f"logits must have shape (N, {len(self.centres)}), got {checks.shape_of(logits)}")
         rows, targets = self.rows(logits, targets), targets.long()
         with outside_autocast(logits.device):
-            distances = (at_least_float32(features) - self.centres[targets]).square().sum(1)
+            distances = (widen(features) - self.centres[targets]).square().sum(1)
             loss = reduce_losses(rows + self.weight / 2 * distances, self.reduction)
             if self.training:
                 self._follow(features.detach(), targets)
@@ -218,8 +211,8 @@ class LargeMarginLoss(nn.Module):
         if margin not in range(1, _LARGEST + 1):
             raise ValueError(f"margin must be an integer from 1 to {_LARGEST}, got {margin!r}")
         self.margin = int(margin)
-        self.base, self.gamma = check_number("base", base), check_number("gamma", gamma)
-        self.power, self.lambda_min = check_number("power", power), check_number("lambda_min", lambda_min)
+        self.base, self.gamma = checks.check_number("base", base), checks.check_number("gamma", gamma)
+        self.power, self.lambda_min = checks.check_number("power", power), checks.check_number("lambda_min", lambda_min)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
 
@@ -233,12 +226,12 @@ class LargeMarginLoss(nn.Module):
         """The loss; in training mode it also counts the step."""
         check_rows(logits, targets)
         check_features(logits, features, weight)
-        logits, targets = at_least_float32(logits), targets.long()
+        logits, targets = widen(logits), targets.long()
         if self.training:
             self.step.add_(1)
             with outside_autocast(logits.device):
                 logits = large_margin_logits(
-                    logits, targets, at_least_float32(features), at_least_float32(weight), self.margin, self.annealing
+                    logits, targets, widen(features), widen(weight), self.margin, self.annealing
                 )
         return F.cross_entropy(logits, targets, reduction=self.reduction)
 
@@ -325,8 +318,8 @@ class DistributionNet(nn.Module):
         if not 0 < deviation < math.inf:
             raise ValueError(f"deviation must be a finite number > 0, got {deviation!r}")
         self.samples, self.deviation = int(samples), float(deviation)
-        self.sample_weight = check_number("sample_weight", sample_weight)
-        self.uncertainty_weight = check_number("uncertainty_weight", uncertainty_weight)
+        self.sample_weight = checks.check_number("sample_weight", sample_weight)
+        self.uncertainty_weight = checks.check_number("uncertainty_weight", uncertainty_weight)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         dtype = torch.promote_types(torch.float32 if dtype is None else dtype, torch.float32)
         self.head = nn.Linear(feature_dim, feature_dim, device=device, dtype=dtype)
@@ -341,7 +334,7 @@ class DistributionNet(nn.Module):
         """The loss; the draws are torch's next ones on the device of the features."""
         check_rows(logits, targets)
         check_features(logits, features, weight, dim=self.head.in_features)
-        logits, targets = at_least_float32(logits), targets.long()
+        logits, targets = widen(logits), targets.long()
         if not self.training:
             return F.cross_entropy(logits, targets, reduction=self.reduction)
         rows = F.cross_entropy(logits, targets, reduction="none")
@@ -349,7 +342,7 @@ class DistributionNet(nn.Module):
             widths = self.head(features.to(self.head.weight.dtype))
             if self.sample_weight:
                 noise = torch.randn(len(rows), self.samples, widths.shape[1], dtype=widths.dtype, device=widths.device)
-                drawn = sampled_cross_entropy(logits, targets, at_least_float32(weight), F.softplus(widths), noise)
+                drawn = sampled_cross_entropy(logits, targets, widen(weight), F.softplus(widths), noise)
                 rows = (rows + self.sample_weight * drawn) / (1 + self.sample_weight)
             if self.uncertainty_weight:
                 rows = rows + self.uncertainty_weight * self._uncertainty(widths)
@@ -358,7 +351,7 @@ class DistributionNet(nn.Module):
     def _uncertainty(self, widths: Tensor) -> Tensor:
         """`feature_uncertainty_loss` of all processes' samples: this process's part of it, a mean over its own ones.
 
-        Whether the entropy is short is asked of all of them; the parts, weighed by samples, then add up to the hinge.
+        Whether the entropy is too small is decided over all; the parts, weighed by samples, then add up to the hinge.
         """
         entropy = diagonal_gaussian_entropy(2 * log_softplus(widths)) / widths.shape[1]
         total, count = all_reduce_sum(torch.stack([entropy.detach(), torch.ones_like(entropy)]).sum(1)).unbind()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,16 +14,14 @@ from torch import Tensor, nn
 from isda._utils import checks
 from isda._utils.choices import check_choice
 from isda._utils.devices import on_host
-
-REDUCTIONS = ("mean", "sum", "none")
+from isda.losses.targets import REDUCTIONS, reduce_losses, widen
 
 
 def check_rows(logits: Tensor, targets: Tensor) -> None:
     """Logits (N, C) of at least one sample and class indices (N,); their range is looked at on the CPU only."""
     if logits.ndim != 2 or logits.numel() == 0:
         raise ValueError(f"logits must have shape (N, C) with at least one sample, got {checks.shape_of(logits)}")
-    if not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point, got {logits.dtype}")
+    checks.check_floating_point("logits", logits)
     checks.check_labels_dtype(targets)
     if targets.shape != logits.shape[:1]:
         raise ValueError(f"targets must have shape ({len(logits)},) to match logits, got {checks.shape_of(targets)}")
@@ -36,37 +33,15 @@ def check_rows(logits: Tensor, targets: Tensor) -> None:
 def check_features(logits: Tensor, features: Tensor, weight: Tensor | None = None, dim: int | None = None) -> None:
     """Features (N, A) that belong to logits (N, C), and the weight (C, A) that makes the one from the other."""
     dim = features.shape[-1] if dim is None else dim
-    if features.ndim != 2 or features.shape != (len(logits), dim):
-        raise ValueError(f"features must have shape ({len(logits)}, {dim}), got {checks.shape_of(features)}")
-    if not features.is_floating_point():
-        raise ValueError(f"features must be floating point, got {features.dtype}")
-    if weight is not None and weight.shape != (logits.shape[1], dim):
-        raise ValueError(f"weight must have shape ({logits.shape[1]}, {dim}), got {checks.shape_of(weight)}")
-
-
-def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> float:
-    """A finite number from ``low`` to ``high``, or a ValueError that names it."""
-    if not (low <= value <= high and math.isfinite(value)):
-        span = f"a finite number >= {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
-        raise ValueError(f"{name} must be {span}, got {value!r}")
-    return float(value)
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in at least float32, whatever the autocast dtype."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    checks.check_shape("features", features, (len(logits), dim))
+    checks.check_floating_point("features", features)
+    if weight is not None:
+        checks.check_shape("weight", weight, (logits.shape[1], dim))
 
 
 def own_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """(N,) the logit of each sample's label."""
     return logits.gather(1, targets.long().unsqueeze(1)).squeeze(1)
-
-
-def reduce_losses(rows: Tensor, reduction: str) -> Tensor:
-    """Losses (N,) reduced the way torch's criteria are: mean, sum or none."""
-    if reduction == "none":
-        return rows
-    return rows.mean() if reduction == "mean" else rows.sum()
 
 
 class SampleLoss(nn.Module):
@@ -79,6 +54,9 @@ class SampleLoss(nn.Module):
         linear: whether the loss adds to the cross-entropies. One that bends them cannot take a penalty for one.
     """
 
+    shown: tuple[str, ...] = ()
+    """The settings in repr()."""
+
     def __init__(self, *, reduction: str = "mean", cross_entropy: nn.Module | None = None, linear: bool = True) -> None:
         super().__init__()
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
@@ -86,11 +64,15 @@ class SampleLoss(nn.Module):
             _check_sample_criterion(cross_entropy, linear=linear)
         self.cross_entropy = cross_entropy
 
+    def extra_repr(self) -> str:
+        """Show the settings in repr()."""
+        return ", ".join(f"{name}={getattr(self, name):g}" for name in self.shown)
+
     def rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(N,) cross-entropies, in at least float32."""
         if self.cross_entropy is None:
-            return F.cross_entropy(at_least_float32(logits), targets.long(), reduction="none")
-        return at_least_float32(self.cross_entropy(logits, targets))
+            return F.cross_entropy(widen(logits), targets.long(), reduction="none")
+        return widen(self.cross_entropy(logits, targets))
 
 
 def _check_sample_criterion(criterion: Any, *, linear: bool) -> None:
@@ -130,25 +112,23 @@ class LabelSmoothing(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("smoothing",)
+
     def __init__(
         self, smoothing: float = 0.1, *, reduction: str = "mean", cross_entropy: nn.Module | None = None
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.smoothing = check_number("smoothing", smoothing, high=1.0)
+        self.smoothing = checks.check_number("smoothing", smoothing, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         if self.cross_entropy is None:
             return F.cross_entropy(
-                at_least_float32(logits), targets.long(), reduction=self.reduction, label_smoothing=self.smoothing
+                widen(logits), targets.long(), reduction=self.reduction, label_smoothing=self.smoothing
             )
-        rows, plain = self.rows(logits, targets), at_least_float32(logits)
+        rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + self.smoothing * (own_logits(plain, targets) - plain.mean(1)), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"smoothing={self.smoothing:g}"
 
 
 def prediction_entropy(logits: Tensor) -> Tensor:
@@ -182,19 +162,17 @@ class ConfidencePenalty(SampleLoss):
         tensor(0.)
     """
 
+    shown = ("beta",)
+
     def __init__(self, beta: float = 0.1, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.beta = check_number("beta", beta)
+        self.beta = checks.check_number("beta", beta)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
-        rows = self.rows(logits, targets) - self.beta * prediction_entropy(at_least_float32(logits))
+        rows = self.rows(logits, targets) - self.beta * prediction_entropy(widen(logits))
         return reduce_losses(rows, self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"beta={self.beta:g}"
 
 
 def disturb_labels(targets: Tensor, num_classes: int, rate: float, generator: torch.Generator | None = None) -> Tensor:
@@ -238,22 +216,20 @@ class DisturbLabel(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("rate",)
+
     def __init__(self, rate: float = 0.05, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy)
-        self.rate = check_number("rate", rate, high=1.0)
+        self.rate = checks.check_number("rate", rate, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss; the draws are torch's next ones on the device of the targets."""
         check_rows(logits, targets)
         aims = disturb_labels(targets, logits.shape[1], self.rate) if self.training else targets
         if self.cross_entropy is None:
-            return F.cross_entropy(at_least_float32(logits), aims.long(), reduction=self.reduction)
-        rows, plain = self.rows(logits, targets), at_least_float32(logits)
+            return F.cross_entropy(widen(logits), aims.long(), reduction=self.reduction)
+        rows, plain = self.rows(logits, targets), widen(logits)
         return reduce_losses(rows + own_logits(plain, targets) - own_logits(plain, aims), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"rate={self.rate:g}"
 
 
 def focal_rows(cross_entropy: Tensor, alpha: float = 0.5, gamma: float = 1.0) -> Tensor:
@@ -288,6 +264,8 @@ class FocalLoss(SampleLoss):
         tensor(1.3863)
     """
 
+    shown = ("alpha", "gamma")
+
     def __init__(
         self,
         alpha: float = 0.5,
@@ -297,16 +275,12 @@ class FocalLoss(SampleLoss):
         cross_entropy: nn.Module | None = None,
     ) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy, linear=False)
-        self.alpha, self.gamma = check_number("alpha", alpha), check_number("gamma", gamma)
+        self.alpha, self.gamma = checks.check_number("alpha", alpha), checks.check_number("gamma", gamma)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         return reduce_losses(focal_rows(self.rows(logits, targets), self.alpha, self.gamma), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"alpha={self.alpha:g}, gamma={self.gamma:g}"
 
 
 def lq_rows(cross_entropy: Tensor, q: float = 0.4) -> Tensor:
@@ -341,15 +315,13 @@ class LqLoss(SampleLoss):
         tensor(0.7500)
     """
 
+    shown = ("q",)
+
     def __init__(self, q: float = 0.4, *, reduction: str = "mean", cross_entropy: nn.Module | None = None) -> None:
         super().__init__(reduction=reduction, cross_entropy=cross_entropy, linear=False)
-        self.q = check_number("q", q, high=1.0)
+        self.q = checks.check_number("q", q, high=1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss."""
         check_rows(logits, targets)
         return reduce_losses(lq_rows(self.rows(logits, targets), self.q), self.reduction)
-
-    def extra_repr(self) -> str:
-        """Show the settings in repr()."""
-        return f"q={self.q:g}"
