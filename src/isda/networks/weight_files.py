@@ -42,6 +42,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
     ):
         raise ValueError(f"{path} must hold named tensors, got {type(content).__name__}")
+    for name, value in content.items():
+        if value.layout is not torch.strided:
+            raise ValueError(f"{path} must hold dense tensors, but {name} is {value.layout}")
     return content
 
 

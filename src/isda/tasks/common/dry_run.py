@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from math import inf
+from math import inf, prod
 from typing import Any, TypeVar
 
 import torch
@@ -99,20 +99,24 @@ def build_on_meta(make: Callable[[], _Network], text: str, dtype: torch.dtype) -
     except BUILD_ERRORS as error:
         raise ValueError(f"{text} cannot be built: {first_line(error)}") from error
     tensors = [*module.parameters(), *module.buffers()]
-    needed = sum(tensor.numel() * max(tensor.element_size(), dtype.itemsize) for tensor in tensors)
-    available = _largest_memory()
-    if needed > available:
-        raise ValueError(f"{text} needs {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f} GiB")
+    _check_memory(text, sum(tensor.numel() * max(tensor.element_size(), dtype.itemsize) for tensor in tensors))
     return module
 
 
+def _check_memory(text: str, needed: int) -> None:
+    available = _largest_memory()
+    if needed > available:
+        raise ValueError(f"{text} needs {needed / 2**30:,.0f} GiB, this machine has {available / 2**30:,.0f} GiB")
+
+
 def _check_batch(name: str, network: nn.Module, shape: Sequence[int]) -> None:
-    """One forward pass in training mode: shapes only, nothing is computed."""
+    """One forward pass in training mode: shapes only, nothing is computed; the images alone must fit into memory."""
+    size = "x".join(map(str, shape[1:]))
+    _check_memory(f"a batch of {shape[0]} images of {size}", prod(shape) * torch.float32.itemsize)
     try:
         with torch.device("meta"), torch.no_grad():
             network.train()(torch.empty(*shape))
     except (ValueError, *BUILD_ERRORS) as error:
-        size = "x".join(map(str, shape[1:]))
         raise ValueError(
             f"{name} cannot be trained with {shape[0]} images of {size} at once: {first_line(error)}"
         ) from error
