@@ -57,7 +57,7 @@ def outcome(method: MethodSearchRecord) -> str:
 
 def search_caption(search: SearchRecord) -> str:
     """What the figures of a search are."""
-    held = dict.fromkeys(one.told for one in search.methods)
+    held = dict.fromkeys(one.held_out for one in search.methods)
     better = "lower" if search.figure.lower_is_better else "higher"
     told = (
         f"{search.figure.title[:1].upper()}{search.figure.title[1:]} ({better} is better), {seeds_text(search.seeds)}. "

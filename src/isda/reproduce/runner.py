@@ -78,7 +78,7 @@ def run_trainings(
 
 def _problems(planned: Sequence[PlannedRun], watcher: Watcher, pool: Executor) -> Mapping[Path, RunProblem]:
     try:
-        run_planned(planned, watcher=watcher, pool=pool)
+        run_planned(planned, watcher=watcher, executor=pool)
     except RunsFailed as failed:
         return failed.problems
     return {}
@@ -108,7 +108,7 @@ class _TrainingProgress:
                 self._begin({key: need.first_folder() for key, need in needs.items()})
             if self.choosing is not None:
                 self.trying = [
-                    (asked, self.choosing.candidate.runs(asked.point, self.folder)) for asked in self.choosing.ask()
+                    (asked, self.choosing.candidate.runs(asked.point, self.folder)) for asked in self.choosing.propose()
                 ]
                 if self.trying:
                     return [run for _, runs in self.trying for run in runs]
@@ -127,7 +127,7 @@ class _TrainingProgress:
             if any(not problem.diverged for problem in broken):
                 self._fail("; ".join(problem.sentence for problem in broken))
             elif self.choosing is not None:
-                self.choosing.absorb(asked, runs, problems)
+                self.choosing.add(asked, runs, problems)
         self.trying = []
         if self.final:
             lost = [run for run in self.final if run.folder in problems]
