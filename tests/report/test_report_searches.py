@@ -192,7 +192,7 @@ def test_a_damaged_file_is_named(tmp_path):
     write_search(a_search(method(STRENGTH)), tmp_path)
     file = tmp_path / "tune.json"
     file.write_text(file.read_text().replace("fast-cnn", "slow-cnn"))
-    with pytest.raises(ValueError, match=r"tune\.json has another content than when it was written"):
+    with pytest.raises(ValueError, match=r"tune\.json was changed after it was written"):
         read_search(tmp_path)
 
 

@@ -23,7 +23,7 @@ def directions(
     judge: Path | None = None,
     most: int | None = None,
 ) -> None:
-    """Show the directions in which the features of each class vary by training images, in one HTML page.
+    """Show the directions in which the features of each class vary in one HTML page with training images.
 
     Args:
         run: a run folder of a classifier.

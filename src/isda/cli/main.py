@@ -31,7 +31,7 @@ COMMANDS = {
     "classify": "Train a classifier on rows of features, report its accuracy, and predict the rows without a label.",
     "networks": "Print the parameters, multiply-adds and ISDA's overhead of every network beside the paper's.",
     "data": "List the data sets and the folders that are searched for them; with a name, load and describe that set.",
-    "directions": "Show the directions in which the features of each class vary by training images, in one HTML page.",
+    "directions": "Show the directions in which the features of each class vary in one HTML page with training images.",
     "visualize": "Show images of ISDA's augmented features: the paper's reverse mapping through a trained generator.",
     "explore": "Serve a page to move features along the directions of classes and see the nearest images.",
     "map": "Draw maps of the features of runs side by side, with measures of how well they separate the classes.",

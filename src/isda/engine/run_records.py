@@ -18,7 +18,6 @@ from torch import nn
 from isda.engine.config import Figure, RunConfig, read_config
 from isda.engine.digests import read_verified
 from isda.engine.run_folder import CONFIG_FILE, RunFolder
-from isda.networks.weight_files import check_weight_values
 
 TUNE_FILE, SEARCH_FOLDER = "tune.json", "search"
 """In the folder of a search: its results, and its runs."""
@@ -201,6 +200,8 @@ def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
     Raises:
         ValueError: they are damaged, or of another network than ``name``.
     """
+    from isda.networks.weight_files import check_weight_values
+
     result = run.read_result()
     try:
         run.check_weights(result)

@@ -171,7 +171,7 @@ def make_candidates(
     if not search:
         searches = {method: _published_grid(held[method].final, planner) for method in methods}
     if not any(searches.values()):
-        raise ValueError(f"{', '.join(methods)} have nothing to choose by default; add --search NAME=VALUE,VALUE")
+        raise ValueError(f"nothing to choose by default for {', '.join(methods)}; add --search NAME=VALUE,VALUE")
     candidates = [
         Candidate(
             method=method,
