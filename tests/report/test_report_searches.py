@@ -37,7 +37,7 @@ def method(*searched, name="isda", figures=None, notes=(), seeds=("100",), **cha
     chosen = min((trial for trial in trials if trial.value is not None), key=lambda trial: trial.value, default=None)
     settings = {
         "method": name,
-        "told": "259 of 1,297 training images",
+        "held_out": "259 of 1,297 training images",
         "searched": searched,
         "trials": tuple(trials),
         "chosen": chosen and chosen.point,
