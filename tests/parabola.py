@@ -20,7 +20,7 @@ from isda._utils.choices import check_choice
 from isda.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, State, Task
 from isda.engine.comparison import Planner
 from isda.engine.executors import PlannedRun, Watcher, WorkerExecutor
-from isda.engine.executors.worker import try_run
+from isda.engine.executors.worker import run_in_processes
 from isda.engine.options import parse_options, split_method
 from isda.engine.task import HeldOut
 from isda.engine.tuning.method_search import run_search
@@ -133,8 +133,8 @@ class Parabola(Task):
             y=settings.y or 0.0,
         )
 
-    def start(self, config, data, place):
-        return ParabolaJob(config, place.processes, place.folder)
+    def start(self, config, data, context):
+        return ParabolaJob(config, context.processes, context.folder)
 
 
 class Here(WorkerExecutor):
@@ -144,7 +144,7 @@ class Here(WorkerExecutor):
 
     def submit(self, one):
         future: Future[Any] = Future()
-        future.set_result(try_run(one))
+        future.set_result(run_in_processes(1, one, 1))
         return future
 
 

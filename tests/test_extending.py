@@ -75,7 +75,7 @@ def test_a_run_folder_alone_does_not_import_code(case, elsewhere):
     settings, method = CASES[case]
     isda("train", *settings, *method, "--out", "cut", "--hook", "stopping:Stop", "--checkpoint-steps", 2)
     _, _, code = isda("train", "--out", "cut", "--resume")
-    assert f"to have it imported, name it again: --method {method[1]}" in code
+    assert f"name it again to import it: --method {method[1]}" in code
 
 
 def test_methods_of_ones_own_are_compared_with_ours(elsewhere):

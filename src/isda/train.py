@@ -51,15 +51,15 @@ IMAGE_TASKS = ("classification", "semi-supervised")
 
 
 def image_task(method: str | None) -> Task:
-    """The task that a method, as a user writes it, belongs to."""
+    """The task of a method string."""
     return task_for_method(method or "isda", [find_task(name) for name in IMAGE_TASKS])
 
 
 def load_data(settings: Settings, data_root: Path | None = None) -> DataSet:
-    """The data set that the settings name."""
+    """Load the data set of the settings."""
     return Classification().load(settings.data, data_root)
 
 
 def resolve(settings: Settings, data: DataSet) -> Config:
-    """Fill in everything that the settings leave open, and check all of it before anything is trained."""
+    """The configuration with all defaults filled in; raises a ValueError if a setting is invalid."""
     return of_type(image_task(settings.method).resolve(settings, data), Config)

@@ -162,8 +162,8 @@ def test_a_table_in_place_of_weights_is_refused_in_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["map", "nowhere", "--seed", "9223372036854775808"], "isda: seed must be from 0 to 2^32 - 1, got 9223372"),
-        (["map", "nowhere", "--seed", "-1"], "isda: seed must be from 0 to 2^32 - 1, got -1"),
+        (["map", "nowhere", "--seed", "9223372036854775808"], "isda: seed must be from 0 to 4294967295, got 9223372"),
+        (["map", "nowhere", "--seed", "-1"], "isda: seed must be from 0 to 4294967295, got -1"),
         (["tightness", "nowhere", "--draws", "9223372036854775808"], "isda: draws must be at most 1000000, got 922"),
     ],
 )

@@ -149,7 +149,7 @@ def test_runs_of_another_task_and_names_given_twice_are_refused(trained, finishe
     assert "must be of a segmentation network, got the task 'classification'" in segment("evaluate", finished_run)[2]
     assert "must be of a classifier of images, got the task 'segmentation'" in isda("evaluate", trained)[2]
     image = drawn().test.pairs[0].image
-    assert "images must have names of their own" in segment("predict", trained, image, image)[2]
+    assert "images must have different file names" in segment("predict", trained, image, image)[2]
     assert "images must name at least one image file" in segment("predict", trained)[2]
     assert "window must be a number of pixels" in segment("evaluate", trained, "--window", "-3")[2]
     assert "cannot be read as an image" in segment("predict", trained, tmp_path / "none.png", "--out", tmp_path)[2]

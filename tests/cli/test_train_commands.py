@@ -117,9 +117,7 @@ def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path):
     out, _, code = train_small(tmp_path / "run", "--resume")
     assert (out, code) == (f"{tmp_path / 'run'} is finished already\n", None)
     _, _, code = train_small(tmp_path / "run")
-    assert (
-        code == f"isda: {tmp_path / 'run'} holds a run already; add --resume to go on with it, or choose another --out"
-    )
+    assert code == f"isda: {tmp_path / 'run'} holds a run already; add --resume to resume it, or choose another --out"
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
@@ -180,7 +178,7 @@ def test_a_wish_that_this_version_does_not_know_is_named(tmp_path):
     del stored["sha256"]
     path.write_text(json.dumps(stored | {"asked": stored["asked"] | {"curtains": "green"}}))
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
-    assert code == f"isda: {path} asks for curtains, which isda.tasks.classification.settings does not know"
+    assert code == f"isda: {path} has the settings curtains, which are unknown to isda.tasks.classification.settings"
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -607,7 +605,7 @@ def test_compare_again_repeats_nothing(comparison):
         (["--method", "isda"], "compare takes --methods, not --method"),
         (["--methods", "cross-entropy", "isda:covariance=ful"], r"did you mean 'full'\?"),
         (["--seeds", "0"], "seeds must be from 1 to 1000, got 0"),
-        (["--jobs", "0"], "jobs must be at least 1, got 0"),
+        (["--jobs", "0"], "jobs must be from 1 to 10000, got 0"),
         (["--network", "resnet20"], r"did you mean 'resnet-20'\?"),
     ],
 )

@@ -82,7 +82,7 @@ def test_the_same_names_as_in_train_and_one_method(tmp_path):
 def test_a_method_that_only_diverges_is_named_and_a_search_without_final_runs_has_its_page():
     words = [*PARABOLA, "--methods", "parabola", "worse", "--search", "parabola:x=1,2", "--search", "worse:z=50,60"]
     out, _, code = isda("tune", *words, "--no-retrain", "--out", "tuned")
-    assert code == "isda: no trial of worse came to its end: all diverged; try smaller values"
+    assert code == "isda: all trials of worse diverged; try smaller values"
     assert "the loss became infinite or not a number in step 0" in " ".join(out.split())
     assert "difference" not in out
     assert not Path("tuned/final").exists()
@@ -105,8 +105,8 @@ def test_a_second_writer_is_told_who_has_the_folder(tmp_path):
         (["--method", "parabola", "--methods", "parabola"], "isda: tune takes --method or --methods, not both"),
         (["--method", "parabola", "--seeds", "0"], "isda: seeds must be from 1 to 1000, got 0"),
         (["--method", "parabola", "--choose-seeds", "0"], "isda: choose_seeds must be from 1 to 1000, got 0"),
-        (["--method", "plain"], "isda: there is nothing to choose of plain; say what: --search NAME=VALUE,VALUE"),
-        (["--method", "parabola", "--jobs", "0"], "isda: jobs must be at least 1, got 0"),
+        (["--method", "plain"], "isda: nothing to choose by default for plain; add --search NAME=VALUE,VALUE"),
+        (["--method", "parabola", "--jobs", "0"], "isda: jobs must be from 1 to 10000, got 0"),
     ],
 )
 def test_mistakes_end_in_a_sentence(words, sentence):

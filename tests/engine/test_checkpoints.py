@@ -109,22 +109,22 @@ def lengthen(path: Path) -> None:
 
 DAMAGE = {
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json is missing"),
-    "no JSON": (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json is no valid JSON: "),
-    "a list": (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not this checkpoint's"),
-    "another step": (lambda folder: rewritten(folder, step=9), "manifest.json is not this checkpoint's"),
+    "no JSON": (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json is not valid JSON: "),
+    "a list": (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is of another checkpoint"),
+    "another step": (lambda folder: rewritten(folder, step=9), "manifest.json is of another checkpoint"),
     "an edited manifest": (
         lambda folder: (folder / "manifest.json").write_text(
             (folder / "manifest.json").read_text().replace('"error": 0.5', '"error": 0.1')
         ),
-        "manifest.json has another content than when it was written",
+        "manifest.json was changed after it was written",
     ),
     "no manifest's digest": (
         lambda folder: (folder / "manifest.json").write_text('{"step": 10, "files": {}, "groups": []}'),
-        "manifest.json has no seal",
+        "manifest.json has no digest",
     ),
     "a file is missing": (lambda folder: (folder / "rest.pt").unlink(), "rest.pt is missing"),
     "a file is longer": (lambda folder: lengthen(folder / "model.safetensors"), r"model.safetensors has \d+ bytes ins"),
-    "a file is altered": (lambda folder: alter(folder / "rest.pt"), "rest.pt has another content than when it was"),
+    "a file is altered": (lambda folder: alter(folder / "rest.pt"), "rest.pt was changed after it was written"),
 }
 
 
@@ -145,7 +145,7 @@ def test_the_manifest_of_another_step_is_not_trusted(checkpoints):
     shutil.copytree(checkpoints.folder / "step-000000010", checkpoints.folder / "step-000000011")
     loaded, (complaint,) = checkpoints.load_latest(RUN)
     assert loaded.step == 10
-    assert complaint.endswith("step-000000011 is damaged and was skipped: manifest.json is not this checkpoint's")
+    assert complaint.endswith("step-000000011 is damaged and was skipped: manifest.json is of another checkpoint")
 
 
 def test_the_order_of_the_words_in_a_manifest_does_not_matter(checkpoints):

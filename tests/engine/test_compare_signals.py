@@ -51,7 +51,7 @@ def test_sigterm_ends_it_while_a_worker_is_idle(comparison, tmp_path):
     comparison.terminate()
     _, errors = comparison.communicate(timeout=WAIT)
     assert comparison.returncode == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM; the runs at hand are saved; the same command goes on" in errors
+    assert "stopped by SIGTERM; the current runs are saved; run the same command to resume" in errors
     assert saved(tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_it_ends_when_either_worker_is_killed(comparison, which):
     os.kill(workers_of(comparison)[which], signal.SIGKILL)
     _, errors = comparison.communicate(timeout=WAIT)
     assert comparison.returncode != 0
-    assert "a worker process ended without a word" in errors
+    assert "a worker process died (out of memory?); run the same command to resume" in errors
 
 
 def test_the_workers_of_a_comparison_that_is_killed_save_their_runs_and_end(comparison, tmp_path):

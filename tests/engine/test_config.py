@@ -37,7 +37,7 @@ def test_a_change_of_the_file_is_noticed_by_its_seal(tmp_path):
     path.write_text(small_config().as_json())
     assert Config.read(path) == small_config()
     path.write_text(small_config().as_json().replace('"lr": 0.1', '"lr": 0.2'))
-    with pytest.raises(ValueError, match=r"config\.json has another content than when it was written"):
+    with pytest.raises(ValueError, match=r"config\.json was changed after it was written"):
         Config.read(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 from isda.engine.comparison import run_planned
 from isda.engine.config import RunConfig
 from isda.engine.executors import MAX_RETRIES, PlannedRun, RunsFailed, Watcher, WorkerDied, _EpochCounter
-from isda.engine.executors.worker import read_planned, user_code_arguments, write_plan
+from isda.engine.executors.worker import plan_text, read_planned, user_code_arguments
 from isda.engine.loop import Saving
 from isda.engine.task import find_task
 from parabola import Here, begun, parabolas
@@ -22,6 +22,10 @@ from resumable_runs import planned as resolved
 from small_runs import SMALL_WORDS, isda
 
 # -- workers that die --------------------------------------------------------------------------------------------------
+
+
+def write_plan(planned, path, threads=None):
+    path.write_text(plan_text(planned, threads))
 
 
 class Mortal(Here):
@@ -50,7 +54,7 @@ class Told(Watcher):
 def test_a_run_whose_worker_dies_is_given_to_another_and_none_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setenv("PARABOLA", str(tmp_path))
     told = Told()
-    run_planned(parabolas(tmp_path), watcher=told, pool=Mortal(MAX_RETRIES))
+    run_planned(parabolas(tmp_path), watcher=told, executor=Mortal(MAX_RETRIES))
     assert told.ended == [("seed-0", None), ("seed-1", None), ("seed-2", None)]
     assert len(begun(tmp_path)) == 3
 
@@ -58,8 +62,8 @@ def test_a_run_whose_worker_dies_is_given_to_another_and_none_is_repeated(tmp_pa
 def test_a_run_that_kills_every_worker_fails_and_the_others_are_made(tmp_path, monkeypatch):
     monkeypatch.setenv("PARABOLA", str(tmp_path))
     told = Told()
-    with pytest.raises(RunsFailed, match=f"1 of 3 runs failed: .*seed-1: its worker died, {MAX_RETRIES + 1} times"):
-        run_planned(parabolas(tmp_path), watcher=told, pool=Mortal(MAX_RETRIES + 1))
+    with pytest.raises(RunsFailed, match=f"1 of 3 runs failed: .*seed-1: its worker died {MAX_RETRIES + 1} times"):
+        run_planned(parabolas(tmp_path), watcher=told, executor=Mortal(MAX_RETRIES + 1))
     assert [name for name, problem in told.ended if problem is None] == ["seed-0", "seed-2"]
     assert len(begun(tmp_path)) == 2
 
@@ -105,7 +109,7 @@ def test_code_of_the_users_own_is_imported_only_if_it_is_named(tmp_path):
     for number, name in ((0, "parabola:Parabola"), (1, "nowhere.Model")):
         named = [] if number == 0 else ["parabola:Parabola"]
         _, _, code = isda("run", tmp_path / "plan.json", number, *(["--own", *named] if named else []))
-        assert f"uses code of its own; to have it imported, add --own {name}" in code
+        assert f"uses user code; add --own {name} to import it" in code
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_code_of_the_users_own_is_imported_only_if_it_is_named(tmp_path):
     [
         (3, {}, "number must be one of the 3 runs of plan.json, from 0, got 3"),
         (-1, {}, "number must be one of the 3 runs of plan.json, from 0, got -1"),
-        (0, {"threads": 3}, "plan.json has another content than when it was written"),
+        (0, {"threads": 3}, "plan.json was changed after it was written"),
     ],
 )
 def test_a_plan_that_does_not_hold_the_run_is_refused(number, change, sentence, tmp_path, monkeypatch):
@@ -154,14 +158,14 @@ def test_what_went_wrong_can_be_written_to_a_file(tmp_path, monkeypatch):
         (["--on", "ray:"], "on must be one of local, ray, slurm or ray:ADDRESS, got 'ray:'"),
         (["--on", "slurm:here"], "on must be one of local, ray, slurm or ray:ADDRESS, got 'slurm:here'"),
         (["--on", "ray:nowhere"], "the address of a Ray cluster must be HOST:PORT or ray://HOST:PORT, got 'nowhere'"),
-        (["--on", "slurm", "--jobs", "0"], "jobs must be at least 1, got 0"),
-        (["--jobs", "2147483648"], "jobs must be at most 10000, got 2147483648"),
-        (["--processes-per-run", "0"], "processes_per_run must be at least 1, got 0"),
-        (["--processes-per-run", "2147483648"], "processes_per_run must be at most 1024, got 2147483648"),
-        (["--cpus-per-run", "2"], "cpus_per_run must be left out with --on local, got 2"),
-        (["--gpus-per-run", "1"], "gpus_per_run must be left out with --on local, got 1"),
+        (["--on", "slurm", "--jobs", "0"], "jobs must be from 1 to 10000, got 0"),
+        (["--jobs", "2147483648"], "jobs must be from 1 to 10000, got 2147483648"),
+        (["--processes-per-run", "0"], "processes_per_run must be from 1 to 1024, got 0"),
+        (["--processes-per-run", "2147483648"], "processes_per_run must be from 1 to 1024, got 2147483648"),
+        (["--cpus-per-run", "2"], "--on local does not support cpus_per_run, got 2"),
+        (["--gpus-per-run", "1"], "--on local does not support gpus_per_run, got 1"),
         (["--on", "ray", "--gpus-per-run", "nan"], "gpus_per_run must be 0 or more, got nan"),
-        (["--on", "ray", "--sbatch", "x=1"], "sbatch must be left out with --on ray, got ('x=1',)"),
+        (["--on", "ray", "--sbatch", "x=1"], "--on ray does not support sbatch, got ('x=1',)"),
         (
             ["--on", "slurm", "--sbatch", "a b"],
             "sbatch must be options of sbatch without dashes, such as partition=gpu",
@@ -179,7 +183,7 @@ def test_what_a_place_cannot_do_is_refused_before_a_folder_is_made(words, senten
 
 def test_a_search_cannot_be_an_array_job(tmp_path):
     _, _, code = isda("tune", *SMALL_WORDS, "--out", tmp_path / "runs", "--on", "slurm")
-    assert "an array job cannot make runs that follow from earlier ones" in code
+    assert "an array job cannot execute runs that depend on others" in code
     assert "with --jobs N or --on ray instead of --on slurm" in code
     assert not list(tmp_path.iterdir())
 

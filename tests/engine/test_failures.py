@@ -86,7 +86,7 @@ class TestDamagedCheckpoints:
     def test_altered_content_is_noticed(self, run, whole, tmp_path):
         interrupted(run, tmp_path, step=7)
         flip_a_bit(newest(tmp_path) / "model.safetensors")
-        with pytest.warns(UserWarning, match="model.safetensors has another content than when it was written"):
+        with pytest.warns(UserWarning, match="model.safetensors was changed after it was written"):
             train(*run, tmp_path)
         assert (tmp_path / "model.safetensors").read_bytes() == whole
 
@@ -103,7 +103,7 @@ class TestDamagedCheckpoints:
         truncate(newest(tmp_path) / "rest.pt")
         with pytest.warns(UserWarning, match="damaged"):
             train(*run, tmp_path)
-        assert "step-000000006 is damaged" in (tmp_path / "complaints.txt").read_text()
+        assert "step-000000006 is damaged" in (tmp_path / "warnings.txt").read_text()
 
     def test_a_pickle_in_its_place_is_not_run(self, run, tmp_path):
         """A checkpoint of somebody else must not execute anything: only plain values are read from rest.pt."""
@@ -146,7 +146,7 @@ class TestNonFiniteLoss:
         command = ["train", "--labels", "60", "--batch-size", "20", "--width", "0.25", "--epochs", "2", "--lr", "1e30"]
         with pytest.raises(SystemExit) as ended:
             main([*command, "--out", str(tmp_path / "run")])
-        assert re.search(r"step 2 failed: .*finite.*; there is no checkpoint", str(ended.value.code))
+        assert re.search(r"step 2 failed: .*finite.*; there is no earlier checkpoint", str(ended.value.code))
         assert "\n" not in str(ended.value.code)
 
 
@@ -226,7 +226,7 @@ def test_a_read_only_folder_ends_in_one_sentence(tmp_path, request):
     request.getfixturevalue("ordinary_user")
     with pytest.raises(SystemExit) as ended:
         main(["train", "--labels", "60", "--batch-size", "20", "--epochs", "1", "--out", str(locked / "run")])
-    assert "could not be made" in str(ended.value.code)
+    assert "could not be created" in str(ended.value.code)
     assert "Permission denied" in str(ended.value.code)
 
 

@@ -172,7 +172,7 @@ def wait_for(ready, seconds):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     Path(tmp_path / "file").write_text("")
     with (
-        pytest.raises(OSError, match=r"the run folder .*file/run could not be made"),
+        pytest.raises(OSError, match=r"the run folder .*file/run could not be created"),
         folder_lock(tmp_path / "file" / "run"),
     ):
         pass

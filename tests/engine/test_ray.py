@@ -163,8 +163,8 @@ def test_a_cluster_comes_and_goes_and_a_run_survives_its_worker(tmp_path, monkey
     before = cluster_folders()
     runs = [replace(one, saving=Saving(steps=50)) for one in parabolas(tmp_path / "runs", 2, steps=2000)]
     killer = Killer(runs[0].folder)
-    with open_executor(ExecutorRequest(spread=ExecutorOptions(on="ray"), folder=tmp_path)) as pool:
-        run_planned(runs, watcher=killer, pool=pool)
+    with open_executor(ExecutorRequest(options=ExecutorOptions(on="ray"), folder=tmp_path)) as executor:
+        run_planned(runs, watcher=killer, executor=executor)
     assert killer.killed
     assert begun(tmp_path) == ["runs/seed-0 test", "runs/seed-0 test", "runs/seed-1 test"]
     # Every step counts once.
@@ -199,7 +199,7 @@ def test_a_comparison_that_is_stopped_saves_and_goes_on_with_the_same_command(ad
     process.send_signal(number)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 128 + number, err
-    assert f"isda: stopped by {number.name}; the runs at hand are saved; the same command goes on" in err
+    assert f"isda: stopped by {number.name}; the current runs are saved; run the same command to resume" in err
     there = [path.parent for path in (tmp_path / "runs").rglob("environment.json")]
     left = [one.relative_to(tmp_path / "runs").as_posix() for one in there if not (one / "result.json").exists()]
     assert run.relative_to(tmp_path / "runs").as_posix() in left

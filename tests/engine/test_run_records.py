@@ -175,7 +175,7 @@ def test_a_path_that_is_no_folder_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"runs must be folders, got .*file, which is a file"):
         find_runs([tmp_path / "file"])
-    with pytest.raises(ValueError, match="runs must be folders, got nowhere, which is not there"):
+    with pytest.raises(ValueError, match="runs must be folders, got nowhere, which does not exist"):
         find_runs([Path("nowhere")])
 
 

@@ -95,7 +95,7 @@ def test_a_signal_saves_and_stops(tmp_path):
     with pytest.raises(Stopped, match=rf"stopped by SIGTERM after step 7 of {TOTAL}, which is saved"):
         saver.after_step(7, METRICS, "SIGTERM")
     assert saver.run.checkpoints.latest_step() == 7
-    assert saver.last_good() == "the checkpoint of step 7 is kept"
+    assert saver.latest_checkpoint() == "the checkpoint of step 7 is kept"
 
 
 def test_a_signal_after_the_last_step_saves_and_lets_the_run_finish(tmp_path):
@@ -104,7 +104,7 @@ def test_a_signal_after_the_last_step_saves_and_lets_the_run_finish(tmp_path):
 
 
 def test_before_the_first_checkpoint_there_is_none_to_go_on_from(tmp_path):
-    assert saver_of(tmp_path, Saving()).last_good() == "there is no checkpoint from before it"
+    assert saver_of(tmp_path, Saving()).latest_checkpoint() == "there is no earlier checkpoint"
 
 
 def test_processes_ask_each_other_every_sixteen_steps_and_after_the_last(tmp_path):

@@ -27,8 +27,8 @@ def run(proposer, figure, level=0, most=100):
     return trials
 
 
-def grid(*searched, widen=3, budget=None, problem_of=lambda point: "", lower=True):
-    return GridProposer(searched, lower, budget, 0, widen, problem_of)
+def grid(*searched, widen=3, budget=None, point_problem=lambda point: "", lower=True):
+    return GridProposer(searched, lower, budget, 0, widen, point_problem)
 
 
 def tried(trials, name="x"):
@@ -69,7 +69,7 @@ def test_it_widens_so_often_and_no_more_and_says_that_the_best_is_at_the_edge():
 
 
 def test_a_value_that_does_not_resolve_is_a_limit_that_is_said():
-    proposer = grid(setting(0.5, 1.0), problem_of=lambda point: "x must lie in 0..1" if point["x"] > 1 else "")
+    proposer = grid(setting(0.5, 1.0), point_problem=lambda point: "x must lie in 0..1" if point["x"] > 1 else "")
     trials = run(proposer, lambda x: -x)
     assert tried(trials) == [0.5, 1]
     assert proposer.notes(trials) == ["x=1 is the largest value tried, and the limit: x must lie in 0..1"]

@@ -160,7 +160,7 @@ def test_a_line_that_a_kill_has_cut_is_dropped_and_a_damaged_store_is_named(tmp_
     assert tuned(tmp_path).methods == found.methods
     assert len(begun(tmp_path)) == 3
     store.write_bytes(whole[:50] + b"\xff" + whole[51:])
-    with pytest.raises(ValueError, match=r"optuna\.journal is damaged.*remove it, and the same command goes on"):
+    with pytest.raises(ValueError, match=r"optuna\.journal is damaged.*remove it and run the same command to resume"):
         tuned(tmp_path)
     store.unlink()
     assert tuned(tmp_path).methods == found.methods
@@ -171,7 +171,7 @@ def test_a_store_and_runs_that_contradict_each_other_are_not_believed(tmp_path):
     tuned(tmp_path)
     store = tmp_path / "optuna.journal"
     store.write_text(store.read_text().replace('"100":8.1', '"100":0.1'))
-    with pytest.raises(ValueError, match=r"has 0\.1 for .*parabola-x=1/seed-100, whose result is another"):
+    with pytest.raises(ValueError, match=r"has 0\.1 for .*parabola-x=1/seed-100, whose result differs"):
         tuned(tmp_path)
 
 
@@ -224,7 +224,7 @@ def test_a_finished_search_repeats_nothing(tmp_path):
 def finals(folder, methods, words, seeds=(0, 1)):
     found = tuned(folder, methods, words)
     planned = final_runs(candidates(methods, words), found.methods, seeds, folder)
-    run_planned(planned, pool=Here())
+    run_planned(planned, executor=Here())
     return find_runs([folder])
 
 
@@ -252,7 +252,7 @@ def test_a_search_is_never_judged_by_the_test_set(tmp_path):
             return super().held_out(settings, data)._replace(choosing=settings)
 
     planner = Planner(task_of=lambda method: Astray())
-    with pytest.raises(ValueError, match="must not be chosen by the test set, as those of method parabola would be"):
+    with pytest.raises(ValueError, match="must not be chosen on the test set, as those of method parabola would be"):
         make_candidates(ParabolaSettings(), ["parabola"], [], SearchOptions(), planner)
 
 
@@ -262,12 +262,12 @@ LARGE = [f"{name}={','.join(map(str, range(30)))}" for name in ("z", "y", "lr")]
 @pytest.mark.parametrize(
     ("words", "how", "sentence"),
     [
-        ([], {"methods": ("plain",)}, "there is nothing to choose of plain; say what"),
+        ([], {"methods": ("plain",)}, "nothing to choose by default for plain; add --search"),
         (["lr=0.1,0.2"], {}, "parabola:lr=0.1 and parabola:lr=0.2 are the same run: nothing to choose"),
         (["x=1..2"], {}, "a grid needs values, got a range of x"),
         (["judged_by=test,held-out"], {}, "searched setting must be one of"),
         ([], {"methods": ("parabola", "parabola")}, "methods must be given, each once"),
-        ([], {"methods": ("parabola:x=2",)}, "there is nothing to choose"),
+        ([], {"methods": ("parabola:x=2",)}, "nothing to choose by default"),
         ([], {"sampler": "gird"}, "did you mean 'grid'"),
         ([], {"trials": 0}, "trials must be from 1 to 10000, got 0"),
         (LARGE, {}, "at most 10000 points, got 27000"),

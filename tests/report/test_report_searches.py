@@ -37,7 +37,7 @@ def method(*searched, name="isda", figures=None, notes=(), seeds=("100",), **cha
     chosen = min((trial for trial in trials if trial.value is not None), key=lambda trial: trial.value, default=None)
     settings = {
         "method": name,
-        "told": "259 of 1,297 training images",
+        "held_out": "259 of 1,297 training images",
         "searched": searched,
         "trials": tuple(trials),
         "chosen": chosen and chosen.point,
@@ -192,7 +192,7 @@ def test_a_damaged_file_is_named(tmp_path):
     write_search(a_search(method(STRENGTH)), tmp_path)
     file = tmp_path / "tune.json"
     file.write_text(file.read_text().replace("fast-cnn", "slow-cnn"))
-    with pytest.raises(ValueError, match=r"tune\.json has another content than when it was written"):
+    with pytest.raises(ValueError, match=r"tune\.json was changed after it was written"):
         read_search(tmp_path)
 
 

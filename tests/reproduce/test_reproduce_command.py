@@ -168,7 +168,7 @@ def test_data_that_is_not_there_is_named(tmp_path):
         (("tabel-2",), "did you mean 'table-2'"),
         ((), "name a table or figure"),
         (("table-2", "--seeds", "0"), "seeds must be from 1 to 1000"),
-        (("table-2", "--only", "CIFAR-11"), "only must leave something"),
+        (("table-2", "--only", "CIFAR-11"), "only must match a cell or a training"),
         (("table-2", "table-8", "--html", "a.html"), "html is the page of one"),
         (("list", "--gpu-tflops", "0"), "gpu_tflops must be a positive number"),
     ],

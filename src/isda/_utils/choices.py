@@ -28,3 +28,15 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if value in known:
         return value
     raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise a ValueError unless ``low <= value <= high``.
+
+    Example:
+        >>> check_range("seeds", 0, 1, 1000)
+        Traceback (most recent call last):
+        ValueError: seeds must be from 1 to 1000, got 0
+    """
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be from {low} to {high}, got {value}")

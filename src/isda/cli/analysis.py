@@ -8,11 +8,13 @@ from typing import Literal
 
 import tyro
 
-from isda.cli.runtime_options import JsonFile
+from isda._utils.choices import check_range
+from isda.cli.runtime_options import DataOptions, MeasureOptions
 
 
 def directions(
     run: tyro.conf.Positional[Path],
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     out: Path = Path("directions.html"),
     classes: tuple[str, ...] = (),
@@ -20,39 +22,31 @@ def directions(
     images: int = 6,
     judge: Path | None = None,
     most: int | None = None,
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
-    """Show the directions in which the features of each class vary, by training images, in one HTML page.
+    """Show the directions in which the features of each class vary in one HTML page with training images.
 
     Args:
         run: a run folder of a classifier.
-        out: the page, one file that can be opened and passed on as it is.
-        classes: names of the classes to show; all by default, of more than 20 the first 20.
+        common: data folder, device and JSON.
+        out: the page, a self-contained file.
+        classes: names of the classes to show; all by default, or the first 20 of more than 20.
         directions: of each class, those of the largest variance.
         images: at each end of a direction, and nearest to each moved feature.
-        judge: the run folder of another network: does it tell the two ends of each direction apart?
-        most: look at this many training images at most, equally many of each class; at all by default.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write everything but the images to this file as JSON; "-" writes JSON to the standard output and no
-            table.
+        judge: the run folder of another network, by which the two ends of each direction are told apart.
+        most: use this many training images at most, equally many of each class; all by default.
     """
     import shlex
 
-    from isda._utils.text import escape_control_characters
     from isda.analysis.directions import make_atlas
     from isda.analysis.directions.page import atlas_table, notes, write_atlas
     from isda.analysis.training_features import observe
-    from isda.cli.output import show, table_console
+    from isda.cli.output import print_escaped, show, table_console
     from isda.engine.processes import join_processes
 
-    for name, value, largest in (("directions", directions, 100), ("images", images, 60)):
-        if not 1 <= value <= largest:
-            raise ValueError(f"{name} must be from 1 to {largest}, got {value}")
-    with join_processes(device) as processes:
-        observed = observe(run, data_root, processes.device, most=most)
+    check_range("directions", directions, 1, 100)
+    check_range("images", images, 1, 60)
+    with join_processes(common.device) as processes:
+        observed = observe(run, common.data_root, processes.device, most=most)
         atlas = make_atlas(
             observed, classes=classes, directions=directions, images=images, judge=judge, device=processes.device
         )
@@ -64,13 +58,14 @@ def directions(
 
     def tables() -> None:
         table_console().print(atlas_table(atlas))
-        print(escape_control_characters("\n".join([*notes(atlas), f"The page is {out}"])))
+        print_escaped("\n".join([*notes(atlas), f"The page is {out}"]))
 
-    show(atlas.as_json(), json, tables)
+    show(atlas.as_json(), common.json, tables)
 
 
 def visualize(
     run: tyro.conf.Positional[Path],
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     generator: Path,
     images: int = 10,
@@ -83,11 +78,8 @@ def visualize(
     tolerance: float = 0.01,
     seed: int = 0,
     out: Path = Path("visualize"),
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
-    """Show what ISDA's moved features look like: the paper's reverse mapping through a trained generator.
+    """Show images of ISDA's augmented features: the paper's reverse mapping through a trained generator.
 
     ``isda visualize runs/digits --generator runs/gan``
 
@@ -96,25 +88,22 @@ def visualize(
 
     Args:
         run: the run folder of a classifier.
+        common: data folder, device and JSON.
         generator: the run folder of a generator (`isda generate train`) of the same data.
         images: training images to show, taken from the classes in turn.
-        augmented: moved features of each image.
-        classes: names of classes; all of them if left out.
-        strength: lambda of the draws from N(a, lambda Sigma); lambda_0 of the run if left out, 0.5 where it has none.
+        augmented: augmented features of each image.
+        classes: names of classes; all by default.
+        strength: lambda of the draws from N(a, lambda Sigma); by default lambda_0 of the run, or 0.5 if it has none.
         iterations: of each of the two steps, at most.
-        lr: learning rates of the two steps; the published ones are 10 1. If left out, 1 over each image's feature error
+        lr: learning rates of the two steps; the published ones are 10 1. By default 1 over each image's feature error
             at the start of the step.
         pixel_weight: eta, the weight of pixels in step I.
-        tolerance: an image is done when its feature error has fallen to this share, or stalls; 0 stops nothing early.
+        tolerance: an image is done when its feature error has fallen to this share, or stalls; 0 stops none early.
         seed: of images, starts and draws.
         out: the folder.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write all figures to this file as JSON; "-" writes JSON to the standard output and nothing else.
     """
-    from isda._utils.text import escape_control_characters
     from isda.analysis.inversion.page import PAGE, InversionOptions, draw_inversion
-    from isda.cli.output import show
+    from isda.cli.output import print_escaped, show
     from isda.engine.processes import join_processes
 
     options = InversionOptions(
@@ -128,40 +117,38 @@ def visualize(
         tolerance=tolerance,
         seed=seed,
     )
-    with join_processes(device) as processes, _inversion_progress(iterations, sys.stderr.isatty()) as progress:
-        record = draw_inversion(run, generator, out, options, data_root, processes.device, progress)
+    with join_processes(common.device) as processes, _inversion_progress(iterations, sys.stderr.isatty()) as progress:
+        record = draw_inversion(run, generator, out, options, common.data_root, processes.device, progress)
 
     def tables() -> None:
-        one, two = record["step_1"], record["step_2"]
         print("              feature error   at the start   lowered by   seen as its class")
-        for name, found in (("step I", one), ("step II", two)):
+        for name, step in (("step I", record["step_1"]), ("step II", record["step_2"])):
             print(
-                f"{name:>12} {found['feature_error']:14.4g} {found['feature_error_at_start']:14.4g} "
-                f"{100 * found['lowered_by']:11.1f}% {100 * found['same_class']:17.1f}%"
+                f"{name:>12} {step['feature_error']:14.4g} {step['feature_error_at_start']:14.4g} "
+                f"{100 * step['lowered_by']:11.1f}% {100 * step['same_class']:17.1f}%"
             )
-        told = f"{images} images, {augmented} augmented of each, strength {record['strength']:g}"
-        print(escape_control_characters(f"{out / PAGE}: {told}"))
+        summary = f"{images} images, {augmented} augmented of each, strength {record['strength']:g}"
+        print_escaped(f"{out / PAGE}: {summary}")
 
-    show(record, json, tables)
+    show(record, common.json, tables)
 
 
 @contextmanager
 def _inversion_progress(
     iterations: int, terminal: bool
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """A bar for each step, on a terminal; images beyond the first batch begin it anew."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Show a bar for each step on a terminal; each further batch of images restarts it."""
+    from isda.engine.callbacks.progress import progress_bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not terminal) as bars:
+    with progress_bar(disable=not terminal) as bars:
         tasks = [bars.add_task(name, total=iterations) for name in ("step I ", "step II")]
-        first, second = ((lambda over, task=task: bars.update(task, completed=over)) for task in tasks)
+        first, second = ((lambda done, task=task: bars.update(task, completed=done)) for task in tasks)
         yield first, second
 
 
 def explore(
     run: tyro.conf.Positional[Path],
+    common: tyro.conf.OmitArgPrefixes[DataOptions],
     *,
     directions: int = 5,
     images: int = 8,
@@ -170,55 +157,50 @@ def explore(
     host: str = "127.0.0.1",
     port: int = 0,
     open: bool = True,
-    data_root: Path | None = None,
-    device: str = "auto",
 ) -> None:
-    """Open a page on this machine to move along the directions of classes and see what lies there.
+    """Serve a page to move features along the directions of classes and see the nearest images.
 
     Args:
         run: a run folder of a classifier.
+        common: data folder and device.
         directions: of each class, those of the largest variance.
-        images: nearest to where a feature is moved.
-        most: look at this many training images at most, equally many of each class; by default at 2,000, or 10 of each
-            class.
-        generator: the run folder of a generator (`isda generate train`) of the same data: the page then also makes
-            images for moved features.
+        images: to show nearest to a moved feature.
+        most: use this many training images at most, equally many of each class; by default 2,000, or 10 of each class.
+        generator: the run folder of a generator (`isda generate train`) of the same data: the page then also generates
+            images of moved features.
         host: the address to listen at. By default only this machine can reach the page.
-        port: to listen at; any that is free by default.
+        port: to listen at; any free port by default.
         open: open the page in a browser.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
     """
-    import sys
-
-    from isda._utils.text import escape_control_characters
     from isda.analysis.explorer import Scene, make_application
     from isda.analysis.explorer.application import FeatureVisualizer
     from isda.analysis.explorer.server import is_loopback, listen, serve
     from isda.analysis.training_features import observe
+    from isda.cli.output import print_escaped
     from isda.engine.processes import join_processes
     from isda.tasks.classification.trained import load_classifier
 
-    for name, value, largest in (("directions", directions, 20), ("images", images, 60)):
-        if not 1 <= value <= largest:
-            raise ValueError(f"{name} must be from 1 to {largest}, got {value}")
-    with listen(host, port) as place, join_processes(device) as processes:
+    check_range("directions", directions, 1, 20)
+    check_range("images", images, 1, 60)
+    with listen(host, port) as listening, join_processes(common.device) as processes:
         least = 10 * len(load_classifier(run).config.classes)
-        observed = observe(run, data_root, processes.device, most=max(2000, least) if most is None else most)
+        observed = observe(run, common.data_root, processes.device, most=max(2000, least) if most is None else most)
         if not is_loopback(host):
-            warned = f"whoever can reach {host} can see the images of this run; nobody is asked for a password"
-            print(escape_control_characters(f"isda: warning: {warned}"), file=sys.stderr)
-        imagining = None if generator is None else FeatureVisualizer(observed, generator, processes.device)
-        application = make_application(Scene(observed, directions, images), host, imagining)
+            warning = f"whoever can reach {host} can see the images of this run; there is no password"
+            print_escaped(f"isda: warning: {warning}", sys.stderr)
+        visualizer = None if generator is None else FeatureVisualizer(observed, generator, processes.device)
+        application = make_application(Scene(observed, directions, images), host, visualizer)
 
-        def told(address: str) -> None:
-            print(escape_control_characters(f"{run} at {address}, until Ctrl-C"), flush=True)
+        def announce(address: str) -> None:
+            print_escaped(f"{run} at {address}, until Ctrl-C")
+            sys.stdout.flush()
 
-        serve(application, place, host, told, show=open)
+        serve(application, listening, host, announce, show=open)
 
 
 def map_features(  # the command has this name
     runs: tyro.conf.Positional[tuple[Path, ...]],
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     by: Literal["tsne", "umap"] = "tsne",
     images: int = 2000,
@@ -226,47 +208,38 @@ def map_features(  # the command has this name
     neighbours: int = 10,
     seed: int = 0,
     out: Path = Path("map.html"),
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
-    """Draw maps of the features of runs side by side, with figures of how well they keep the classes apart.
+    """Draw maps of the features of runs side by side, with measures of how well they separate the classes.
 
     ``isda map runs/plain runs/isda`` (docs/maps.md)
 
     Args:
         runs: folders of finished runs of classifiers on one data set.
+        common: data folder, device and JSON.
         by: tsne, or umap (pip install 'isda-torch[umap]').
-        images: that are looked at, of those that the runs were judged by; the same for all runs.
+        images: to draw, of those that the runs were evaluated on; the same for all runs.
         perplexity: of t-SNE, about the number of neighbours that count; for UMAP that number.
         neighbours: k of the accuracy of the nearest neighbours.
-        seed: of the map, and of which images.
-        out: the page, one file that can be opened and passed on as it is.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write the figures to this file as JSON; "-" writes JSON to the standard output and no table.
+        seed: of the map and of the choice of images.
+        out: the page, a self-contained file.
     """
     from dataclasses import asdict
 
-    from rich.text import Text
-
-    from isda._utils.text import escape_control_characters
     from isda.analysis.maps import MAP_COLUMNS, MapOptions, draw_maps, map_cells
-    from isda.cli.output import plain_table, show, table_console, track_progress
+    from isda.cli.output import plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
 
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}")
+    check_range("seed", seed, 0, 2**32 - 1)
     options = MapOptions(by=by, images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
-    with join_processes(device) as processes:
+    with join_processes(common.device) as processes:
         title, views = draw_maps(
-            runs, out, options, data_root, processes.device, lambda seen: track_progress(seen, "maps", len(seen))
+            runs, out, options, common.data_root, processes.device, lambda seen: track_progress(seen, "maps", len(seen))
         )
 
     def tables() -> None:
         console = table_console()
         console.print(plain_table(title, MAP_COLUMNS, [map_cells(view) for view in views]))
-        console.print(Text(escape_control_characters(f"The page is {out}")), soft_wrap=True)
+        print_page(console, out)
 
     record = [
         {
@@ -278,7 +251,7 @@ def map_features(  # the command has this name
         | asdict(view.separation)
         for view in views
     ]
-    show(record, json, tables)
+    show(record, common.json, tables)
 
 
 MAX_DRAWS = 1_000_000
@@ -286,6 +259,7 @@ MAX_DRAWS = 1_000_000
 
 def tightness(
     run: tyro.conf.Positional[Path],
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     strengths: tuple[float, ...] = (),
     lambda_0: float | None = None,
@@ -293,29 +267,21 @@ def tightness(
     draws: int = 1000,
     seed: int = 0,
     out: Path = Path("tightness.html"),
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
-    """Measure how far the published and the tilted bound lie above the expectation that they bound.
+    """Measure how far the published and the tilted bound lie above the expected loss.
 
     ``isda train --checkpoint-steps 100 --keep 100 --out runs/one; isda tightness runs/one`` (docs/tightness.md)
 
     Args:
         run: a run folder of a classifier, finished or not; every checkpoint in it is a point of the curve.
+        common: data folder, device and JSON.
         strengths: also measure the finished network at these strengths, with the covariances of its final features.
-        lambda_0: the strength at the end of training, instead of the run's own (0.5 for runs without).
-        images: of the training set that are looked at.
+        lambda_0: the strength at the end of training; by default the run's, or 0.5 if it has none.
+        images: of the training set to use.
         draws: per image and point, at most 1000000; each comes with its opposite.
-        seed: of the draws, and of which images.
-        out: the page, one file that can be opened and passed on as it is.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write the figures to this file as JSON; "-" writes JSON to the standard output and no table.
+        seed: of the draws and of the choice of images.
+        out: the page, a self-contained file.
     """
-    from rich.text import Text
-
-    from isda._utils.text import escape_control_characters
     from isda.analysis.tightness import (
         BOUNDS_COLUMNS,
         TightnessOptions,
@@ -323,19 +289,19 @@ def tightness(
         bounds_record,
         draw_tightness,
     )
-    from isda.cli.output import plain_table, show, table_console, track_progress
+    from isda.cli.output import plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
     from isda.engine.run_folder import RunFolder
 
     if draws > MAX_DRAWS:
         raise ValueError(f"draws must be at most {MAX_DRAWS}, got {draws}")
     options = TightnessOptions(strengths=strengths, lambda_0=lambda_0, images=images, draws=draws, seed=seed)
-    with join_processes(device) as processes:
+    with join_processes(common.device) as processes:
         title, moments, finished = draw_tightness(
             run,
             out,
             options,
-            data_root,
+            common.data_root,
             processes.device,
             lambda points: track_progress(points, "checkpoints", len(RunFolder(run).checkpoints.steps)),
         )
@@ -348,7 +314,11 @@ def tightness(
             console.print(
                 plain_table("The finished network", list(BOUNDS_COLUMNS), [bounds_cells(bounds) for bounds in finished])
             )
-        console.print(Text(escape_control_characters(f"The page is {out}")), soft_wrap=True)
+        print_page(console, out)
 
-    over = [{"step": one.step, "epoch": one.epoch, "own": one.own} | bounds_record(one.bounds) for one in moments]
-    show({"run": str(run), "training": over, "finished": [bounds_record(one) for one in finished]}, json, tables)
+    training = [
+        {"step": moment.step, "epoch": moment.epoch, "own": moment.own} | bounds_record(moment.bounds)
+        for moment in moments
+    ]
+    record = {"run": str(run), "training": training, "finished": [bounds_record(bounds) for bounds in finished]}
+    show(record, common.json, tables)

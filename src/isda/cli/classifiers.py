@@ -5,28 +5,23 @@ from typing import Annotated, Literal
 
 import tyro
 
-from isda.cli.runtime_options import JsonFile
+from isda.cli.runtime_options import JsonFile, MeasureOptions, check_image_files
 
 
 def evaluate(
     run: tyro.conf.Positional[Path],
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     data: str | None = None,
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
     """Measure a trained network: error, negative log-likelihood and calibration.
 
     Args:
         run: a run folder.
-        data: another data set with the same classes, by whose test images the network is then judged.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write the figures to this file as JSON; "-" writes JSON to the standard output and nothing else.
+        common: data folder, device and JSON.
+        data: another data set with the same classes, on whose test images the network is evaluated instead.
     """
-    from isda._utils.text import escape_control_characters
-    from isda.cli.output import show
+    from isda.cli.output import print_escaped, show
     from isda.data import load
     from isda.engine.processes import join_processes
     from isda.tasks.classification.trained import load_classifier
@@ -34,21 +29,19 @@ def evaluate(
 
     trained = load_classifier(run)
     config, name = trained.config, data or trained.config.data
-    place = data or config.asked.get("data") or config.data
     part = config.evaluated_on if data is None else "test"
-    with join_processes(device) as processes:
-        measures = trained.measure(load(place, data_root), processes.device, own=data is None)
-    heading = (
-        f"{config.network}, {config.method}, {config.scale} scale, seed {config.seed}, on the {part} images of {name}"
-    )
+    images = load(data or config.asked.get("data") or config.data, common.data_root)
+    with join_processes(common.device) as processes:
+        measures = trained.measure(images, processes.device, own=data is None)
 
     def tables() -> None:
-        print(escape_control_characters(heading))
+        run_text = f"{config.network}, {config.method}, {config.scale} scale, seed {config.seed}"
+        print_escaped(f"{run_text}, on the {part} images of {name}")
         for figure in figures_for(part, len(config.classes)):
             if figure.name in measures:
                 print(f"{figure.heading:>32} {measures[figure.name]:8.3f}")
 
-    show({"run": str(run), "data": name, "evaluated_on": part, "scale": config.scale} | measures, json, tables)
+    show({"run": str(run), "data": name, "evaluated_on": part, "scale": config.scale} | measures, common.json, tables)
 
 
 def predict(
@@ -58,20 +51,18 @@ def predict(
     top: int = 3,
     json: JsonFile = None,
 ) -> None:
-    """Say what a trained network sees in image files.
+    """Predict the class of image files.
 
     Args:
         run: a run folder.
         images: image files; each is resized to the size that the network was trained on.
         top: how many classes to name for each image.
-        json: also write the predictions to this file as JSON; "-" writes JSON to the standard output and nothing else.
+        json: a file for the result as JSON.
     """
-    from isda._utils.text import escape_control_characters
-    from isda.cli.output import show
+    from isda.cli.output import print_escaped, show
     from isda.tasks.classification.trained import load_classifier
 
-    if not images:
-        raise ValueError("images must name at least one image file, got none")
+    check_image_files(images)
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
     trained = load_classifier(run)
@@ -81,7 +72,7 @@ def predict(
         named = [(trained.config.classes[index], value) for index, value in zip(indices, values, strict=True)]
         lines.append(f"{image}: " + ", ".join(f"{name} {100 * value:.1f}%" for name, value in named))
         records.append({"image": str(image), "classes": [{"name": name, "probability": p} for name, p in named]})
-    show(records, json, lambda: print("\n".join(map(escape_control_characters, lines))))
+    show(records, json, lambda: print_escaped("\n".join(lines)))
 
 
 def export(
@@ -99,10 +90,10 @@ def export(
         library: whose names; timm's for timm:NAME.
         out: the file; .safetensors, or else as torch.save writes it.
     """
-    from isda._utils.text import escape_control_characters
+    from isda.cli.output import print_escaped
     from isda.networks.export import export as write
     from isda.train import load_trained
 
     trained = load_trained(run)
     write(trained.network, trained.config.network, library, out, trained.config.network_options)
-    print(escape_control_characters(f"{trained.config.network} of {run} under the names of {library}: {out}"))
+    print_escaped(f"{trained.config.network} of {run} under the names of {library}: {out}")

@@ -14,27 +14,31 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
 from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 from isda._utils.text import use_plain_warnings
 
-COMMAND_WORDS: ContextVar[tuple[str, ...]] = ContextVar("SAID", default=())
-"""The words of the command that runs."""
+if TYPE_CHECKING:
+    from isda.engine.processes import Stopped
+
+COMMAND_WORDS: ContextVar[tuple[str, ...]] = ContextVar("COMMAND_WORDS", default=())
+"""The words of the current command."""
 MIN_COLUMNS = 40
-"""A narrower terminal breaks lines itself: help texts cannot be laid out in a few columns."""
+"""The least width for which help texts are laid out."""
 
 _ASCII = {"…": ".", "−": "-", "–": "-", "±": "+-", "×": "x", "λ": "lambda"}
-"""What stands for letters of ours where a terminal lacks them."""
+"""Replacements for characters that the terminal's encoding lacks."""
 _ENCODING_HANDLER = "isda.plain"
 
 
 def _replace_character(error: UnicodeError) -> tuple[str, int]:
-    """A letter that a terminal lacks is spelt in another way, or shown by its code."""
+    """Replace a character that cannot be encoded by ASCII text or an escape sequence."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    if (letter := error.object[error.start]) in _ASCII:
-        return _ASCII[letter], error.start + 1
-    spelt, end = codecs.backslashreplace_errors(error)
-    return str(spelt), end
+    if (character := error.object[error.start]) in _ASCII:
+        return _ASCII[character], error.start + 1
+    escaped, end = codecs.backslashreplace_errors(error)
+    return str(escaped), end
 
 
 codecs.register_error(_ENCODING_HANDLER, _replace_character)
@@ -42,10 +46,10 @@ codecs.register_error(_ENCODING_HANDLER, _replace_character)
 
 @contextmanager
 def prepare_console() -> Iterator[None]:
-    """Make the process fit for a command while the block runs."""
+    """Set up streams, warnings and Ctrl-C while a command runs."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            # Closed by the user (2>&-). The null device takes the free number: a file of ours must not become stderr.
+            # Closed by the user (2>&-). The null device takes the descriptor, which a file must not get.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
@@ -71,7 +75,7 @@ def prepare_console() -> Iterator[None]:
 
 
 def _flush_output() -> None:
-    """Write what is still buffered; where nobody takes it, it must not fail again when the process ends."""
+    """Write buffered output; after a failure discard the rest, which would fail again when the process ends."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -80,7 +84,7 @@ def _flush_output() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A KeyboardInterrupt, but in the middle of an import, which compiled modules may turn into anything."""
+    """Raise KeyboardInterrupt, or exit during an import, where compiled modules may turn it into any error."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             with suppress(OSError):
@@ -88,3 +92,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             os._exit(128 + signal.SIGINT)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def exit_stopped(stopped: Stopped, hint: str = "run the same command to resume", quiet: bool = False) -> NoReturn:
+    """End the command after a signal has stopped its runs, with the exit status of the signal."""
+    if not quiet:
+        print(f"isda: {stopped}; {hint}", file=sys.stderr)
+    sys.exit(stopped.status)

@@ -5,10 +5,11 @@ from typing import Literal
 
 import tyro
 
-from isda.cli.runtime_options import JsonFile
+from isda.cli.runtime_options import JsonFile, MeasureOptions
 
 
 def embed(
+    common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
     data: str,
     network: str,
@@ -20,49 +21,43 @@ def embed(
     train: int | None = None,
     test: int | None = None,
     batch_size: int = 64,
-    data_root: Path | None = None,
-    device: str = "auto",
-    json: JsonFile = None,
 ) -> None:
-    """Write the features that a network makes of the images of a data set to a file, for `isda classify`.
+    """Write the features that a network computes for the images of a data set to a file, for `isda classify`.
 
     ``isda embed --data folder:photos --network timm:resnet50 --pretrained timm --out photos.npz``
 
     Args:
+        common: data folder, device and JSON.
         data: a data set, as in `isda train`: a name, a folder of class folders, or an .npz file of images.
         network: timm:NAME, a name of `isda networks`, or the folder of a finished run.
         out: the file for features, labels, class names and where they come from.
-        pretrained: a file of weights for the network, or "timm" for those that timm fetches. Random weights if left
-            out; a run has its own.
+        pretrained: a file of weights for the network, or "timm" for those that timm fetches. By default random
+            weights, or those of the run.
         image_size: resize images to this height and width; by default to what the network was trained on.
-        mean: of pixels in 0..1, one value or one per channel; by default the network's own, else the data set's.
+        mean: of pixels in 0..1, one value or one per channel; by default the network's, else the data set's.
         std: likewise.
         train: embed this many training images, equally many of each class; all by default.
         test: this many test images, likewise.
-        batch_size: images that the network sees at once.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
-        device: auto, cpu, cuda or cuda:1.
-        json: also write what was made to this file as JSON; "-" writes JSON to the standard output and nothing else.
+        batch_size: images per forward pass.
     """
     import sys
     import time
 
-    from isda._utils.text import escape_control_characters
-    from isda.cli.output import show, track_progress
+    from isda.cli.output import print_escaped, show, track_progress
     from isda.data import load
     from isda.engine.processes import join_processes
-    from isda.estimator.embeddings import embed as embedded
+    from isda.estimator.embeddings import embed as compute_embeddings
     from isda.estimator.embeddings import find_backbone
 
     if out.suffix != ".npz":
         raise ValueError(f"out must be the name of an .npz file, got {out}")
-    images = load(data, data_root)
+    images = load(data, common.data_root)
     backbone = find_backbone(network, images, pretrained, image_size=image_size, mean=mean or None, std=std or None)
     if str(backbone.provenance.get("weights", "")).startswith("random"):
         print("isda: the network has random weights; --pretrained gives it trained ones", file=sys.stderr)
     began = time.monotonic()
-    with join_processes(device) as processes:
-        made = embedded(
+    with join_processes(common.device) as processes:
+        embeddings = compute_embeddings(
             images,
             backbone,
             processes.device,
@@ -72,21 +67,21 @@ def embed(
             progress=lambda batches, what: track_progress(batches, what, len(batches)),
         )
     seconds = time.monotonic() - began
-    made.write(out)
+    embeddings.write(out)
     record = {
         "out": str(out),
-        "features": made.x_train.shape[1],
-        "train": len(made.y_train),
-        "test": len(made.y_test),
-        "classes": len(made.classes),
+        "features": embeddings.x_train.shape[1],
+        "train": len(embeddings.y_train),
+        "test": len(embeddings.y_test),
+        "classes": len(embeddings.classes),
         "seconds": seconds,
-        "provenance": made.provenance,
+        "provenance": embeddings.provenance,
     }
-    told = (
-        f"{out}: {len(made.y_train)} training and {len(made.y_test)} test images of {images.name}, "
-        f"{made.x_train.shape[1]} features each by {network}, {len(made.classes)} classes, {seconds:.1f} s"
+    summary = (
+        f"{out}: {record['train']} training and {record['test']} test images of {images.name}, "
+        f"{record['features']} features each by {network}, {record['classes']} classes, {seconds:.1f} s"
     )
-    show(record, json, lambda: print(escape_control_characters(told)))
+    show(record, common.json, lambda: print_escaped(summary))
 
 
 def classify(
@@ -105,19 +100,19 @@ def classify(
     predictions: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Learn to classify rows of features, say how well it works, and predict the rows without a label.
+    """Train a classifier on rows of features, report its accuracy, and predict the rows without a label.
 
     ``isda classify photos.npz`` or ``isda classify table.csv --label species --predictions answers.csv``
 
     A table has a column for each feature and one for the labels; rows whose label is empty are predicted. A file of
-    embeddings is one that `isda embed` has written, or holds x_train, y_train and, if it likes, x_test, y_test and
+    embeddings is one that `isda embed` has written, or holds x_train, y_train and, optionally, x_test, y_test and
     classes; rows with the label -1, or with an empty name for a label, are predicted.
 
     Args:
         file: a file of embeddings (.npz), or a table of numbers (.csv, .tsv).
-        test: another such file, to judge by; by default the test part of the first, else a share of its labelled rows.
-            Columns of two tables are matched by name.
-        split: that share, where there are no test rows.
+        test: another such file, to evaluate on; by default the test part of the first, else a share of its labelled
+            rows. Columns of two tables are matched by name.
+        split: that share, if there are no test rows.
         label: the column of labels of a table; by default the one called "label", else the last.
         ignore: columns of a table that are neither label nor feature.
         lambda_0: strength of the augmentation; "auto" chooses it by cross-validation, 0 is logistic regression.
@@ -126,25 +121,24 @@ def classify(
             towards that, "full" or "diagonal".
         bound: "jensen" (published) or "tilted" (never looser).
         offset: for classes of very different sizes, where small ones matter as much: "logit-adjustment" or "ldam".
-        seed: which rows are split off, and which are held out together while settings are chosen.
+        seed: of the split, and of the folds of the cross-validation.
         predictions: write the predicted class of each row without a label, and its probability, to this file (.csv).
-        json: also write the figures to this file as JSON; "-" writes JSON to the standard output and nothing else.
+        json: a file for the result as JSON.
     """
+    from isda._utils.choices import check_range
     from isda._utils.files import write_text
-    from isda._utils.text import escape_control_characters
-    from isda.cli.output import show
+    from isda.cli.output import print_escaped, show
     from isda.estimator.classifier import ISDAClassifier
     from isda.estimator.embedding_tables import classify_tables, prediction_table, read_tables
 
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be in 0..{2**32 - 1}, got {seed}")
+    check_range("seed", seed, 0, 2**32 - 1)
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
     model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
     tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
     if predictions is not None and not any(map(len, tables.unlabelled)):
         raise ValueError(f"predictions are of rows without a label, {file} has none")
     result = classify_tables(tables, model)
-    show(result.record(file), json, lambda: print(escape_control_characters(result.summary(file))))
+    show(result.record(file), json, lambda: print_escaped(result.summary(file)))
     if predictions is not None:
         write_text(predictions, prediction_table(result, tables))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,7 @@ import tyro
 
 from isda._utils.errors import is_package_error
 from isda._utils.files import write_text
-from isda._utils.text import escape_control_characters
-from isda.cli.console import COMMAND_WORDS
+from isda.cli.console import COMMAND_WORDS, exit_stopped
 from isda.cli.runtime_options import RuntimeOptions
 from isda.engine.executors import Executor, ExecutorOptions, ExecutorRequest, RunsDeferred, open_executor
 from isda.engine.executors.worker import describe_problem, execute_run, read_planned
@@ -25,42 +23,45 @@ _EXECUTOR_FLAGS = ("--on", "--sbatch", "--cpus-per-run", "--gpus-per-run")
 
 @contextmanager
 def command_executor(
-    spread: ExecutorOptions, machine: RuntimeOptions, folder: Path, most: int | None = None, rounds: bool = False
+    options: ExecutorOptions,
+    runtime: RuntimeOptions,
+    folder: Path,
+    max_runs: int | None = None,
+    sequential: bool = False,
 ) -> Iterator[Executor]:
-    """The pool that the options ask for; the command ends if its runs were stopped, or left to others.
+    """Open the executor that the options name; the command exits if its runs are stopped or deferred.
 
     Args:
-        spread: where, and how many at a time.
-        machine: its threads are those of each run on a cluster.
+        options: executor and number of parallel runs.
+        runtime: its threads are those of each run on a cluster.
         folder: of all runs.
-        most: how many runs there will be, where that is known.
-        rounds: whether later runs follow from earlier ones.
+        max_runs: the number of runs, if it is known.
+        sequential: whether later runs depend on earlier ones.
     """
     request = ExecutorRequest(
-        spread=spread,
+        options=options,
         folder=folder,
         command=("isda", *without_executor_options(COMMAND_WORDS.get())),
-        threads=machine.threads,
-        most=most,
+        threads=runtime.threads,
+        max_runs=max_runs,
     )
     try:
-        with open_executor(request) as pool:
-            if rounds:
-                pool.check_rounds()
-            yield pool
+        with open_executor(request) as executor:
+            if sequential:
+                executor.check_sequential()
+            yield executor
     except Stopped as stopped:
-        print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-        sys.exit(stopped.status)
-    except RunsDeferred as told:
-        print(told)
-        sys.exit(0)
+        exit_stopped(stopped)
+    except RunsDeferred as deferred:
+        print(deferred)
+        raise SystemExit(0) from None
 
 
 def without_executor_options(words: Sequence[str]) -> list[str]:
-    """The words of a command without those that say where its runs are made: the command that makes the table.
+    """The words of a command without the options of executors: the command that prints the table.
 
     Example:
-        >>> without_place(["compare", "--on", "slurm", "--sbatch", "partition=gpu", "time=1:00:00", "--seeds", "5"])
+        >>> without_executor_options(["compare", "--on", "slurm", "--sbatch", "partition=gpu", "--seeds", "5"])
         ['compare', '--seeds', '5']
     """
     kept: list[str] = []
@@ -80,34 +81,36 @@ def run(
     own: tuple[str, ...] = (),
     problem: Path | None = None,
 ) -> None:
-    """Make one run of a plan that --on slurm has written: what each element of its array job does.
+    """Execute one run of a plan that --on slurm has written, as each element of its array job does.
 
     ``isda run runs/compare-digits/slurm/1f3a5c7e.json 0``
 
-    A run that was interrupted goes on, one that is finished stays as it is.
+    An interrupted run is resumed, a finished one is left as it is.
 
     Args:
         plan: the file.
         number: of the run, from 0.
-        own: code of your own that the run uses; it is imported only if it is named here.
-        problem: also write what went wrong to this file, as JSON: a sentence, and whether the loss was not a number.
+        own: your own code that the run uses; it is imported only if it is named here.
+        problem: write an error to this file as JSON: a sentence, and whether the loss was NaN or infinite.
     """
     import torch
 
-    one, threads = read_planned(plan, number, own)
+    from isda.cli.output import print_escaped
+
+    planned, threads = read_planned(plan, number, own)
     if threads is not None:
         torch.set_num_threads(threads)
+    first = os.environ.get("RANK", "0") == "0"
     try:
-        execute_run(one)
+        execute_run(planned)
     except Stopped as stopped:
-        print(f"isda: {stopped}; the same command goes on", file=sys.stderr)
-        sys.exit(stopped.status)
+        exit_stopped(stopped)
     except Exception as error:
-        told = describe_problem(error)
-        if problem is not None and os.environ.get("RANK", "0") == "0":
-            write_text(problem, json.dumps(told))
+        run_problem = describe_problem(error)
+        if problem is not None and first:
+            write_text(problem, json.dumps(run_problem))
         if not is_package_error(error):
             raise
-        raise ValueError(f"{one.folder}: {told.sentence}") from error
-    if os.environ.get("RANK", "0") == "0":
-        print(escape_control_characters(f"{one.folder} is finished"))
+        raise ValueError(f"{planned.folder}: {run_problem.sentence}") from error
+    if first:
+        print_escaped(f"{planned.folder} is finished")

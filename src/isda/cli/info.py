@@ -5,7 +5,7 @@ from typing import Literal
 
 import tyro
 
-from isda.cli.runtime_options import JsonFile
+from isda.cli.runtime_options import DataRoot, JsonFile
 
 
 def networks(
@@ -17,16 +17,16 @@ def networks(
     device: str = "auto",
     json: JsonFile = None,
 ) -> None:
-    """Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.
+    """Print the parameters, multiply-adds and ISDA's overhead of every network beside the paper's.
 
     Args:
         only: names of networks; all by default.
         measure: also measure how much longer a training step takes with ISDA. Large networks take minutes without an
             accelerator.
-        steps: turns of steps with and without ISDA, whose median counts, with --measure.
+        steps: pairs of steps with and without ISDA, of which the median is reported, with --measure.
         batch_size: instead of the paper's, with --measure.
         device: auto, cpu, cuda or cuda:1, with --measure.
-        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+        json: a file for the result as JSON.
     """
     from isda._utils.choices import check_choice
     from isda.cli.output import show, table_console, track_progress
@@ -52,17 +52,17 @@ def data(
     name: str | None = None,
     /,
     *,
-    data_root: Path | None = None,
+    data_root: DataRoot = None,
     show: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """List the data sets and where each is looked for; with a name, load that one and describe it.
+    """List the data sets and the folders that are searched for them; with a name, load and describe that set.
 
     Args:
         name: a data set to load, or a folder or .npz file.
-        data_root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
+        data_root: the folder of data sets.
         show: draw a contact sheet of the named data set into this image file.
-        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+        json: a file for the result as JSON.
     """
     from isda._utils.text import escape_control_characters
     from isda.cli import output
@@ -93,7 +93,7 @@ def data(
 
 
 def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
-    """Print a script that makes the shell complete commands and options.
+    """Print a shell script that completes commands and options.
 
     ``isda completion bash > ~/.local/share/bash-completion/completions/isda``, or for zsh
     ``isda completion zsh > ~/.zfunc/_isda`` with that folder in $fpath.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from typing import cast
 
 from isda._utils.choices import did_you_mean
 from isda._utils.errors import DEBUG_VARIABLE, debugging, describe_error, is_package_error, traceback_text
@@ -20,27 +21,27 @@ COMMANDS = {
     "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
     "compare": "Train several methods with several seeds on one data set, and compare their errors.",
     "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
-    "study": "Train variants of a method and show what each part of it is worth: Figures 10, 11 and Table 8.",
-    "reproduce": "Make tables and figures of the paper again, and print ours beside the paper's.",
-    "transfer": "Say what the features of finished runs are worth on other data: a linear probe, or fine-tuning.",
-    "report": "Compare finished and unfinished runs: a table here, and everything about them in one HTML page.",
+    "study": "Train variants of a method and show the contribution of each part: Figures 10, 11 and Table 8.",
+    "reproduce": "Reproduce tables and figures of the paper, and print ours beside the paper's.",
+    "transfer": "Measure how well the features of finished runs transfer to other data: linear probe or fine-tuning.",
+    "report": "Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.",
     "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
-    "predict": "Say what a trained network sees in image files.",
-    "embed": "Write the features that a network makes of the images of a data set to a file, for `isda classify`.",
-    "classify": "Learn to classify rows of features, say how well it works, and predict the rows without a label.",
-    "networks": "Print parameters, multiply-adds and what ISDA adds to them, of every network beside the paper's.",
-    "data": "List the data sets and where each is looked for; with a name, load that one and describe it.",
-    "directions": "Show the directions in which the features of each class vary, by training images, in one HTML page.",
-    "visualize": "Show what ISDA's moved features look like: the paper's reverse mapping through a trained generator.",
-    "explore": "Open a page on this machine to move along the directions of classes and see what lies there.",
-    "map": "Draw maps of the features of runs side by side, with figures of how well they keep the classes apart.",
-    "tightness": "Measure how far the published and the tilted bound lie above the expectation that they bound.",
+    "predict": "Predict the class of image files.",
+    "embed": "Write the features that a network computes for the images of a data set to a file, for `isda classify`.",
+    "classify": "Train a classifier on rows of features, report its accuracy, and predict the rows without a label.",
+    "networks": "Print the parameters, multiply-adds and ISDA's overhead of every network beside the paper's.",
+    "data": "List the data sets and the folders that are searched for them; with a name, load and describe that set.",
+    "directions": "Show the directions in which the features of each class vary in one HTML page with training images.",
+    "visualize": "Show images of ISDA's augmented features: the paper's reverse mapping through a trained generator.",
+    "explore": "Serve a page to move features along the directions of classes and see the nearest images.",
+    "map": "Draw maps of the features of runs side by side, with measures of how well they separate the classes.",
+    "tightness": "Measure how far the published and the tilted bound lie above the expected loss.",
     "segment": "Semantic segmentation: train, compare, tune, evaluate and predict with a class for every pixel.",
     "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
     "generate": "Generators of images: train, evaluate and sample GANs, whose images can be part of every batch.",
     "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
-    "run": "Make one run of a plan that --on slurm has written: what each element of its array job does.",
-    "completion": "Print a script that makes the shell complete commands and options.",
+    "run": "Execute one run of a plan that --on slurm has written, as each element of its array job does.",
+    "completion": "Print a shell script that completes commands and options.",
 }
 """Commands and their summaries, stated here so that `isda --help` does not import torch."""
 _MODULES = {
@@ -79,26 +80,32 @@ GROUPS = {
     },
     "generate": {
         "train": "Train a generator of images of each class and write a run folder.",
-        "evaluate": "Measure a trained generator by what a classifier sees: FID, KID, diversity, intended labels.",
-        "sample": "Make images with a trained generator: a PNG with a row for each class, perhaps an .npz of many.",
+        "evaluate": "Measure a trained generator with a classifier: FID, KID, diversity, intended labels.",
+        "sample": "Sample images from a trained generator: a PNG with a row per class, optionally an .npz of many.",
     },
 }
-"""Groups of commands; each group is a module of `isda.cli` with a function per command."""
+"""Groups of commands: modules of `isda.cli` with functions, and with TASK_COMMANDS that are generated from a TASK."""
 
 
 def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
-    """The function of a command, with the options of the task that ``words`` ask for.
+    """The function of a command, with the options of the task that ``words`` select.
 
     Args:
-        name: one of COMMANDS that is no group, or GROUP.NAME.
+        name: one of COMMANDS that is not a group, or GROUP.NAME.
         words: that follow it.
     """
-    group, _, own = name.rpartition(".")
-    module = import_module(f"isda.cli.{group or _MODULES.get(own, own)}")
-    function: Callable[..., None] = (
-        module.command_for(words) if hasattr(module, "command_for") else getattr(module, _FUNCTIONS.get(own, own))
-    )
-    return function
+    group, _, short_name = name.rpartition(".")
+    module = import_module(f"isda.cli.{group or _MODULES.get(short_name, short_name)}")
+    if group and short_name in module.TASK_COMMANDS:
+        from isda.cli.tasks import group_task
+
+        fixed = group_task(module, f"{GROUPS[group][short_name]}\n{module.TASK_COMMANDS[short_name]}")
+        function = import_module(f"isda.cli.{short_name}").command_for(words, fixed)
+    elif hasattr(module, "command_for"):
+        function = module.command_for(words)
+    else:
+        function = getattr(module, _FUNCTIONS.get(short_name, short_name))
+    return cast(Callable[..., None], function)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -115,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(words)
             sys.stdout.flush()
         except BrokenPipeError:
-            pass  # whoever read the output, `head` for one, has seen enough
+            pass  # the reader of the output, such as `head`, has closed it
         except KeyboardInterrupt:
             print("isda: interrupted", file=sys.stderr)
             sys.exit(130)
@@ -124,22 +131,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _tracebacks(asked: bool) -> Iterator[None]:
-    """In the environment while the block runs: processes that the command starts show theirs too."""
+def _tracebacks(requested: bool) -> Iterator[None]:
+    """Show tracebacks while the block runs, by an environment variable that started processes inherit."""
     before = os.environ.get(DEBUG_VARIABLE)
-    if asked:
+    if requested:
         os.environ[DEBUG_VARIABLE] = "1"
     try:
         yield
     finally:
-        if asked and before is None:
+        if requested and before is None:
             del os.environ[DEBUG_VARIABLE]
-        elif asked and before is not None:
+        elif requested and before is not None:
             os.environ[DEBUG_VARIABLE] = before
 
 
 def _error_line(error: Exception) -> str:
-    """The last line of a command that failed; the traceback goes before it where it is asked for."""
+    """The last line of a command that failed; prints the traceback before it if requested."""
     if debugging():
         print(escape_control_characters(traceback_text(error)), end="", file=sys.stderr)
     elif not is_package_error(error):
@@ -159,8 +166,8 @@ def _run(words: list[str]) -> None:
         _dispatch(COMMANDS, "isda", words, "", "Implicit semantic data augmentation.")
 
 
-def _dispatch(commands: Mapping[str, str], program: str, words: list[str], folder: str, about: str) -> None:
-    """Run the command that the first word names, or say which there are."""
+def _dispatch(commands: Mapping[str, str], program: str, words: list[str], prefix: str, about: str) -> None:
+    """Run the command that the first word names, or list the commands."""
     first = words[0] if words else "--help"
     if first in commands:
         with needed_by(f"{program} {first}"), current_folder_on_path():
@@ -168,8 +175,8 @@ def _dispatch(commands: Mapping[str, str], program: str, words: list[str], folde
 
             from isda.cli.runtime_options import REGISTRY
 
-            made = command(folder + first, words[1:])
-            tyro.cli(made, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
+            function = command(prefix + first, words[1:])
+            tyro.cli(function, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
     elif first in ("-h", "--help", "help"):
         print(_help(commands, program, about))
     else:
@@ -180,10 +187,9 @@ def _dispatch(commands: Mapping[str, str], program: str, words: list[str], folde
 def _help(commands: Mapping[str, str], program: str, about: str) -> str:
     width = max(map(len, commands))
     lines = [f"  {name:{width}}  {summary}" for name, summary in commands.items()]
-    told = f"`{program} COMMAND --help` explains a command"
-    told += ", `isda --version` prints the version." if program == "isda" else "."
-    told += "\n`--debug` with any command shows the traceback of an error."
+    notes = f"`{program} COMMAND --help` explains a command"
+    notes += ", `isda --version` prints the version." if program == "isda" else "."
+    notes += "\n`--debug` with any command shows the traceback of an error."
     if find_spec("tyro") is None:
-        told += "\nNone of them can run yet: they need libraries that are not installed. "
-        told += f"{install_command('lab')} brings them."
-    return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", told])
+        notes += f"\nThe commands need libraries that are not installed: {install_command('lab')} installs them."
+    return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", notes])

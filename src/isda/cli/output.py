@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,14 +18,19 @@ from isda._utils.text import escape_control_characters
 from isda.engine.digests import json_text
 
 
+def print_escaped(text: str, file: TextIO | None = None) -> None:
+    """Print text with control characters escaped, to the standard output by default."""
+    print(escape_control_characters(text), file=file)
+
+
 def show(record: Any, destination: str | None, tables: Callable[[], None]) -> None:
-    """Print tables, or JSON where it is asked for.
+    """Print tables, write JSON, or both.
 
     Args:
-        record: what the tables hold, as plain values.
-        destination: None for tables only; "-" for JSON on the standard output and nothing else; else a file that gets
-            the JSON beside the tables. Its folder is made.
-        tables: prints them.
+        record: the content of the tables as plain values.
+        destination: None for tables only; "-" for JSON on the standard output and nothing else; else a file for the
+            JSON beside the tables, whose folder is created.
+        tables: prints the tables.
     """
     text = json_text(record, indent=2) + "\n"
     if destination == "-":
@@ -40,10 +45,10 @@ _Item = TypeVar("_Item")
 
 
 def table_console(least: int = 0) -> Console:
-    """A console as wide as the terminal; a pipe or file has no width, and 80 columns would break numbers over lines.
+    """A console as wide as the terminal; 140 columns for a pipe or file, as 80 would wrap numbers.
 
     Args:
-        least: columns that a table needs for its numbers; a narrower terminal breaks its lines, and hides nothing.
+        least: columns that a table needs; a narrower terminal wraps its lines.
     """
     console = Console()
     if not console.is_terminal:
@@ -52,23 +57,28 @@ def table_console(least: int = 0) -> Console:
 
 
 def plain_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Table:
-    """A table of text whose first column is to the left and all others, numbers, to the right."""
-    drawn = Table(
+    """A table whose first column is left-aligned and all others, numbers, right-aligned."""
+    table = Table(
         title=Text(escape_control_characters(title), style="bold"),
         caption=Text(escape_control_characters(caption)) if caption else None,
         box=SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",
     )
-    for place, head in enumerate(heads):
-        drawn.add_column(Text(escape_control_characters(head)), justify="right" if place else "left")
+    for index, head in enumerate(heads):
+        table.add_column(Text(escape_control_characters(head)), justify="right" if index else "left")
     for cells in rows:
-        drawn.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
-    return drawn
+        table.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
+    return table
+
+
+def print_page(console: Console, page: Path) -> None:
+    """Print the path of a page in one line."""
+    console.print(Text(escape_control_characters(f"The page is {page}")), soft_wrap=True)
 
 
 def track_progress(items: Iterable[_Item], what: str, total: int | None = None) -> Iterator[_Item]:
-    """The items, with a bar on the terminal while they come."""
+    """Iterate over the items with a progress bar on the terminal."""
     if not sys.stderr.isatty():
         yield from items
         return

@@ -23,23 +23,23 @@ def report(
     title: str | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Compare finished and unfinished runs: a table here, and everything about them in one HTML page.
+    """Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.
 
     Args:
-        runs: run folders, or folders that hold run folders at any depth; of those of `isda tune` the search as well.
-        out: the page, one file that can be opened and passed on as it is.
+        runs: run folders, or folders that hold run folders at any depth; for folders of `isda tune` the search as well.
+        out: the page, a self-contained file.
         title: its heading.
-        json: also write the table to this file as JSON; "-" writes JSON to the standard output and no table.
+        json: a file for the result as JSON.
     """
     from isda.cli.output import show
     from isda.engine.run_records import find_runs, run_folders
     from isda.engine.tuning.records import find_searches
 
     searches = find_searches(runs)
-    # A folder may hold a search whose final runs are not begun.
-    holding = [path for path in runs if any(run_folders(path)) or not find_searches([path])]
-    found = find_runs(holding) if holding or not searches else []
-    comparisons = write_page(found, searches, runs, out, title)
+    # A folder may hold a search whose final runs have not started.
+    with_runs = [path for path in runs if any(run_folders(path)) or not find_searches([path])]
+    records = find_runs(with_runs) if with_runs or not searches else []
+    comparisons = write_page(records, searches, runs, out, title)
     record = [comparison.as_json() for comparison in comparisons]
     show(record, json, lambda: print_tables(searches, comparisons, out))
 
@@ -54,9 +54,9 @@ def write_page(
     """Write the page; returns the comparisons that it shows.
 
     Args:
-        runs: what it shows.
-        searches: and these.
-        paths: that the command names in the page finds them at.
+        runs: shown on the page.
+        searches: shown on the page.
+        paths: of the runs, for the command line that the page names.
         out: the page.
         title: its heading.
     """
@@ -66,8 +66,8 @@ def write_page(
     from isda.report.page import write_report
     from isda.report.summary import summarise
 
-    places = [Path(os.path.relpath(path)).as_posix() for path in (*paths, out)]
-    words = ["isda", "report", *places[:-1], "--out", places[-1], *(("--title", title) if title else ())]
+    *inputs, page = (Path(os.path.relpath(path)).as_posix() for path in (*paths, out))
+    words = ["isda", "report", *inputs, "--out", page, *(("--title", title) if title else ())]
     write_report(runs, out, title, shlex.join(words), searches)
     return summarise(runs) if runs else []
 
@@ -75,11 +75,8 @@ def write_page(
 def print_tables(
     searches: Sequence[SearchRecord], comparisons: Sequence[Comparison] = (), page: Path | None = None
 ) -> None:
-    """Print what was tried, what was compared, and where the page is."""
-    from rich.text import Text
-
-    from isda._utils.text import escape_control_characters
-    from isda.cli.output import table_console
+    """Print the tables of searches and comparisons, and the path of the page."""
+    from isda.cli.output import print_page, table_console
     from isda.report.terminal_tables import comparison_table, search_table
 
     console = table_console()
@@ -88,4 +85,4 @@ def print_tables(
     for comparison in comparisons:
         console.print(comparison_table(comparison))
     if page is not None:
-        console.print(Text(escape_control_characters(f"The page is {page}")), soft_wrap=True)
+        print_page(console, page)

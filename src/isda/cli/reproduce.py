@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 import tyro
 
-from isda._utils.text import escape_control_characters
 from isda.cli.executors import command_executor
-from isda.cli.output import plain_table, show, table_console
+from isda.cli.output import plain_table, print_escaped, show, table_console
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
-from isda.engine.comparison import check_seeds
+from isda.engine.comparison import seed_range
 from isda.engine.executors import ExecutorOptions
 from isda.engine.processes import join_processes
 from isda.engine.run_folder import folder_lock
@@ -39,12 +38,12 @@ GPU_TFLOPS, GPU_BANDWIDTH = 150.0, 1.5
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
-    """The command, which says on its pages how it was called."""
+    """The command, whose pages name the command line."""
 
     def reproduce(
         names: tyro.conf.Positional[tuple[str, ...]],
-        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
-        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
+        runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         scale: Literal["paper", "small", "smoke"] = "smoke",
         only: tuple[str, ...] = (),
@@ -55,49 +54,49 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         html: Path | None = None,
         json: JsonFile = None,
     ) -> None:
-        """Make tables and figures of the paper again, and print ours beside the paper's.
+        """Reproduce tables and figures of the paper, and print ours beside the paper's.
 
         ``isda reproduce table-2 --scale small --only CIFAR-10 --data-root data --jobs 2`` (docs/reproduce.md)
-        ``isda reproduce list --scale paper`` says what there is, what is done, and how long the rest takes.
+        ``isda reproduce list --scale paper`` lists all of them, what is done, and how long the rest takes.
 
-        Runs that are there already are not repeated, those that were interrupted go on. What fails is marked, the rest
-        is made all the same, and the command ends with an error.
+        Finished runs are not repeated, interrupted ones are resumed. If a training fails, the others continue, it is
+        marked in the table, and the command ends with an error.
 
         Args:
             names: table-1 to table-8, table-11, table-12, figure-5 to figure-11, figure-13, figure-14; all; or list.
-            machine: where.
-            spread: where the runs are made. With --on slurm, submit and repeat the command until it prints the table:
-                final runs follow from those on held-out data.
-            scale: paper; small, an hour or two on a CPU; or smoke, minutes, to see that everything works.
+            runtime: data folder, device and checkpoints of each run.
+            execution: where the runs are executed. With --on slurm, submit and repeat the command until it prints the
+                table: final runs depend on those on held-out data.
+            scale: paper; small, an hour or two on a CPU; or smoke, minutes, to check that everything works.
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
-                Of words with commas between, such as ResNet-32,ResNet-110, any.
+                One of several words that are separated by commas, such as ResNet-32,ResNet-110, is enough.
             seeds: of each training, at most 1000; by default 5, 3 and 2 by scale.
             gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
-            json: also write the numbers to this file as JSON; "-" writes JSON to the standard output and no table.
+            json: a file for the result as JSON.
         """
         size = SCALES[scale]
-        many = size.seeds if seeds is None else seeds
-        check_seeds(many)
+        count = len(seed_range(size.seeds if seeds is None else seeds))
         folder = out or Path("runs") / f"reproduce-{scale}"
+        runtime.set_threads()
         if list(names) == [LIST]:
-            machine.use_threads()
-            _list(size, many, folder, machine.data_root, (gpu_tflops, gpu_bandwidth), json)
+            _list(size, count, folder, runtime.data_root, (gpu_tflops, gpu_bandwidth), json)
             return
-        asked = find_experiments(names)
-        if html is not None and len(asked) > 1:
-            raise ValueError(f"html is the page of one table or figure, got {len(asked)}")
+        experiments = find_experiments(names)
+        if html is not None and len(experiments) > 1:
+            raise ValueError(f"html is the page of one table or figure, got {len(experiments)}")
         command = shlex.join(["isda", "reproduce", *words])
-        _reproduce(_ReproduceRequest(asked, size, only, many, folder, html, command), machine, spread, json)
+        request = _ReproduceRequest(experiments, size, only, count, folder, html, command)
+        _reproduce(request, runtime, execution, json)
 
     return reproduce
 
 
 @dataclass(frozen=True)
 class _ReproduceRequest:
-    """What to make."""
+    """What to reproduce."""
 
     experiments: list[Experiment]
     scale: Scale
@@ -108,110 +107,113 @@ class _ReproduceRequest:
     command: str
 
 
-def _reproduce(asked: _ReproduceRequest, machine: RuntimeOptions, spread: ExecutorOptions, json: str | None) -> None:
-    machine.use_threads()
-    trainings = {one.name: one.trainings(asked.only) for one in asked.experiments}
-    if asked.only and not any(trainings.values()):
-        raise ValueError(f"only must leave something, got {' '.join(asked.only)}, which no cell or training has")
-    making = ReproductionOptions(
-        scale=asked.scale,
-        seeds=range(asked.seeds),
-        folder=asked.folder,
-        data_root=machine.data_root,
-        device=machine.device,
-        saving=machine.saving(),
-        workers=machine.workers,
+def _reproduce(
+    request: _ReproduceRequest, runtime: RuntimeOptions, execution: ExecutorOptions, json: str | None
+) -> None:
+    trainings = {experiment.name: experiment.trainings(request.only) for experiment in request.experiments}
+    if request.only and not any(trainings.values()):
+        raise ValueError(f"only must match a cell or a training, got {' '.join(request.only)}, which matches none")
+    options = ReproductionOptions(
+        scale=request.scale,
+        seeds=range(request.seeds),
+        folder=request.folder,
+        data_root=runtime.data_root,
+        device=runtime.device,
+        saving=runtime.saving(),
+        workers=runtime.workers,
     )
-    wanted = list({one.name: one for some in trainings.values() for one in some}.values())
+    distinct = {training.name: training for group in trainings.values() for training in group}
     with (
-        command_executor(spread, machine, asked.folder) as pool,
-        folder_lock(asked.folder),
+        command_executor(execution, runtime, request.folder) as executor,
+        folder_lock(request.folder),
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
-        made = run_trainings(wanted, making, RoundsWatcher(watcher), pool)
+        outcomes = run_trainings(list(distinct.values()), options, RoundsWatcher(watcher), executor)
     records: list[dict[str, Any]] = []
     problems: list[str] = []
-    shown: list[Callable[[], None]] = []
-    with join_processes(machine.device) as processes:
-        looking = FigureContext(
-            folder=asked.folder, scale=asked.scale, data_root=machine.data_root, device=processes.device
+    printers: list[Callable[[], None]] = []
+    with join_processes(runtime.device) as processes:
+        context = FigureContext(
+            folder=request.folder, scale=request.scale, data_root=runtime.data_root, device=processes.device
         )
-        for one in asked.experiments:
-            record, printed, told = _shown(one, trainings[one.name], made, looking, asked)
+        for experiment in request.experiments:
+            record, printer = _result(experiment, trainings[experiment.name], outcomes, context, request)
             records.append(record)
-            problems += told
-            shown.append(printed)
+            problems += record["problems"]
+            printers.append(printer)
 
     def tables() -> None:
-        for printed in shown:
-            printed()
+        for printer in printers:
+            printer()
 
     show(records, json, tables)
     if problems:
-        raise ValueError(f"{len(problems)} of {len(made)} trainings and pictures failed: {'; '.join(problems)}")
+        raise ValueError(f"{len(problems)} of {len(outcomes)} trainings and pictures failed: {'; '.join(problems)}")
 
 
-def _shown(
-    one: Experiment,
+def _result(
+    experiment: Experiment,
     trainings: Sequence[Training],
-    made: Mapping[str, TrainingOutcome],
-    looking: FigureContext,
-    asked: _ReproduceRequest,
-) -> tuple[dict[str, Any], Callable[[], None], list[str]]:
-    """The record of an experiment, what prints it, and what went wrong; its page is written."""
-    own = {name: made[name] for name in (training.name for training in with_dependencies(trainings))}
-    problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in own.items() if outcome.problems]
-    found: list[CellResult] = []
+    all_outcomes: Mapping[str, TrainingOutcome],
+    context: FigureContext,
+    request: _ReproduceRequest,
+) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Write the page of an experiment; returns its record and a function that prints its tables."""
+    outcomes = {training.name: all_outcomes[training.name] for training in with_dependencies(trainings)}
+    problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in outcomes.items() if outcome.problems]
+    results: list[CellResult] = []
     differences: list[Gain] = []
     pages: list[Path] = []
-    if isinstance(one, TableExperiment):
-        cells = one.selected(asked.only)
-        counted = one.counted(asked.scale, looking.device, asked.only)
-        everything = cell_results(one, cells, own, counted)
-        found = [answer for answer in everything if matches_words(asked.only, answer.row, answer.column)]
-        differences = gains(cells, own, one.printed)
-    elif isinstance(one, FigureExperiment):
+    if isinstance(experiment, TableExperiment):
+        cells = experiment.selected(request.only)
+        counted = experiment.counted(request.scale, context.device, request.only)
+        all_results = cell_results(experiment, cells, outcomes, counted)
+        results = [result for result in all_results if matches_words(request.only, result.row, result.column)]
+        differences = gains(cells, outcomes, experiment.printed)
+    elif isinstance(experiment, FigureExperiment):
         try:
-            pages = one.draw(own, looking)
+            pages = experiment.draw(outcomes, context)
         except ValueError as error:
-            problems.append(f"{one.name}: {error}")
-    page = asked.html or asked.folder / f"{one.name}.html"
-    write_table_page(page, one, asked.scale, asked.seeds, found, differences, own, pages, asked.command)
+            problems.append(f"{experiment.name}: {error}")
+    page = request.html or request.folder / f"{experiment.name}.html"
+    write_table_page(
+        page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command
+    )
     record = {
-        "name": one.name,
-        "title": one.title,
-        "scale": asked.scale.name,
-        "told": asked.scale.description,
-        "seeds": asked.seeds,
-        "cells": [answer.record() for answer in found],
+        "name": experiment.name,
+        "title": experiment.title,
+        "scale": request.scale.name,
+        "told": request.scale.description,
+        "seeds": request.seeds,
+        "cells": [result.record() for result in results],
         "differences": [gain.record() for gain in differences],
         "pages": [str(path) for path in (page, *pages)],
         "problems": problems,
     }
-    return record, lambda: _print(one, asked, found, differences, [page, *pages]), problems
+    return record, lambda: _print(experiment, request, results, differences, [page, *pages])
 
 
 def _print(
-    one: Experiment,
-    asked: _ReproduceRequest,
-    found: Sequence[CellResult],
+    experiment: Experiment,
+    request: _ReproduceRequest,
+    results: Sequence[CellResult],
     differences: Sequence[Gain],
     pages: Sequence[Path],
 ) -> None:
     console = table_console()
-    if found:
-        columns = list(dict.fromkeys(answer.column for answer in found))
-        known = {(answer.row, answer.column): "\n".join(cell_text(answer)) for answer in found}
+    if results:
+        columns = list(dict.fromkeys(result.column for result in results))
+        cells = {(result.row, result.column): "\n".join(cell_text(result)) for result in results}
         rows = [
-            [row, *(known.get((row, column), "") for column in columns)]
-            for row in dict.fromkeys(answer.row for answer in found)
+            [row, *(cells.get((row, column), "") for column in columns)]
+            for row in dict.fromkeys(result.row for result in results)
         ]
-        console.print(plain_table(one.title, ["", *columns], rows, table_caption(asked.scale, asked.seeds)))
+        console.print(plain_table(experiment.title, ["", *columns], rows, table_caption(request.scale, request.seeds)))
     if differences:
-        told = f"On the same seeds, ± half of Student's interval ({intervals_text(len(differences))})."
-        console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), told))
+        caption = f"Paired by seed, ± half-width of Student's interval ({intervals_text(len(differences))})."
+        console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), caption))
     names = " and ".join(map(str, pages))
-    print(escape_control_characters(f"{one.name}, scale {asked.scale.name} ({asked.scale.description}): {names}"))
+    print_escaped(f"{experiment.name}, scale {request.scale.name} ({request.scale.description}): {names}")
 
 
 def _list(
@@ -220,25 +222,29 @@ def _list(
     for name, value in zip(("gpu_tflops", "gpu_bandwidth"), gpu, strict=True):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a positive number, got {value}")
-    here, there = machine_speed(), MachineSpeed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
-    found = [experiment_progress(one, scale, seeds, folder, root) for one in find_experiments(experiment_names())]
+    here, on_gpu = machine_speed(), MachineSpeed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
+    experiments = find_experiments(experiment_names())
+    progress = [experiment_progress(experiment, scale, seeds, folder, root) for experiment in experiments]
     rows = [
         [
-            one.name,
-            f"{one.cells_done}/{one.cells}",
-            f"{one.runs_done}/{one.runs}",
-            duration(one.seconds(here)),
-            duration(one.seconds(there)),
-            one.title,
+            row.name,
+            f"{row.cells_done}/{row.cells}",
+            f"{row.runs_done}/{row.runs}",
+            duration(row.seconds(here)),
+            duration(row.seconds(on_gpu)),
+            row.title,
         ]
-        for one in found
+        for row in progress
     ]
     heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
-    told = (
-        f"Scale {scale.name}: {scale.description}; {seeds} seeds. Times are of the missing runs, each table by itself: "
-        f"6 operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s and the bytes of activations "
-        f"at {here.bytes / 1e9:.1f} GB/s, as measured here on narrow networks, one after the other; on a GPU whichever "
-        "takes longer. Evaluation comes on top."
+    caption = (
+        f"Scale {scale.name}: {scale.description}; {seeds} seeds. Times are those of the missing runs of each table: 6 "
+        f"operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s plus the bytes of activations at "
+        f"{here.bytes / 1e9:.1f} GB/s, as measured here on narrow networks; on a GPU the longer of the two. Evaluation "
+        "is not included."
     )
-    record = [one.record() | {"seconds_here": one.seconds(here), "seconds_gpu": one.seconds(there)} for one in found]
-    show(record, json, lambda: table_console().print(plain_table("The paper's tables and figures", heads, rows, told)))
+    record = [
+        row.record() | {"seconds_here": row.seconds(here), "seconds_gpu": row.seconds(on_gpu)} for row in progress
+    ]
+    table = plain_table("The paper's tables and figures", heads, rows, caption)
+    show(record, json, lambda: table_console().print(table))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -10,23 +12,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from isda._utils.choices import check_range
+
 if TYPE_CHECKING:
     from isda.engine.loop import Saving
 
-JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE")]
-"""``--json FILE``; see `isda.cli.output`."""
+JSON_HELP = 'also write the result to this file as JSON; "-" writes JSON to the standard output and nothing else.'
+JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help=JSON_HELP)]
+"""``--json FILE``; see `isda.cli.output.show`."""
+DataRoot = Annotated[
+    Path | None,
+    tyro.conf.arg(help="the folder of data sets; by default the environment variable ISDA_DATA, else ./data."),
+]
+Device = Annotated[str, tyro.conf.arg(help="auto, cpu, cuda or cuda:1.")]
 
 REGISTRY = ConstructorRegistry()
-"""How words become values."""
+"""How tyro parses values."""
 
 
 @REGISTRY.primitive_rule
 def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """An option of type ``T | None`` is read as T; leaving it out is how a user says None."""
+    """Parse an option of type ``T | None`` as T; None is the value of an option that is not given."""
     if get_origin(info.type) not in (Union, UnionType):
         return None
     parts = [part for part in get_args(info.type) if part is not NoneType]
-    # A word that may be left out says more than the text that a program may give in its place.
+    # A type with an optional value takes precedence over plain text, which only Python code passes.
     parts = [part for part in parts if hasattr(part, "bare")] or parts
     if len(parts) != 1 or NoneType not in get_args(info.type):
         return None
@@ -45,12 +55,12 @@ def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
 
 @REGISTRY.primitive_rule
 def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """An option whose type says what it stands for alone, as ``bare``, may have one word or none."""
+    """Parse an option whose type has an attribute ``bare``, the value of the option without a word."""
     kind: Any = info.type
     if not hasattr(kind, "bare"):
         return None
 
-    def made(words: list[str]) -> Any:
+    def parse(words: list[str]) -> Any:
         if len(words) > 1:
             raise ValueError(f"takes one word at most, got {' '.join(words)}")
         return kind(words[0] if words else kind.bare)
@@ -58,7 +68,7 @@ def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar=kind.metavar,
-        instance_from_str=made,
+        instance_from_str=parse,
         is_instance=lambda value: isinstance(value, str),
         str_from_instance=lambda value: [str(value)],
     )
@@ -68,15 +78,26 @@ MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeOptions:
-    """Options that the training commands share."""
+class DataOptions:
+    """Options of commands that load data."""
 
-    data_root: Path | None = None
-    """The folder of data sets; by default the environment's ISDA_DATA, else ./data."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:1."""
+    data_root: DataRoot = None
+    device: Device = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions(DataOptions):
+    """Options of commands that measure a trained network."""
+
+    json: JsonFile = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions(DataOptions):
+    """Options of commands that train."""
+
     workers: int | None = None
-    """Threads that decode and augment images ahead, where they are files; 4 if left out."""
+    """Threads that decode and augment images ahead, where they are files; 4 by default."""
     threads: int | None = None
     """CPU threads; torch's choice by default."""
     checkpoint_minutes: float = 5.0
@@ -92,13 +113,21 @@ class RuntimeOptions:
 
         return Saving(self.checkpoint_minutes, self.checkpoint_steps, self.keep)
 
-    def use_threads(self) -> None:
-        """Set torch's threads, if the user has a wish."""
+    def set_threads(self) -> None:
+        """Set the number of torch's threads if it is given."""
         import torch
 
         for name in ("workers", "threads"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= MAX_THREADS:
-                raise ValueError(f"{name} must be from 1 to {MAX_THREADS}, got {value}")
+            if (value := getattr(self, name)) is not None:
+                check_range(name, value, 1, MAX_THREADS)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+
+
+def check_image_files(images: Sequence[Path], distinct_names: bool = False) -> None:
+    """Raise a ValueError unless there are images, whose file names differ where output files are named by them."""
+    if not images:
+        raise ValueError("images must name at least one image file, got none")
+    name, count = Counter(path.stem for path in images).most_common(1)[0]
+    if distinct_names and count > 1:
+        raise ValueError(f"images must have different file names, got {name!r} {count} times")

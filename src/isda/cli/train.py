@@ -9,10 +9,10 @@ from typing import Any
 
 import tyro
 
-from isda._utils.text import escape_control_characters
-from isda.cli.console import COMMAND_WORDS
+from isda.cli.console import COMMAND_WORDS, exit_stopped
+from isda.cli.output import print_escaped
 from isda.cli.runtime_options import RuntimeOptions
-from isda.cli.tasks import command_task
+from isda.cli.tasks import CommandTask, command_task
 from isda.engine.callbacks import TensorBoard, load_hook
 from isda.engine.callbacks.progress import make_progress
 from isda.engine.config import RunConfig, check_types, read_config
@@ -24,13 +24,13 @@ from isda.engine.settings import RunSettings
 from isda.engine.task import Task
 
 
-def command_for(words: Sequence[str]) -> Callable[..., None]:
-    """The command with the settings of the task that the words ask for."""
-    chosen = command_task(words).task
+def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
+    """The command with the settings of the fixed task, or of the task that the words select."""
+    selected = fixed or command_task(words)
 
     def train(
-        settings: tyro.conf.OmitArgPrefixes[chosen.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
+        runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         *,
         task: str | None = None,
         out: Path | None = None,
@@ -40,40 +40,44 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         """Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.
 
         ``isda train --data cifar10 --network resnet-20 --scale small`` trains for a tenth of the paper's epochs.
-        ``isda train --out runs/mine --resume`` goes on with a run that was interrupted, with its own settings.
+        ``isda train --out runs/mine --resume`` resumes an interrupted run with its own settings.
         ``torchrun --nproc-per-node 4 -m isda train ...`` trains with four processes.
 
         Args:
-            settings: what to learn.
-            machine: where.
+            settings: of the training.
+            runtime: data folder, device and checkpoints.
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
             out: the run folder; by default runs/DATA-NETWORK-METHOD-seedN.
-            resume: go on with the run in the folder, or start it if there is none.
+            resume: resume the run in the folder, or start it if there is none.
             hook: package.module:Class of further loggers, see isda.engine.Hook.
         """
-        train_run(chosen, settings, machine, out, resume, hook)
+        _train(selected.task, settings, runtime, out, resume, hook)
 
-    return train
+    return selected.command(train)
 
 
-def train_run(
-    task: Task, settings: RunSettings, machine: RuntimeOptions, out: Path | None, resume: bool, hook: tuple[str, ...]
+def _train(
+    task: Task, settings: RunSettings, runtime: RuntimeOptions, out: Path | None, resume: bool, hook: tuple[str, ...]
 ) -> None:
-    """Make a run of a task, or go on with one, and say how it ended; see `isda train`."""
-    machine.use_threads()
+    runtime.set_threads()
     if resume and out is not None:
         settings = _resumed_settings(settings, RunFolder(out))
-    data = task.load(settings.data, machine.data_root)
+    data = task.load(settings.data, runtime.data_root)
     config = task.resolve(settings, data)
     _warn_unused_lambda_0(settings, config)
-    run = RunFolder(out or _default_folder(config), machine.keep)
-    _check_folder(run, config, resume)
+    name = f"{Path(config.data).stem}-{config.network}-{config.method}-seed{config.seed}".replace(":", "-")
+    run = RunFolder(out or Path("runs") / name, runtime.keep)
+    if run.started:
+        if not resume:
+            raise ValueError(f"{run.path} holds a run already; add --resume to resume it, or choose another --out")
+        run.check_resumable(config)
     if run.finished:
         run.check_finished()
         print(f"{run.path} is finished already")
         return
     hooks = [make_progress(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
-    with join_processes(machine.device) as processes:
+    stop: Stopped | None = None
+    with join_processes(runtime.device) as processes:
         try:
             result = run_training(
                 config,
@@ -81,31 +85,29 @@ def train_run(
                 run.path,
                 task=task,
                 processes=processes,
-                saving=machine.saving(),
+                saving=runtime.saving(),
                 hooks=hooks,
-                data_root=machine.data_root,
-                workers=machine.workers,
+                data_root=runtime.data_root,
+                workers=runtime.workers,
             )
         except Stopped as stopped:
-            if processes.first:
-                print(f"isda: {stopped}; go on with the same command and --resume", file=sys.stderr)
-            status = stopped.status
+            stop = stopped
         else:
-            status = 0
             if processes.first:
-                print(escape_control_characters(_summary(config, result, run.path)))
-    if status:
-        sys.exit(status)
+                print_escaped(_summary(config, result, run.path))
+    if stop is not None:
+        exit_stopped(stop, "run the same command with --resume to resume", quiet=not processes.first)
 
 
 def _warn_unused_lambda_0(settings: RunSettings, config: RunConfig) -> None:
-    """Say so if --lambda-0 is not what the run will use."""
-    asked = settings.asked().get("lambda_0")
-    if asked is not None and "lambda_0" not in config.method_options:
-        warnings.warn(f"--lambda-0 {asked} has no effect on method {config.method}", stacklevel=2)
-    elif asked is not None and config.method_options["lambda_0"] != asked:
-        used = config.method_options["lambda_0"]
-        warnings.warn(f"--lambda-0 {asked} has no effect beside lambda_0={used} in the method", stacklevel=2)
+    given = settings.asked().get("lambda_0")
+    if given is None:
+        return
+    used = config.method_options.get("lambda_0")
+    if "lambda_0" not in config.method_options:
+        warnings.warn(f"--lambda-0 {given} has no effect on method {config.method}", stacklevel=2)
+    elif used != given:
+        warnings.warn(f"--lambda-0 {given} has no effect beside lambda_0={used} in the method", stacklevel=2)
 
 
 def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
@@ -118,26 +120,29 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
 
 
 def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
-    """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
+    """The stored settings of a run, overridden by those of the command line; contradictions are reported later."""
     if not run.started:
         return settings
     stored = read_config(run.config_file).get("asked")
     if not isinstance(stored, dict):
-        raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
+        raise ValueError(f"{run.config_file} must hold the settings of the run, got {stored!r}")
     known = {f.name for f in fields(settings)}
     if not known >= set(stored):
         raise ValueError(
-            f"{run.config_file} asks for {', '.join(sorted(set(stored) - known))}, which {type(settings).__module__} "
-            "does not know"
+            f"{run.config_file} has the settings {', '.join(sorted(set(stored) - known))}, which are unknown to "
+            f"{type(settings).__module__}"
         )
     check_types(type(settings), stored, run.config_file)
-    asked = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
-    _check_user_code_named(run, stored | asked, asked)
-    return replace(type(settings)(**stored), **asked)
+    given = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
+    # Code is imported because the command line names it, not because a file does.
+    method = str((stored | given).get("method", ""))
+    if user_code_names(method) and given.get("method") != method:
+        raise ValueError(f"the run in {run.path} uses your own code; name it again to import it: --method {method}")
+    return replace(type(settings)(**stored), **given)
 
 
 def _named_options(words: Sequence[str]) -> set[str]:
-    """The options that stand in the words of a command, also those given the value that they have by default.
+    """The names of the options in the words of a command, including those given their default value.
 
     Example:
         >>> sorted(_named_options(["train", "--no-compile", "--batch-size=20", "--out", "runs/mine"]))
@@ -145,25 +150,3 @@ def _named_options(words: Sequence[str]) -> set[str]:
     """
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     return names | {name.removeprefix("no_") for name in names}
-
-
-def _check_user_code_named(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Code is imported because a user names it, not because a file does."""
-    method = str(stored.get("method", ""))
-    if user_code_names(method) and asked.get("method") != method:
-        raise ValueError(
-            f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
-        )
-
-
-def _default_folder(config: RunConfig) -> Path:
-    name = f"{Path(config.data).stem}-{config.network}-{config.method}-seed{config.seed}"
-    return Path("runs") / name.replace(":", "-")
-
-
-def _check_folder(run: RunFolder, config: RunConfig, resume: bool) -> None:
-    if not run.started:
-        return
-    if not resume:
-        raise ValueError(f"{run.path} holds a run already; add --resume to go on with it, or choose another --out")
-    run.check_resumable(config)

@@ -15,12 +15,12 @@ from isda.cli.report import print_tables, write_page
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
-from isda.engine.comparison import Planner, check_seeds, run_planned
+from isda.engine.comparison import Planner, run_planned, seed_range
 from isda.engine.executors import ExecutorOptions, PlannedRun, RunsFailed
 from isda.engine.run_folder import RunFolder, folder_lock
 from isda.engine.run_records import find_runs
 from isda.engine.settings import RunSettings
-from isda.engine.tuning.method_search import run_search as search_all
+from isda.engine.tuning.method_search import run_search
 from isda.engine.tuning.records import read_search
 from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
 
@@ -33,11 +33,11 @@ class TuneOptions:
     """What to choose, and how."""
 
     methods: tuple[str, ...] | None = None
-    """What to tune, each as in --method, with as many trials each; those without anything to choose are trained and
-    compared all the same. By default the one of --method."""
+    """Methods to tune, each as in --method, with equally many trials; those without anything to choose are trained and
+    compared, too. By default the one of --method."""
     search: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUES")] = ()
     """What to choose: NAME=0.1,0.5,1, or NAME=0.01..10 for the samplers tpe and random. NAME is an option of a method,
-    or of METHOD:NAME alone, or else a setting of the run such as lr. The methods' published grids if left out."""
+    or of METHOD:NAME alone, or else a setting of the run such as lr. By default the published grids of the methods."""
     sampler: Literal["grid", "tpe", "random"] = "grid"
     """grid: every combination; tpe: tree-structured Parzen estimators; random."""
     trials: int | None = None
@@ -45,45 +45,30 @@ class TuneOptions:
     widen: int = 3
     """Steps that a grid is taken further when its edge wins."""
     choose_seeds: int = 1
-    """Runs of each trial; their seeds are others than those of the final runs."""
+    """Runs of each trial; their seeds differ from those of the final runs."""
     by: str | None = None
-    """The held-out figure to choose by, such as nll; by default what methods are compared by."""
+    """The held-out figure to choose by, such as nll; by default the figure that methods are compared by."""
     seeds: int = 5
     """Number of paired final runs of each method on all training data, at most 1000; their seeds count up from
     --seed."""
     retrain: bool = True
-    """Make the final runs."""
+    """Train the final runs."""
     out: Path | None = None
     """The folder for all runs; by default runs/tune-DATA."""
     report: Path | None = None
     """The HTML page; by default report.html in that folder."""
     json: JsonFile = None
-    """Also write search and comparison to this file as JSON; "-" writes JSON to the standard output and no table."""
-
-    def how(self, seed: int) -> SearchOptions:
-        """How to search, where final runs begin with a seed."""
-        for name in ("choose_seeds", "seeds"):
-            check_seeds(getattr(self, name), name)
-        first = seed + max(SEED_OFFSET, self.seeds)
-        return SearchOptions(
-            sampler=self.sampler,
-            trials=self.trials,
-            widen=self.widen,
-            seeds=tuple(range(first, first + self.choose_seeds)),
-            by=self.by,
-            seed=seed,
-        )
 
 
-def command_for(words: Sequence[str]) -> Callable[..., None]:
-    """The command with the settings of the task that the words ask for."""
-    asked = command_task(words)
+def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
+    """The command with the settings of the fixed task, or of the task that the words select."""
+    selected = fixed or command_task(words)
 
     def tune(
-        settings: tyro.conf.OmitArgPrefixes[asked.task.settings_type],  # type: ignore[name-defined]
-        machine: tyro.conf.OmitArgPrefixes[RuntimeOptions],
+        settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
+        runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         tuning: tyro.conf.OmitArgPrefixes[TuneOptions],
-        spread: tyro.conf.OmitArgPrefixes[ExecutorOptions],
+        execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
         task: str | None = None,
     ) -> None:
@@ -92,66 +77,78 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         ``isda tune --data cifar10 --methods cross-entropy isda --jobs 2`` (docs/tuning.md)
 
         The search holds out 5,000 training images (a fifth of a small set), or 25% of the labels of a semi-supervised
-        run, and never looks at the test set. Runs that are there already are not repeated, those that were interrupted
-        go on: the same command makes the same choice.
+        run, and never uses the test set. Finished runs are not repeated, interrupted ones are resumed: the same command
+        makes the same choice.
 
         Args:
             settings: what all runs share.
-            machine: where.
+            runtime: data folder, device and checkpoints of each run.
             tuning: what to choose, and how.
-            spread: where the runs are made.
+            execution: where the runs are executed.
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
         """
-        tune_runs(asked, settings, machine, tuning, spread)
+        _tune(selected, settings, runtime, tuning, execution)
 
-    return tune
+    return selected.command(tune)
 
 
-def tune_runs(
-    asked: CommandTask, settings: RunSettings, machine: RuntimeOptions, tuning: TuneOptions, spread: ExecutorOptions
+def _tune(
+    selected: CommandTask,
+    settings: RunSettings,
+    runtime: RuntimeOptions,
+    tuning: TuneOptions,
+    execution: ExecutorOptions,
 ) -> None:
-    """Search, and make the final runs and the page; see `isda tune`."""
-    machine.use_threads()
+    runtime.set_threads()
     if tuning.methods is not None and settings.method is not None:
         raise ValueError("tune takes --method or --methods, not both")
     methods = tuning.methods if tuning.methods is not None else (settings.method or "isda",)
     planner = Planner(
-        task_of=asked.task_of,
-        data_root=machine.data_root,
-        device=machine.device,
-        saving=machine.saving(),
-        workers=machine.workers,
+        task_of=selected.task_of,
+        data_root=runtime.data_root,
+        device=runtime.device,
+        saving=runtime.saving(),
+        workers=runtime.workers,
     )
     first = settings.seed or 0
-    words = [word for some in tuning.search for word in some]
-    candidates = make_candidates(settings, methods, words, tuning.how(first), planner)
-    folder = tuning.out or Path("runs") / f"tune-{Path(settings.data or 'digits').stem}"
+    final_seeds = seed_range(tuning.seeds, first)
+    options = SearchOptions(
+        sampler=tuning.sampler,
+        trials=tuning.trials,
+        widen=tuning.widen,
+        seeds=tuple(seed_range(tuning.choose_seeds, first + max(SEED_OFFSET, tuning.seeds), "choose_seeds")),
+        by=tuning.by,
+        seed=first,
+    )
+    words = [word for group in tuning.search for word in group]
+    candidates = make_candidates(settings, methods, words, options, planner)
+    folder = tuning.out or selected.default_folder("tune", settings)
     failure: RunsFailed | None = None
-    with command_executor(spread, machine, folder, rounds=True) as pool, folder_lock(folder):
+    with command_executor(execution, runtime, folder, sequential=True) as executor, folder_lock(folder):
         with make_watcher(sys.stderr.isatty()) as watcher:
-            found = search_all(candidates, folder, RoundsWatcher(watcher), pool)
+            search = run_search(candidates, folder, RoundsWatcher(watcher), executor)
         if tuning.json != "-":
-            print_tables([found])
+            print_tables([search])
         planned: list[PlannedRun] = []
         if tuning.retrain:
-            planned = final_runs(candidates, found.methods, range(first, first + tuning.seeds), folder)
+            planned = final_runs(candidates, search.methods, final_seeds, folder)
             with make_watcher(sys.stderr.isatty()) as watcher:
                 try:
-                    run_planned(planned, watcher=watcher, pool=pool)
+                    run_planned(planned, watcher=watcher, executor=executor)
                 except RunsFailed as failed:
                     failure = failed
     _show(folder, planned, tuning)
     if failure is not None:
         raise failure
-    lost = [one.method for one in found.methods if one.searched and one.chosen is None]
-    if lost:
-        raise ValueError(f"no trial of {' and '.join(lost)} came to its end: all diverged; try smaller values")
+    diverged = [record.method for record in search.methods if record.searched and record.chosen is None]
+    if diverged:
+        raise ValueError(f"all trials of {' and '.join(diverged)} diverged; try smaller values")
 
 
 def _show(folder: Path, planned: Sequence[PlannedRun], tuning: TuneOptions) -> None:
-    """Write the page of search and final runs, and print what has not been printed yet."""
-    there = [run.folder for run in planned if RunFolder(run.folder).started]
-    runs = find_runs(method_folders(there)) if there else []
+    """Write the page of the search and the final runs, and print the comparison."""
+    started = [run.folder for run in planned if RunFolder(run.folder).started]
+    runs = find_runs(method_folders(started)) if started else []
     search = read_search(folder)
     page = tuning.report or folder / "report.html"
     comparisons = write_page(runs, [search], [folder], page)

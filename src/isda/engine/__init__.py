@@ -52,39 +52,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "SCALES": "settings",
-    "Curve": "config",
-    "Figure": "config",
-    "Hook": "callbacks",
-    "Job": "task",
-    "Method": "method",
-    "NonFiniteLoss": "processes",
-    "Outcome": "method",
-    "Processes": "processes",
-    "Recipe": "settings",
-    "RunConfig": "config",
-    "RunContext": "task",
-    "RunRecord": "run_records",
-    "RunSettings": "settings",
-    "Saving": "loop",
-    "State": "checkpoint",
-    "Stopped": "processes",
-    "Task": "task",
-    "Trainer": "trainer",
-    "TrainingConfig": "trainer",
-    "compare": "comparison",
-    "find_runs": "run_records",
-    "find_task": "task",
-    "join_processes": "processes",
-    "learning_rate": "settings",
-    "read_run": "run_records",
-    "register": "task",
-    "train": "loop",
+    "callbacks": ("Hook",),
+    "checkpoint": ("State",),
+    "comparison": ("compare",),
+    "config": ("Curve", "Figure", "RunConfig"),
+    "loop": ("Saving", "train"),
+    "method": ("Method", "Outcome"),
+    "processes": ("NonFiniteLoss", "Processes", "Stopped", "join_processes"),
+    "run_records": ("RunRecord", "find_runs", "read_run"),
+    "settings": ("SCALES", "Recipe", "RunSettings", "learning_rate"),
+    "task": ("Job", "RunContext", "Task", "find_task", "register"),
+    "trainer": ("Trainer", "TrainingConfig"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name's module when it is first asked for: `isda --help` must not wait for what it does not need."""
-    if name in _MODULES:
-        return getattr(import_module(f"isda.engine.{_MODULES[name]}"), name)
+    """Import the module of a name at its first use: `isda --help` must not import torch."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"isda.engine.{module}"), name)
     raise AttributeError(f"module 'isda.engine' has no attribute {name!r}")

@@ -26,7 +26,7 @@ _UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, pickle.Un
 
 
 class State(NamedTuple):
-    """All that a job needs to go on, as checkpoints keep it."""
+    """The state of a job in a checkpoint."""
 
     tensors: dict[str, dict[str, Tensor]]
     """Groups of named tensors, such as the state_dict of the network: one safetensors file each."""
@@ -36,12 +36,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to go on after a step."""
+    """Everything that is needed to resume a run after a step."""
 
     step: int
     state: State
     metrics: list[dict[str, Any]]
-    """The figures of the epochs until then."""
+    """The metrics of the epochs so far."""
     run: str
     """The identity of the run, see RunConfig.identity."""
 
@@ -63,7 +63,7 @@ class Checkpoints:
         """Write a checkpoint, then remove those that are no longer kept.
 
         Raises:
-            OSError: it could not be written; what was there before still is.
+            OSError: it could not be written; earlier checkpoints are unchanged.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         final = self.folder / f"step-{checkpoint.step:09d}"
@@ -85,28 +85,28 @@ class Checkpoints:
             _remove(old)
 
     def load_latest(self, run: str) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is intact, and a sentence about each newer one that is not.
+        """The newest intact checkpoint, and a warning about each newer one that is damaged.
 
         Args:
-            run: the identity of the run that is to go on.
+            run: the identity of the run to resume.
 
         Raises:
             ValueError: the checkpoint is of another run.
         """
-        complaints: list[str] = []
+        warnings: list[str] = []
         for folder in reversed(self._complete()):
             try:
                 checkpoint = _read_files(folder)
             except _UNREADABLE as error:
-                complaints.append(f"checkpoint {folder} is damaged and was skipped: {error}")
+                warnings.append(f"checkpoint {folder} is damaged and was skipped: {error}")
                 continue
             if checkpoint.run != run:
                 raise ValueError(f"checkpoint {folder} is of another run; choose another folder for this one")
-            return checkpoint, complaints
-        return None, complaints
+            return checkpoint, warnings
+        return None, warnings
 
     def intact(self, run: str) -> Iterator[Checkpoint]:
-        """Every checkpoint of a run that can be read, the oldest first; others are passed over."""
+        """The readable checkpoints of a run, the oldest first."""
         for folder in self._complete():
             try:
                 checkpoint = _read_files(folder)
@@ -125,14 +125,14 @@ class Checkpoints:
         return max(self.steps, default=None)
 
     def tidy(self) -> None:
-        """Remove what an interrupted write or removal left behind."""
+        """Remove the remains of interrupted writes and removals."""
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder} must be a folder, it is a file")
         for leftover in self.folder.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def discard_after(self, step: int) -> None:
-        """Remove checkpoints (damaged ones) that are newer than the one a run continues from."""
+        """Remove (damaged) checkpoints that are newer than the one a run is resumed from."""
         for folder in self._complete():
             if _step_of(folder) > step:
                 _remove(folder)
@@ -146,15 +146,15 @@ def _step_of(folder: Path) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Rename first: a removal cut short must not look like a checkpoint."""
+    """Rename first: an interrupted removal must not look like a checkpoint."""
     hidden = folder.with_name(f".removed-{folder.name}")
     os.rename(folder, hidden)
     shutil.rmtree(hidden, ignore_errors=True)
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write named tensors as safetensors, which has no views and no shared memory."""
-    # safetensors makes files that only their owner may read; a file made here follows the umask.
+    """Write named tensors to a safetensors file."""
+    # safetensors restricts the file to its owner; the mode of a new file follows the umask.
     path.touch()
     mode = path.stat().st_mode
     save_file({name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}, path)
@@ -186,11 +186,11 @@ def _read_files(folder: Path) -> Checkpoint:
     try:
         manifest = json.loads(manifest_file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{_MANIFEST} is no valid JSON: {error}") from error
+        raise ValueError(f"{_MANIFEST} is not valid JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("step") != _step_of(folder):
-        raise ValueError(f"{_MANIFEST} is not this checkpoint's")
+        raise ValueError(f"{_MANIFEST} is of another checkpoint")
     if "sha256" not in manifest:
-        raise ValueError(f"{_MANIFEST} has no seal")
+        raise ValueError(f"{_MANIFEST} has no digest")
     manifest = verified(manifest, _MANIFEST)
     for name, expected in manifest["files"].items():
         path = folder / name
@@ -199,7 +199,7 @@ def _read_files(folder: Path) -> Checkpoint:
         if path.stat().st_size != expected["bytes"]:
             raise ValueError(f"{name} has {path.stat().st_size} bytes instead of {expected['bytes']}")
         if file_digest(path) != expected:
-            raise ValueError(f"{name} has another content than when it was written")
+            raise ValueError(f"{name} was changed after it was written")
     tensors = {group: load_file(folder / f"{group}.safetensors") for group in manifest["groups"]}
     rest = torch.load(folder / _REST, weights_only=True, map_location="cpu")
     return Checkpoint(manifest["step"], State(tensors, rest), manifest["metrics"], manifest["run"])

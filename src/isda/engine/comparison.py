@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from isda._utils.choices import check_range
 from isda.engine.config import RunConfig
 from isda.engine.executors import Executor, PlannedRun, RunsFailed, Watcher
 from isda.engine.executors.local import local_executor
@@ -22,46 +23,47 @@ from isda.engine.task import Task
 
 
 def run_planned(
-    planned: Sequence[PlannedRun], jobs: int = 1, watcher: Watcher | None = None, pool: Executor | None = None
+    planned: Sequence[PlannedRun], jobs: int = 1, watcher: Watcher | None = None, executor: Executor | None = None
 ) -> None:
-    """Make every run that is not finished yet.
+    """Execute every run that is not finished.
 
     Args:
-        planned: the runs; nothing is begun unless all of them can be.
-        jobs: processes that train at the same time, where no pool is given; they share the cores evenly.
-        watcher: told how far things have come.
-        pool: where the runs are made, see `isda.engine.executors`; by default in processes that come and go with them.
+        planned: the runs; all folders are checked before the first run starts.
+        jobs: processes that train at the same time if no executor is given; they share the cores evenly.
+        watcher: receives the progress.
+        executor: executes the runs, see `isda.engine.executors`; by default worker processes of this machine.
 
     Raises:
         ValueError: a folder holds another run or a damaged one, before anything is trained.
-        RunsFailed: runs failed, after all others are done.
-        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
-        HandedOver: the pool has left the runs to somebody else.
+        RunsFailed: runs failed, after all others are finished.
+        Stopped: after SIGTERM or Ctrl-C; the current runs have saved a checkpoint.
+        RunsDeferred: the executor has prepared the runs for later.
     """
-    for one in planned:
-        run = RunFolder(one.folder)
-        if run.started:
-            run.check_resumable(one.config)
-        if run.started and run.finished:
-            run.read_result()
-    with local_executor(min(jobs, len(planned))) if pool is None else nullcontext(pool) as made:
-        problems = made.make(planned, watcher or Watcher())
+    for run in planned:
+        folder = RunFolder(run.folder)
+        if folder.started:
+            folder.check_resumable(run.config)
+        if folder.started and folder.finished:
+            folder.read_result()
+    with local_executor(min(jobs, len(planned))) if executor is None else nullcontext(executor) as opened:
+        problems = opened.run(planned, watcher or Watcher())
     if problems:
         raise RunsFailed(problems, len(planned))
 
 
 MAX_SEEDS = 1000
-"""Of one command: a plan of more would take hours to make before the first run begins."""
+"""Of one command: planning more would take hours before the first run starts."""
 
 
-def check_seeds(count: int, name: str = "seeds") -> None:
-    """Raise a ValueError unless a command can make runs with so many seeds."""
-    if not 1 <= count <= MAX_SEEDS:
-        raise ValueError(f"{name} must be from 1 to {MAX_SEEDS}, got {count}")
+def seed_range(count: int, first: int | None = None, name: str = "seeds") -> range:
+    """``count`` seeds from ``first`` on, 0 by default; a ValueError unless ``count`` is from 1 to MAX_SEEDS."""
+    check_range(name, count, 1, MAX_SEEDS)
+    first = first or 0
+    return range(first, first + count)
 
 
 def run_folder_name(method: str, seed: int) -> Path:
-    """Where a comparison puts a run, relative to its own folder.
+    """The folder of a run in the folder of a comparison.
 
     Example:
         >>> run_folder_name("isda:lambda_0=2.0,decay=0.99", 3).as_posix()
@@ -72,27 +74,27 @@ def run_folder_name(method: str, seed: int) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Makes planned runs of settings: all that runs of a comparison share beside those."""
+    """Plans runs from settings; holds what the runs of a comparison share beside those."""
 
     task_of: Callable[[str], Task]
-    """The task that a method, as it is written, belongs to."""
+    """The task of a method string."""
     data_root: Path | None = None
     device: str = "auto"
     saving: Saving = field(default_factory=Saving)
     workers: int | None = None
 
     def task_and_data(self, settings: RunSettings) -> tuple[Task, Any]:
-        """The task of settings that name a method, and what it learns from."""
+        """The task of settings with a method, and its data."""
         task = self.task_of(settings.method or "")
         return task, load_data_cached(type(task), settings.data, self.data_root)
 
     def resolve(self, settings: RunSettings) -> RunConfig:
-        """The configuration of settings that name a method; a ValueError says what is wrong with them."""
+        """The configuration of settings with a method; raises a ValueError if they are invalid."""
         task, data = self.task_and_data(settings)
         return task.resolve(settings, data)
 
     def plan(self, settings: RunSettings, folder: Path) -> PlannedRun:
-        """The run of settings that name a method."""
+        """The run of settings with a method."""
         return PlannedRun(
             task=type(self.task_of(settings.method or "")),
             config=self.resolve(settings),
@@ -118,9 +120,9 @@ def compare(
     saving: Saving | None = None,
     workers: int | None = None,
     watcher: Watcher | None = None,
-    pool: Executor | None = None,
+    executor: Executor | None = None,
 ) -> list[Path]:
-    """Train every method with every seed; returns the run folders. Runs that are finished already stay as they are.
+    """Train every method with every seed; returns the run folders. Finished runs are not repeated.
 
     For one seed all methods see the same images, initial weights, order of batches and augmentation: runs are paired.
 
@@ -129,21 +131,21 @@ def compare(
         methods: as in `RunSettings.method`.
         seeds: of the runs.
         out: the folder for the run folders.
-        task_of: the task that a method, as it is written, belongs to.
-        jobs: processes that train at the same time, where no pool is given; they share the cores evenly.
+        task_of: maps a method string to its task.
+        jobs: processes that train at the same time if no executor is given; they share the cores evenly.
         data_root: the folder of data sets.
         device: where to train, as in `join_processes`.
         saving: when runs write checkpoints.
         workers: threads of each run that prepare batches ahead.
-        watcher: told how far things have come.
-        pool: where the runs are made, see `run_planned`.
+        watcher: receives the progress.
+        executor: executes the runs, see `run_planned`.
 
     Raises:
-        ValueError: a setting is wrong, or the folder of a run is, before anything is trained.
-        RunsFailed: runs failed, after all others are done.
-        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
+        ValueError: a setting or the folder of a run is invalid, before anything is trained.
+        RunsFailed: runs failed, after all others are finished.
+        Stopped: after SIGTERM or Ctrl-C; the current runs have saved a checkpoint.
     """
-    check_seeds(len(seeds))
+    check_range("seeds", len(seeds), 1, MAX_SEEDS)
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")
@@ -153,16 +155,12 @@ def compare(
         for seed in seeds
         for method in methods
     ]
-    _check_distinct(methods, planned[: len(methods)])
-    run_planned(planned, jobs, watcher, pool)
-    return [one.folder for one in planned]
-
-
-def _check_distinct(methods: Sequence[str], planned: Sequence[PlannedRun]) -> None:
-    """Two ways to write one method would give two runs of it per seed, and no table."""
+    # The same method written in two ways would give two runs per seed.
     seen: dict[str, str] = {}
-    for method, one in zip(methods, planned, strict=True):
-        resolved = json.dumps([one.config.method, one.config.method_options], sort_keys=True)
+    for method, run in zip(methods, planned, strict=False):
+        resolved = json.dumps([run.config.method, run.config.method_options], sort_keys=True)
         if resolved in seen:
             raise ValueError(f"methods must differ, got {seen[resolved]!r} and {method!r}, which are the same")
         seen[resolved] = method
+    run_planned(planned, jobs, watcher, executor)
+    return [run.folder for run in planned]

@@ -18,7 +18,7 @@ def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with a digest of its content.
 
     Example:
-        >>> unsealed(sealed({"error": 3.5}), "result.json")
+        >>> verified(with_digest({"error": 3.5}), "result.json")
         {'error': 3.5}
     """
     content = {key: _finite(value) for key, value in record.items()}
@@ -26,7 +26,7 @@ def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Plain values as JSON, which has no NaN and no infinity: they become null.
+    """Plain values as JSON; NaN and infinity become null.
 
     Example:
         >>> json_text({"error": 3.5, "miou": float("nan")})
@@ -43,31 +43,31 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value
 
 
 def verified(record: Mapping[str, Any], path: Path | str) -> dict[str, Any]:
-    """The record without its seal; one without a seal, as earlier versions wrote them, is taken as it is.
+    """The record without its digest; a record without one is returned as it is.
 
     Raises:
-        ValueError: names ``path``, which holds something else than what was sealed.
+        ValueError: ``path``, the file of the record, was changed after it was written.
     """
     content = {key: value for key, value in record.items() if key != _DIGEST_KEY}
     if _DIGEST_KEY in record and record[_DIGEST_KEY] != content_digest(content):
-        raise ValueError(f"{path} has another content than when it was written")
+        raise ValueError(f"{path} was changed after it was written")
     return content
 
 
 def read_verified(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, without its seal; a ValueError names the file and what is wrong with it."""
+    """The JSON object in a file with a digest; raises a ValueError if it is damaged."""
     return verified(read_json_object(path), path)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError names the file and what is wrong with it."""
+    """The JSON object in a file; raises a ValueError if it is damaged."""
     check_regular_file(path)
     try:
         value = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -89,10 +89,10 @@ def file_digest(path: Path) -> dict[str, int | str]:
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 of plain values, however they are laid out; without ``seconds``, in which equal runs may differ.
+    """SHA-256 of plain values, independent of their order; without ``seconds``, in which equal runs may differ.
 
     Example:
-        >>> digest({"error": 3.5, "seconds": 7.0}) == digest({"error": 3.5})
+        >>> content_digest({"error": 3.5, "seconds": 7.0}) == content_digest({"error": 3.5})
         True
     """
     content = {key: value for key, value in content.items() if key != "seconds"}

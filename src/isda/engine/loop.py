@@ -23,7 +23,7 @@ from isda.engine.processes import NonFiniteLoss, Processes, Stopped, stop_on_sig
 from isda.engine.run_folder import FolderInUse, RunFolder, folder_lock
 from isda.engine.task import Job, RunContext, Task, find_task
 
-# How many steps processes go on before they ask each other whether to save or stop: asking makes a GPU wait.
+# Steps between two agreements of the processes whether to save or stop, which synchronise a GPU.
 AGREE_EVERY = 16
 
 
@@ -55,9 +55,9 @@ class CheckpointSchedule:
         """Save if it is time; raise Stopped if a signal came and there are steps left.
 
         Args:
-            step: how many are done.
-            metrics: the figures of the epochs until then.
-            stop: the name of the signal, if one came.
+            step: the number of finished steps.
+            metrics: of the epochs so far.
+            stop: the name of the received signal, if any.
         """
         processes, total = self.job.processes, self.job.config.total_steps
         due, stopping = self._elapsed(), stop is not None
@@ -71,7 +71,7 @@ class CheckpointSchedule:
             raise Stopped(f"stopped by {stop or 'a signal'} after step {step} of {total}, which is saved", name)
 
     def save(self, step: int, metrics: list[dict[str, Any]]) -> None:
-        """Write a checkpoint: the first process does, and the others wait for it."""
+        """Write a checkpoint in the first process; the others wait for it."""
         self.job.check()
         state = self.job.state()
         if self.job.processes.first:
@@ -79,19 +79,13 @@ class CheckpointSchedule:
         self.job.processes.wait()
         self.last = time.monotonic()
 
-    def last_good(self) -> str:
-        """Where one could go on from."""
+    def latest_checkpoint(self) -> str:
+        """A sentence that names the latest checkpoint."""
         latest = self.run.checkpoints.latest_step()
-        return "there is no checkpoint from before it" if latest is None else f"the checkpoint of step {latest} is kept"
+        return "there is no earlier checkpoint" if latest is None else f"the checkpoint of step {latest} is kept"
 
     def _elapsed(self) -> bool:
         return time.monotonic() - self.last > 60 * self.saving.minutes
-
-
-# The training loop: one run from its configuration to its result, through any number of interruptions.
-#
-# All randomness of step t is a function of (seed, t, process): nothing random has to be saved, and a resumed run makes
-# the very numbers of one that was never interrupted.
 
 
 def train(
@@ -106,23 +100,23 @@ def train(
     data_root: Path | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Make a run, or go on with one that was interrupted; returns the content of result.json.
+    """Execute a run, or resume an interrupted one; returns the content of result.json.
 
     Args:
-        config: what to do, from the task's `resolve`.
+        config: from the task's `resolve`.
         data: from the task's `load`.
-        folder: the run folder; a run that is in it already is continued.
-        task: what the configuration is of; by default found by the name that it gives.
-        processes: who trains together; this process alone on the CPU by default.
+        folder: the run folder; an interrupted run in it is resumed.
+        task: of the configuration; by default found by the name in it.
+        processes: that train together; by default this process alone, on the CPU.
         saving: when to write checkpoints.
-        hooks: called as the run goes on, in the first process.
+        hooks: called during the run, in the first process.
         data_root: the folder of data sets.
         workers: threads that prepare batches ahead.
 
     Raises:
-        Stopped: SIGTERM or Ctrl-C came; a checkpoint was saved.
-        NonFiniteLoss: names the step; the last checkpoint is from before it.
-        OSError: something could not be written; what was there before still is.
+        Stopped: after SIGTERM or Ctrl-C; a checkpoint was saved.
+        NonFiniteLoss: the loss of a step was NaN or infinite; the last checkpoint is from before it.
+        OSError: a file could not be written; earlier checkpoints are unchanged.
     """
     processes = processes or Processes(0, 1, torch.device("cpu"))
     saving = saving or Saving()
@@ -131,15 +125,15 @@ def train(
         result = run.check_finished()
         run.check_resumable(config)
         return result
-    place = RunContext(processes, folder, data_root)
+    context = RunContext(processes, folder, data_root)
+    if workers is not None:
+        context = replace(context, workers=workers)
     with _locked_by_first_process(folder, processes):
-        if RunFolder(folder).finished:  # by whoever had the folder before
+        if RunFolder(folder).finished:  # by the process that held the lock before
             return run.read_result()
-        # What is refused here may be the folder of another run: nothing is written to it.
-        with _traceback_written(run, processes, refusals=False):
-            job = (task or find_task(config.task)).start(
-                config, data, place if workers is None else replace(place, workers=workers)
-            )
+        # The folder may be that of another run: validation errors are not written to it.
+        with _traceback_written(run, processes, validation_errors=False):
+            job = (task or find_task(config.task)).start(config, data, context)
             step, lines = _begin(run, job)
         with _traceback_written(run, processes):
             return _run(job, run, saving, hooks if processes.first else (), step, lines)
@@ -147,29 +141,29 @@ def train(
 
 @contextmanager
 def _locked_by_first_process(folder: Path, processes: Processes) -> Iterator[None]:
-    """The first process holds the folder for all; if it cannot, all of them raise."""
-    with ExitStack() as held:
+    """Lock the folder in the first process; if that fails, raise in all processes."""
+    with ExitStack() as stack:
         problem: Exception | None = None
         if processes.first:
             try:
-                held.enter_context(folder_lock(folder))
+                stack.enter_context(folder_lock(folder))
             except (FolderInUse, OSError) as error:
                 problem = error
         (failed,) = processes.any(problem is not None)
         if failed:
-            raise problem or FolderInUse(f"{folder} could not be held by the first process")
+            raise problem or FolderInUse(f"{folder} could not be locked by the first process")
         yield
 
 
 @contextmanager
-def _traceback_written(run: RunFolder, processes: Processes, refusals: bool = True) -> Iterator[None]:
-    """Write the traceback of an error to the run folder; of one that is a sentence of ours if ``refusals``."""
+def _traceback_written(run: RunFolder, processes: Processes, validation_errors: bool = True) -> Iterator[None]:
+    """Write the traceback of an error to the run folder; of errors of the package only if ``validation_errors``."""
     try:
         yield
     except Stopped:
         raise
     except Exception as error:
-        if refusals or not is_package_error(error):
+        if validation_errors or not is_package_error(error):
             run.keep_traceback(error, processes.rank)
         raise
 
@@ -178,7 +172,7 @@ def _run(
     job: Job, run: RunFolder, saving: Saving, hooks: Sequence[Hook], step: int, lines: list[dict[str, Any]]
 ) -> dict[str, Any]:
     config, processes = job.config, job.processes
-    saver = CheckpointSchedule(run, job, saving)
+    schedule = CheckpointSchedule(run, job, saving)
     try:
         for hook in hooks:
             hook.start(config, run.path, step)
@@ -201,60 +195,56 @@ def _run(
                             run.append_metrics(metrics)
                         for hook in hooks:
                             hook.epoch(metrics)
-                    saver.after_step(step, lines, stop.requested)
+                    schedule.after_step(step, lines, stop.requested)
         result = _result(config, lines) | job.conclude(run.path)
         if processes.first:
             run.write_metrics(lines)
             run.finish(result, job.weights())
         processes.wait()
-        # In all processes alike: with what only the one that wrote it knows.
+        # As written by the first process, in all processes.
         result = run.read_result()
         for hook in hooks:
             hook.finish(result)
         return result
     except NonFiniteLoss as error:
-        raise NonFiniteLoss(f"{error}; {saver.last_good()}") from error
+        raise NonFiniteLoss(f"{error}; {schedule.latest_checkpoint()}") from error
     finally:
         for hook in hooks:
             hook.close()
 
 
 def _begin(run: RunFolder, job: Job) -> tuple[int, list[dict[str, Any]]]:
-    """Open the folder and restore the newest intact checkpoint: how many steps are done, and the epochs' figures."""
+    """Open the folder and restore the newest intact checkpoint; returns the finished steps and the epochs' metrics."""
     processes = job.processes
     if processes.first:
         run.begin(job.config, processes)
         run.checkpoints.tidy()
         job.keep(run.path)
     processes.wait()
-    checkpoint, complaints = run.checkpoints.load_latest(job.config.identity)
+    checkpoint, warnings = run.checkpoints.load_latest(job.config.identity)
     step, lines = 0, list[dict[str, Any]]()
     if checkpoint is not None:
-        step, lines = _restore(job, checkpoint), checkpoint.metrics
+        step, lines = checkpoint.step, checkpoint.metrics
+        try:
+            job.restore(checkpoint.state)
+        except ValueError as error:
+            raise ValueError(f"the checkpoint of step {step} cannot be used: {error}") from error
     processes.wait()
     if processes.first:
-        for complaint in complaints:
-            run.complain(complaint)
+        for warning in warnings:
+            run.warn(warning)
         run.checkpoints.discard_after(step)
-        # Whatever happened to the file meanwhile: these are the epochs that the weights have seen.
+        # The epochs of the restored weights, whatever was written to the file since.
         run.write_metrics(lines)
     return step, lines
 
 
-def _restore(job: Job, checkpoint: Checkpoint) -> int:
-    try:
-        job.restore(checkpoint.state)
-    except ValueError as error:
-        raise ValueError(f"the checkpoint of step {checkpoint.step} cannot be used: {error}") from error
-    return checkpoint.step
-
-
 def _result(config: RunConfig, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures that tables report, and what they are of."""
+    """The content of result.json without that of the job."""
     headline, figures = config.figures[0], result_figures(config.figures, metrics, config.average_last)
     value = figures.get(headline.name, math.nan)
     if not math.isfinite(value):
-        raise ValueError(f"{headline.title} must be a finite number at the end of a run, got {value}: it has no result")
+        raise ValueError(f"{headline.title} must be finite at the end of a run, got {value}: the run has no result")
     return figures | {
         "epochs": config.epochs,
         "average_last": config.average_last,

@@ -19,14 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isda._utils.devices import on_host
 
-# Seconds between two looks whether the process that started this one is still there.
+# Seconds between two checks whether the parent process is alive.
 PARENT_POLL_SECONDS = 1.0
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Who this process is among those that train together."""
+    """The rank of this process among those that train together, and its device."""
 
     rank: int
     world: int
@@ -34,25 +34,25 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     @property
     def device_name(self) -> str:
-        """The device as its maker calls it, where torch knows."""
-        maker = getattr(torch.get_device_module(self.device), "get_device_name", None)
-        return self.device.type if maker is None or on_host(self.device) else str(maker(self.device))
+        """The product name of the device, if torch knows it."""
+        get_name = getattr(torch.get_device_module(self.device), "get_device_name", None)
+        return self.device.type if get_name is None or on_host(self.device) else str(get_name(self.device))
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        """The network with gradients averaged over processes; itself where there is one."""
+        """The network with gradients averaged over processes; unchanged if there is one."""
         if self.world == 1:
             return network
         devices = None if on_host(self.device) else [self.device]
-        # Batch norm keeps its running figures per process, and those of the first count: see `share_buffers`.
+        # Batch norm keeps running statistics per process; those of the first are used: see `share_buffers`.
         return DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
 
     def share_buffers(self, network: nn.Module) -> None:
-        """Give every process the first one's running figures of batch norm, before they evaluate together."""
+        """Copy the first process's running statistics of batch norm to all, before an evaluation."""
         if self.world > 1:
             for buffer in network.buffers():
                 dist.broadcast(buffer, 0)
@@ -87,22 +87,22 @@ class Processes:
         return [record for part in parts for record in part]
 
     def own(self, collected: Tensor) -> Tensor:
-        """This process's part of what `collect` gave; where there were other processes, the first takes the sum."""
+        """This process's part of the result of `collect`; of another number of processes, the sum in the first."""
         if len(collected) == self.world:
             return collected[self.rank].to(self.device)
         total = collected.sum(0).to(self.device)
         return total if self.first else torch.zeros_like(total)
 
     def any(self, *flags: bool) -> list[bool]:
-        """Whether each flag is up in any process: all processes then agree. Waits for the others."""
+        """Whether each flag is set in any process. Waits for all processes."""
         if self.world == 1:
             return list(flags)
-        raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
-        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
-        return [bool(flag) for flag in raised.tolist()]
+        maxima = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(maxima, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in maxima.tolist()]
 
     def wait(self) -> None:
-        """Return once every process has come here."""
+        """Wait for all processes."""
         if self.world > 1:
             dist.barrier()
 
@@ -111,7 +111,7 @@ class Processes:
 def join_processes(device: str = "auto") -> Iterator[Processes]:
     """Join the processes of torchrun, if it started this one, and leave them at the end.
 
-    While the block runs, an accelerator gives the same bits for the same run.
+    Accelerators use deterministic algorithms while the block runs.
 
     Args:
         device: "auto" for this process's accelerator if there is one, else the CPU; or a torch device.
@@ -126,14 +126,14 @@ def join_processes(device: str = "auto") -> Iterator[Processes]:
         threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
             yield Processes(dist.get_rank(), world, chosen)
-            # Without it a process that leaves early can take the others down after all work is done.
+            # A process that leaves early can make the others fail.
             dist.barrier()
         finally:
             dist.destroy_process_group()
 
 
 def stop_with_parent(parent: int) -> None:
-    """When torchrun has gone without a word, ask this process to save and stop, as a signal would."""
+    """Send this process SIGTERM, so that it saves and stops, when its parent has ended."""
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -152,15 +152,13 @@ def _device(name: str, local_rank: int) -> torch.device:
 
 
 def _accelerator() -> str:
-    """The kind of accelerator that torch finds here, or the CPU."""
     if hasattr(torch, "accelerator"):
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        return "cpu" if found is None else found.type
+        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return "cpu" if device is None else device.type
     return "cuda" if torch.cuda.is_available() else "cpu"  # torch before 2.6
 
 
 def _backend(device: torch.device) -> str:
-    """What processes talk through: nccl between CUDA devices, gloo between CPUs."""
     if hasattr(dist, "get_default_backend_for_device"):
         return dist.get_default_backend_for_device(device)
     return "nccl" if device.type == "cuda" else "gloo"  # torch before 2.6
@@ -168,10 +166,7 @@ def _backend(device: torch.device) -> str:
 
 @contextmanager
 def _deterministic(device: torch.device) -> Iterator[None]:
-    """Have an accelerator give the same bits for the same run; it warns of operations that cannot.
-
-    The switches belong to the whole process, and are as they were afterwards; the CPU needs none.
-    """
+    """Use deterministic algorithms of an accelerator, with warnings where there are none; the CPU needs no switches."""
     if on_host(device):
         yield
         return
@@ -192,11 +187,11 @@ def _deterministic(device: torch.device) -> Iterator[None]:
 
 
 class Stopped(Exception):
-    """The run was asked to stop, saved a checkpoint and can be resumed.
+    """The run was stopped by a signal, has saved a checkpoint and can be resumed.
 
     Args:
-        message: what happened.
-        name: of the signal that asked.
+        message: of the error.
+        name: of the signal.
     """
 
     def __init__(self, message: str, name: str = "SIGTERM") -> None:
@@ -205,26 +200,26 @@ class Stopped(Exception):
 
     @property
     def status(self) -> int:
-        """What the process ends with, as a shell would report it: 130 after Ctrl-C, 143 after SIGTERM."""
+        """The exit status as a shell reports it: 130 after Ctrl-C, 143 after SIGTERM."""
         return 128 + self.signal
 
 
 class NonFiniteLoss(ValueError):
-    """The loss became infinite or not a number."""
+    """The loss became NaN or infinite."""
 
 
 class StopRequest:
-    """Whether a signal has asked the run to stop."""
+    """A request to stop the run by a signal."""
 
     requested: str | None = None
-    """The signal's name. On the class: one that came between two runs, see `remember_signals`."""
+    """The signal's name. On the class: of a signal between two runs, see `remember_signals`."""
 
 
 def remember_signals() -> None:
-    """In a process that makes one run after the other: keep a SIGTERM that comes between two runs for the next.
+    """In a process that executes several runs: keep a SIGTERM that comes between two runs for the next.
 
-    Ending there and then could leave the queue that the next run comes from locked, for all other processes as well.
-    SIGINT is ignored: a Ctrl-C in the terminal reaches every process of the group, and the parent decides.
+    Exiting at once could leave the queue of runs locked for all other processes. SIGINT is ignored: Ctrl-C in the
+    terminal reaches every process of the group, and the parent decides.
     """
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -235,20 +230,10 @@ def remember_signals() -> None:
 
 
 @contextmanager
-def raise_stopped(pass_on: Callable[[], None]) -> Iterator[None]:
-    """In a process whose runs are made by others: turn SIGTERM and SIGINT into `Stopped`, after passing them on.
-
-    Args:
-        pass_on: asks the others to save and stop.
-    """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        pass_on()
-        name = signal.Signals(number).name
-        raise Stopped(f"stopped by {name}; the runs at hand are saved", name)
-
-    caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, end) for number in caught}
+def _signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT while the block runs, in the main thread; others cannot handle signals."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT) if main}
     try:
         yield
     finally:
@@ -257,56 +242,66 @@ def raise_stopped(pass_on: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGTERM and SIGINT into a request that the loop honours after the step at hand.
+def raise_stopped(forward: Callable[[], None]) -> Iterator[None]:
+    """In a process whose runs are executed by others: forward SIGTERM and SIGINT, then raise `Stopped`.
 
-    A second SIGINT (Ctrl-C) stops at once. Signals can be caught in the main thread only; elsewhere nothing changes.
+    Args:
+        forward: tells the others to save and stop.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        forward()
+        name = signal.Signals(number).name
+        raise Stopped(f"stopped by {name}; the current runs are saved", name)
+
+    with _signal_handler(stop):
+        yield
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn SIGTERM and SIGINT into a request that the loop honours after the current step.
+
+    A second SIGINT (Ctrl-C) stops at once.
     """
     stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def request(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.requested:
             raise KeyboardInterrupt
         stop.requested = signal.Signals(number).name
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with _signal_handler(request):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class FiniteLoss:
-    """Remembers, on the device, the first step whose loss was not finite.
+    """Keeps, on the device, the first step whose loss was NaN or infinite.
 
-    Reading that makes a GPU wait, so it is read on the CPU only after each step, elsewhere before each checkpoint and
-    at the end of each epoch: a checkpoint never holds weights that come after a bad loss.
+    Reading it synchronises a GPU: it is read after each step on the CPU only, else before each checkpoint and at the
+    end of each epoch. A checkpoint never holds weights from after such a loss.
     """
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
 
-    def look(self, loss: Tensor, step: int) -> None:
-        """Take note of the loss of a step."""
+    def observe(self, loss: Tensor, step: int) -> None:
+        """Record the loss of a step."""
         bad = ~loss.detach().isfinite() & (self.first_bad < 0)
         self.first_bad.masked_fill_(bad, step)
         if on_host(self.processes.device) and self.processes.world == 1:
             self.check()
 
     def check(self) -> None:
-        """Raise NonFiniteLoss if any process has seen one. All processes must call it together."""
+        """Raise NonFiniteLoss if any process has observed one. All processes must call it together."""
         own = self.own()
         (bad,) = self.processes.any(own is not None)
         if bad:
             raise own or _non_finite("in another process")
 
     def own(self) -> NonFiniteLoss | None:
-        """The error if this process has seen a loss that was not finite, or None. Reads the device."""
+        """The error of this process, or None. Synchronises the device."""
         step = int(self.first_bad)
         return _non_finite(f"in step {step}") if step >= 0 else None
 

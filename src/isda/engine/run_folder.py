@@ -24,7 +24,7 @@ from isda import __version__
 from isda._utils.errors import traceback_text
 from isda._utils.files import atomic_write, write_text
 from isda.engine.checkpoint import Checkpoints, write_tensors
-from isda.engine.config import CONFIG_FORMAT, RunConfig
+from isda.engine.config import RunConfig
 from isda.engine.digests import (
     content_digest,
     file_digest,
@@ -38,33 +38,35 @@ from isda.engine.processes import Processes
 
 LOCK_FILE = ".lock"
 OWNER_READ_ATTEMPTS = 20
-"""How often to look for the name of whoever holds the lock."""
+"""How often to try to read who holds the lock."""
 
 
 class FolderInUse(ValueError):
-    """Somebody else is writing into the folder."""
+    """Another process is writing into the folder."""
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a run folder while the block runs.
+    """Lock a folder while the block runs.
 
-    The operating system lets go of the lock when the process ends, however it ends; over NFS it does so for all
-    machines. The file itself stays: removing it would let two processes hold two files of one name.
+    The operating system releases the lock when the process ends, even by a kill, and over NFS for all machines. The
+    file stays: if it were removed, two processes could lock two files of the same name.
 
     Raises:
-        FolderInUse: another process holds it; the message says which.
-        OSError: the folder cannot be made or written to.
+        FolderInUse: another process holds the lock; the message names it.
+        OSError: the folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise OSError(f"the run folder {folder} could not be made: {error}") from error
+        raise OSError(f"the run folder {folder} could not be created: {error}") from error
     try:
         if not _try_to_lock(descriptor):
             raise FolderInUse(f"{folder} is being written by {_owner(descriptor)}; wait for it, or stop it first")
-        _sign(descriptor)
+        owner = {"process": os.getpid(), "machine": socket.gethostname(), "since": _now()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         try:
             yield
         finally:
@@ -91,34 +93,23 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def _sign(descriptor: int) -> None:
-    """Say who holds it, for those who come later."""
-    owner = {
-        "process": os.getpid(),
-        "machine": socket.gethostname(),
-        "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-
-
 def _owner(descriptor: int) -> str:
     for _ in range(OWNER_READ_ATTEMPTS):
         try:
             owner = json.loads(os.pread(descriptor, 4096, 0))
             return f"process {owner['process']} on {owner['machine']} since {owner['since']}"
         except (ValueError, TypeError, KeyError):
-            time.sleep(0.01)  # it may be about to sign
+            time.sleep(0.01)  # it may not have written its name yet
     return "another process"
 
 
 CONFIG_FILE = "config.json"
 ERROR_FILE = "error.txt"
-"""The traceback of a run that failed; not there while it goes on, nor after it has finished."""
+"""The traceback of a failed run; removed when the run is resumed."""
 
 
 class RunFolder:
-    """The paths of a run's files, and how each is written and read.
+    """Paths, reading and writing of the files of a run.
 
     Args:
         path: the folder.
@@ -141,15 +132,15 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is finished."""
         return self.result_file.is_file()
 
     def begin(self, config: RunConfig, processes: Processes) -> None:
-        """Make the folder and say in it what the run does and where.
+        """Create the folder, and write the configuration and the environment.
 
         Raises:
             ValueError: the folder holds a run with other settings.
-            OSError: it cannot be made or written to.
+            OSError: the folder cannot be created or written to.
         """
         for file in (self.config_file, self.environment_file, self.metrics_file, self.result_file, self.weights_file):
             if file.is_dir():
@@ -159,7 +150,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OSError(f"the run folder {self.path} could not be made: {error}") from error
+            raise OSError(f"the run folder {self.path} could not be created: {error}") from error
         (self.path / ERROR_FILE).unlink(missing_ok=True)
         environment = _environment(processes)
         if self.started and self.environment_file.is_file():
@@ -172,29 +163,23 @@ class RunFolder:
     def check_resumable(self, config: RunConfig) -> None:
         """Raise a ValueError unless the run in the folder was started with the same configuration."""
         stored = type(config).read(self.config_file)
-        if stored.format != CONFIG_FORMAT:
-            raise ValueError(
-                f"{self.path} holds a run of isda {stored.version} (format {stored.format}): this version can evaluate "
-                "and report it, but go on only with runs of its own format; choose another folder for this one"
-            )
         differences = stored.differences(config)
-        # A run of an earlier version may not have such a field.
-        untold = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]
-        if untold and "data" not in differences:
-            raise ValueError(f"{self.path}: {'; '.join(untold)}; choose another folder for this one")
+        changes = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]
+        if changes and "data" not in differences:
+            raise ValueError(f"{self.path}: {'; '.join(changes)}; choose another folder for this one")
         if differences:
-            listed = ", ".join(f"{name}={stored!r}, not {asked!r}" for name, (stored, asked) in differences.items())
+            listed = ", ".join(f"{name}={before!r}, not {now!r}" for name, (before, now) in differences.items())
             raise ValueError(f"{self.path} holds a run with {listed}; choose another folder for this one")
 
-    def complain(self, sentence: str) -> None:
-        """Say that something is amiss, where the user looks and in the run folder."""
+    def warn(self, sentence: str) -> None:
+        """Warn the user, and write the warning to the run folder."""
         warnings.warn(sentence, stacklevel=2)
-        with (self.path / "complaints.txt").open("a", encoding="utf-8") as file:
+        with (self.path / "warnings.txt").open("a", encoding="utf-8") as file:
             file.write(sentence + "\n")
 
     def keep_traceback(self, error: Exception, rank: int) -> None:
-        """Write the traceback of an error that ended the run, beside those of other processes of the run."""
-        # The folder may be why the run failed: a full disk, for one.
+        """Append the traceback of an error that ended the run to those of the run's other processes."""
+        # The folder may be the reason of the failure, such as a full disk.
         with suppress(OSError), (self.path / ERROR_FILE).open("a", encoding="utf-8") as file:
             file.write(f"Process {rank}, {_now()}\n{traceback_text(error)}\n")
 
@@ -209,10 +194,10 @@ class RunFolder:
             raise OSError(f"{self.metrics_file} could not be written: {error}") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines, without a last one that was cut short by a kill.
+        """The metrics of all epochs, without an incomplete last line.
 
         Raises:
-            ValueError: names the line that is broken.
+            ValueError: a line is damaged.
         """
         lines = self.metrics_file.read_bytes().splitlines() if self.metrics_file.is_file() else []
         records = []
@@ -231,33 +216,32 @@ class RunFolder:
         return records
 
     def read_result(self) -> dict[str, Any]:
-        """The content of result.json; a ValueError says that it or the configuration is not as it was written."""
+        """The content of result.json; raises a ValueError if it or the configuration was changed."""
         result = read_json_object(self.result_file)
         verified(result, self.result_file)
         if not result:
             raise ValueError(f"{self.result_file} must hold the figures of a run, got an empty object")
         if not self.config_file.is_file():
             raise ValueError(f"{self.config_file} is missing")
-        # Results of earlier versions hold no digests.
-        if "config_sha256" in result and result["config_sha256"] != self._config_digest():
-            raise ValueError(f"{self.config_file} has another content than when {self.result_file.name} was written")
+        if result.get("config_sha256") not in (None, self._config_digest()):
+            raise ValueError(f"{self.config_file} was changed after {self.result_file.name} was written")
         return result
 
     def check_metrics(self, result: dict[str, Any]) -> None:
-        """Raise a ValueError unless the metrics are those of the finished run, as its result tells."""
+        """Raise a ValueError if the metrics of a finished run were changed."""
         if "metrics_sha256" not in result:
             return
         if not self.metrics_file.is_file():
             raise ValueError(f"{self.metrics_file} is missing")
         if result["metrics_sha256"] != self._metrics_digest():
-            raise ValueError(f"{self.metrics_file} has another content than when {self.result_file.name} was written")
+            raise ValueError(f"{self.metrics_file} was changed after {self.result_file.name} was written")
 
     def write_metrics(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Replace the file by the epochs before the step that a run continues from."""
+        """Replace the metrics file."""
         write_text(self.metrics_file, "".join(json_text(metrics) + "\n" for metrics in lines))
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        """Write the final weights and then the result, which marks the run as finished."""
+        """Write the final weights and then the result, whose file marks the run as finished."""
         with atomic_write(self.weights_file) as unfinished:
             write_tensors(weights, unfinished)
         digests = {
@@ -268,16 +252,15 @@ class RunFolder:
         write_text(self.result_file, json_text(with_digest(result | digests), indent=1) + "\n")
 
     def check_weights(self, result: dict[str, Any]) -> None:
-        """Raise a ValueError unless the final weights are those that the run has written, as its result tells."""
+        """Raise a ValueError if the final weights were changed."""
         if not self.weights_file.is_file():
             raise ValueError("No such file")
-        written = result.get("weights_sha256")
-        if written is not None and file_digest(self.weights_file)["sha256"] != written:
+        if result.get("weights_sha256") not in (None, file_digest(self.weights_file)["sha256"]):
             raise ValueError(f"its SHA-256 is not the one in {self.result_file.name}")
 
     def check_finished(self) -> dict[str, Any]:
-        """The result of a finished run, all of whose files are as they were; a ValueError names the one that is not."""
-        remedy = f"remove {self.result_file} to have the run finished anew"
+        """The result of a finished run; raises a ValueError if one of its files was changed."""
+        remedy = f"remove {self.result_file} to finish the run again"
         try:
             result = self.read_result()
             self.check_metrics(result)

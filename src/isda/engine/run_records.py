@@ -20,7 +20,7 @@ from isda.engine.digests import read_verified
 from isda.engine.run_folder import CONFIG_FILE, RunFolder
 
 TUNE_FILE, SEARCH_FOLDER = "tune.json", "search"
-"""Of a tune folder: what a search has found, and where its runs are."""
+"""In the folder of a search: its results, and its runs."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RunRecord:
 
     folder: Path
     config: RunConfig
-    """What every run has; the task's own settings are in `stored`."""
+    """The settings that all tasks share; those of the task are in `stored`."""
     stored: dict[str, Any]
     """The content of config.json."""
     environment: dict[str, Any]
@@ -86,7 +86,7 @@ def is_number(value: Any) -> bool:
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
-    """The runs at and below the paths, each once, in the order of the paths and of the numbers in folder names.
+    """The runs in folders, each once, in the order of the paths and of the numbers in folder names.
 
     Args:
         paths: run folders, and folders that hold run folders at any depth.
@@ -94,29 +94,30 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
     Raises:
         ValueError: a path without a run, or a run that cannot be read.
     """
-    found: dict[Path, Path] = {}
+    unique: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise ValueError(f"runs must be folders, got {path}, which is {'a file' if path.exists() else 'not there'}")
+            reason = "is a file" if path.exists() else "does not exist"
+            raise ValueError(f"runs must be folders, got {path}, which {reason}")
         folders = list(run_folders(path))
         if not folders:
             raise ValueError(f"no run in {path}: a run folder holds {CONFIG_FILE}")
         for folder in folders:
-            found.setdefault(folder.resolve(), folder)
-    if not found:
+            unique.setdefault(folder.resolve(), folder)
+    if not unique:
         raise ValueError("runs must name at least one folder, got none")
-    return [read_run(folder) for folder in found.values()]
+    return [read_run(folder) for folder in unique.values()]
 
 
 def run_folders(top: Path) -> Iterable[Path]:
     """The run folders at and below a folder, in the order of the numbers in their names."""
     for folder, below, files in os.walk(top):
         if CONFIG_FILE in files:
-            # What a run keeps below itself, such as checkpoints, is not another run.
+            # Folders in a run folder, such as checkpoints, are not runs.
             below.clear()
             yield Path(folder)
         if TUNE_FILE in files and SEARCH_FOLDER in below:
-            # What a search has tried is no result.
+            # The trials of a search are not results.
             below.remove(SEARCH_FOLDER)
         below.sort(key=_natural)
 
@@ -130,7 +131,7 @@ def read_run(folder: Path) -> RunRecord:
     """Read one run folder.
 
     Raises:
-        ValueError: names the file that is missing or broken and what is wrong with it.
+        ValueError: a file is missing or damaged.
     """
     run = RunFolder(Path(folder))
     if not run.started:
@@ -159,45 +160,45 @@ def _read_result(run: RunFolder, headline: Figure) -> dict[str, Any]:
 
 
 def _last_of_each_epoch(lines: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """A resumed run may repeat an epoch; the later record belongs to the weights that went on."""
+    """A resumed run may repeat an epoch; the later record belongs to the final weights."""
     by_epoch = {int(line["epoch"]): line for line in lines}
     return tuple(by_epoch[epoch] for epoch in sorted(by_epoch))
 
 
 def open_finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
-    """The run in a folder, and the content of its config.json.
+    """A finished run, and the content of its config.json.
 
     Raises:
-        ValueError: no run, or one that is not finished.
+        ValueError: there is no run, or it is not finished.
     """
     run = RunFolder(folder)
     if not run.started:
         raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
     if not run.finished:
-        raise ValueError(f"the run in {folder} is not finished; go on with the command that made it and --resume")
+        raise ValueError(f"the run in {folder} is not finished; resume it with its command and --resume")
     return run, read_config(run.config_file)
 
 
 def check_task(run: RunFolder, stored: Mapping[str, Any], task: str, what: str) -> None:
-    """Raise ValueError unless a run is of the task whose runs make ``what``."""
+    """Raise a ValueError unless a run is of a task, whose runs train ``what``."""
     if stored.get("task") != task:
         raise ValueError(f"{run.config_file} must be of {what}, got the task {stored.get('task')!r}")
 
 
 @contextmanager
 def config_errors(run: RunFolder, what: str = "network") -> Iterator[None]:
-    """Makes in the block what the configuration of a run describes, or a ValueError says that it cannot be made."""
+    """Turn errors in the block, which builds what the configuration of a run describes, into a ValueError."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{run.config_file} does not describe a {what} that can be made: {error}") from error
+        raise ValueError(f"{run.config_file} does not describe a valid {what}: {error}") from error
 
 
 def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
-    """Give a network the final weights of a run.
+    """Load the final weights of a run into a network.
 
     Raises:
-        ValueError: they are damaged, or of another network than the one called ``name``.
+        ValueError: they are damaged, or of another network than ``name``.
     """
     from isda.networks.weight_files import check_weight_values  # a report reads records without networks
 
@@ -208,6 +209,6 @@ def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
         check_weight_values(weights, network.state_dict(), "it")
         network.load_state_dict(weights)
     except (SafetensorError, RuntimeError, OSError, ValueError) as error:
-        # torch lists all that does not fit on lines of its own.
+        # torch's message has several lines.
         reason = " ".join(str(error).split())
         raise ValueError(f"{run.weights_file} does not hold the weights of {name}: {reason}") from error

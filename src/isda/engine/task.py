@@ -22,27 +22,21 @@ from isda.engine.options import import_class, split_method
 from isda.engine.processes import Processes
 from isda.engine.settings import RunSettings
 
-# The contract between the engine and a task: what a kind of training brings, and what it gets for it.
-#
-# A task brings typed settings, their resolution into a configuration, and a job that makes steps and measures. The
-# engine gives it run folders, checkpoints that survive anything, resuming to the bit, signals, many processes, hooks,
-# progress, comparisons of methods over seeds, and the report. docs/extend.md shows a whole task.
-
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where and by whom a run is made: nothing of it decides what is learnt."""
+    """Where a run is executed; nothing of it influences the result."""
 
     processes: Processes
     folder: Path
     data_root: Path | None = None
     """The folder of data sets."""
     workers: int = 4
-    """Threads that prepare batches ahead, where images are decoded from files."""
+    """Threads that prepare batches ahead, if images are decoded from files."""
 
 
 class Job(ABC):
-    """One run while it goes on. `isda.engine.Trainer` is one for a network, a method and an optimiser."""
+    """A run in progress. `isda.engine.Trainer` is one for a network, a method and an optimiser."""
 
     config: RunConfig
     processes: Processes
@@ -57,84 +51,88 @@ class Job(ABC):
 
     @abstractmethod
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
-        """The figures of an epoch (from 1) that has come to its end, after ``step`` steps; in all processes alike."""
+        """The metrics of a finished epoch (from 1), after ``step`` steps; the same in all processes."""
 
     @abstractmethod
     def state(self) -> State:
-        """All that must survive an interruption. Called in all processes; the first one's is written."""
+        """What is needed to resume. Called in all processes; that of the first is written."""
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Take up where `state` was made; a ValueError if it does not fit."""
+        """Restore a state; raises a ValueError if it does not fit."""
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The named tensors of the finished network, for model.safetensors."""
 
     def check(self) -> None:  # noqa: B027, a job may have nothing to check
-        """Raise an error, in all processes together, if the state is not worth saving."""
+        """Raise an error, in all processes together, if the state must not be saved."""
 
     def conclude(self, folder: Path) -> dict[str, Any]:
-        """What result.json holds beside the figures, after the last step; files beside it go into the folder.
+        """The content of result.json beside the figures, after the last step; may write files to the folder.
 
-        Called in all processes; the first one's answer is written. A run that is killed here comes here again.
+        Called in all processes; the result of the first is written. Called again if the run is killed meanwhile.
         """
         return {}
 
     def before_first_step(self) -> None:  # noqa: B027, most have nothing to do
-        """What a run that is not resumed does before its first step; in all processes."""
+        """Called before the first step of a run that is not resumed, in all processes."""
 
     def keep(self, folder: Path) -> None:  # noqa: B027, most have nothing to keep
-        """Write what the finished network needs beside its weights into the run folder, before the first step."""
+        """Write what the trained network needs beside its weights to the run folder, before the first step."""
 
 
 class HeldOut(NamedTuple):
-    """How settings are chosen without the test set."""
+    """How `isda tune` chooses settings without the test set."""
 
     choosing: Any
-    """The settings of runs that are judged by held-out data."""
+    """The settings of runs that are evaluated on held-out data."""
     final: Any
-    """The settings of the runs that follow the choice: what was held out is trained on again."""
-    told: str
-    """What is held out, in words."""
+    """The settings of the final runs, which train on the held-out data as well."""
+    description: str
+    """Describes the held-out data."""
 
 
 class Task(ABC):
     """A kind of training."""
 
     name: ClassVar[str]
-    """As it stands in config.json."""
+    """As written to config.json."""
     settings_type: ClassVar[type[RunSettings]]
-    """What a user can ask for."""
+    """The settings of a user."""
     config_type: ClassVar[type[RunConfig]]
     """The settings with every default filled in."""
+    default_methods: ClassVar[tuple[str, ...]] = ()
+    """What `isda compare` compares by default; all methods if empty."""
+    default_data: ClassVar[str] = ""
+    """The data set of settings without one; it names folders of runs."""
 
     @abstractmethod
     def methods(self) -> Sequence[str]:
-        """The names of the methods it knows."""
+        """The names of its methods."""
 
     @abstractmethod
     def load(self, data: str | None, root: Path | None = None) -> Any:
-        """The data that the name stands for, loaded once for any number of runs; the default set for None."""
+        """The data of a name, the default set for None; loaded once for any number of runs."""
 
     @abstractmethod
     def resolve(self, settings: Any, data: Any) -> RunConfig:
-        """Fill in everything that the settings leave open, and check all of it; a ValueError names what is wrong."""
+        """The configuration with all defaults filled in; raises a ValueError if a setting is invalid."""
 
     @abstractmethod
-    def start(self, config: Any, data: Any, place: RunContext) -> Job:
+    def start(self, config: Any, data: Any, context: RunContext) -> Job:
         """The run, before its first step."""
 
     def options(self, method: str) -> dict[str, type]:
-        """The options of a method, as a user writes it, and the type of each; for `isda tune`."""
+        """The options of a method string and their types; for `isda tune`."""
         return {}
 
     def grid(self, settings: Any, data: Any) -> dict[str, tuple[Any, ...]]:
-        """What `isda tune` tries where the user does not say: options of ``settings.method``, values in order."""
+        """The default grid of `isda tune`: options of ``settings.method``, and ascending values of each."""
         return {}
 
     def held_out(self, settings: Any, data: Any) -> HeldOut:
-        """How `isda tune` chooses settings; a ValueError if there is nothing to hold out."""
+        """How `isda tune` chooses settings; raises a ValueError if nothing can be held out."""
         raise ValueError(f"task {self.name} has no held-out data to choose settings by (docs/extend.md)")
 
 
@@ -144,9 +142,9 @@ _registered: dict[str, Task] = {}
 
 
 def register(task: type[Task]) -> Task:
-    """Make a task known in this process by its name."""
-    made = _registered[task.name] = task()
-    return made
+    """Register a task by its name in this process."""
+    _registered[task.name] = task()
+    return _registered[task.name]
 
 
 def task_names() -> list[str]:
@@ -155,10 +153,10 @@ def task_names() -> list[str]:
 
 
 def find_task(name: str) -> Task:
-    """The task of a name: registered in this process, or announced by an installed package.
+    """The task of a name: registered in this process, or by the entry point of an installed package.
 
-    ``package.module:Class`` names one that nobody has announced. Only a user may write that: names that are read from
-    files are looked up, never imported.
+    ``package.module:Class`` imports a task that is not registered. Only users may write that: names from files are
+    looked up, never imported.
     """
     if ":" in name:
         return register(import_class(name, Task, "task"))  # type: ignore[type-abstract]
@@ -170,16 +168,17 @@ def find_task(name: str) -> Task:
 
 
 def task_reference(task: type[Task]) -> str:
-    """How another process finds a task: by its name if a package announces it, else by ``package.module:Class``."""
-    found = [entry for entry in _entry_points() if entry.name == task.name and entry.load() is task]
-    return task.name if found else f"{task.__module__}:{task.__qualname__}"
+    """The name by which another process finds a task: that of its entry point, else ``package.module:Class``."""
+    if any(entry.name == task.name and entry.load() is task for entry in _entry_points()):
+        return task.name
+    return f"{task.__module__}:{task.__qualname__}"
 
 
 def task_for_method(method: str, tasks: Sequence[Task]) -> Task:
-    """The task among some that knows a method, as a user writes it; the first takes classes of the user's own.
+    """The task of a method string; user-defined classes belong to the first task.
 
     Raises:
-        ValueError: none of them does.
+        ValueError: no task has the method.
     """
     name, _ = split_method(method)
     if "." in name:

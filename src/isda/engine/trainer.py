@@ -258,7 +258,7 @@ class Trainer(Job):
                 # Features follow a loss that nobody has looked at yet.
                 raise self.finite.own() or NonFiniteLoss(f"step {step + 1} failed: {error}") from error
             loss = torch.stack([*outcome.terms.values()]).sum()
-        self.finite.look(loss, step + 1)
+        self.finite.observe(loss, step + 1)
         # Processes average their gradients; their parts of a batch may differ by one sample.
         share = self.samples(batch) * self.processes.world / self.config.samples_per_step
         self.scaler.scale(loss * share).backward()

@@ -57,7 +57,7 @@ def outcome(method: MethodSearchRecord) -> str:
 
 def search_caption(search: SearchRecord) -> str:
     """The caption of a search: metric, seeds, held-out data and scale."""
-    held_out = dict.fromkeys(method.told for method in search.methods)
+    held_out = dict.fromkeys(method.held_out for method in search.methods)
     better = "lower" if search.figure.lower_is_better else "higher"
     caption = (
         f"{search.figure.title[:1].upper()}{search.figure.title[1:]} ({better} is better), {seeds_text(search.seeds)}. "

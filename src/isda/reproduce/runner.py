@@ -65,7 +65,7 @@ def run_trainings(
             return {name: training.outcome() for name, training in progress.items()}
         problems: Mapping[Path, RunProblem] = {}
         try:
-            run_planned(list(ready.values()), watcher=watcher, pool=pool)
+            run_planned(list(ready.values()), watcher=watcher, executor=pool)
         except RunsFailed as failed:
             problems = failed.problems
         for training in progress.values():
@@ -100,7 +100,7 @@ class _TrainingProgress:
                 self._start({key: dependency.first_folder() for key, dependency in dependencies.items()})
             if self.search is not None:
                 candidate = self.search.candidate
-                self.trials = [(trial, candidate.runs(trial.point, self.folder)) for trial in self.search.ask()]
+                self.trials = [(trial, candidate.runs(trial.point, self.folder)) for trial in self.search.propose()]
                 if self.trials:
                     return [run for _, runs in self.trials for run in runs]
             self.final = [self._final_run(seed) for seed in self.options.seeds]
@@ -119,7 +119,7 @@ class _TrainingProgress:
             if any(not problem.diverged for problem in failed):
                 self._fail("; ".join(problem.sentence for problem in failed))
             elif self.search is not None:
-                self.search.absorb(trial, runs, problems)
+                self.search.add(trial, runs, problems)
         self.trials = []
         if self.final:
             lost = [run for run in self.final if run.folder in problems]

@@ -132,7 +132,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
         (["--lambda-0", "strong"], "lambda_0 must be \"auto\" or a number, got 'strong'"),
         (["--lambda-0", "-1"], "lambda_0 must be"),
         (["--C", "0"], "C must be"),
-        (["--seed", "-1"], "seed must be in 0..4294967295, got -1"),
+        (["--seed", "-1"], "seed must be from 0 to 4294967295, got -1"),
         (["--C", "1e300"], "C must be a finite number >= 1e-12 and <= 1e+12, got 1e+300"),
         (["--lambda-0", "1e300"], "lambda_0 must be a finite number >= 0 and <= 1e+09, got 1e+300"),
         (["--covariance", "withn"], "did you mean 'within'"),

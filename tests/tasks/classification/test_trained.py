@@ -122,7 +122,7 @@ def test_an_empty_folder_is_no_run(tmp_path):
 def test_an_unfinished_run_says_how_to_finish_it(finished_run, tmp_path):
     folder = copy_of(finished_run, tmp_path)
     (folder / "result.json").unlink()
-    with pytest.raises(ValueError, match="not finished; go on with the command that made it and --resume"):
+    with pytest.raises(ValueError, match="not finished; resume it with its command and --resume"):
         load_trained(folder)
 
 

@@ -23,11 +23,11 @@ def test_the_strengths_are_those_of_imagenet():
 def test_the_validation_part_chooses_and_the_test_part_judges_where_it_has_labels(tmp_path):
     found = TASK.held_out(SegmentationSettings(method="isda"), drawn())
     assert (found.choosing.evaluate_on, found.final.evaluate_on) == ("validation", "test")
-    assert found.told == "the 5 images of the validation part"
+    assert found.description == "the 5 images of the validation part"
     secret = load(draw(tmp_path / "secret", {"train": 4, "val": 2}))
     found = TASK.held_out(SegmentationSettings(method="isda"), secret)
     assert found.final.evaluate_on == "validation"
-    assert "by which the final runs are judged too" in found.told
+    assert "by which the final runs are judged too" in found.description
 
 
 def test_without_a_validation_part_nothing_is_chosen(tmp_path):

@@ -58,20 +58,20 @@ def larger(images):
 def test_five_thousand_images_are_held_out_or_a_fifth_of_a_small_set_and_put_back(images, held):
     found = Classification().held_out(Settings(method="isda"), larger(images))
     assert (found.choosing.held_out, found.final.held_out) == (held, None)
-    assert found.told == f"{held:,} of {images:,} training images"
+    assert found.description == f"{held:,} of {images:,} training images"
 
 
 def test_the_user_may_say_how_many_and_labels_that_are_left_are_said():
     found = Classification().held_out(Settings(method="isda", held_out=300, labels=1200), digits())
     assert (found.choosing.held_out, found.choosing.labels) == (300, 997)
     assert (found.final.held_out, found.final.labels) == (None, 1200)
-    assert found.told == "300 of 1,297 training images, which leaves 997 labels to learn from"
+    assert found.description == "300 of 1,297 training images, which leaves 997 labels to learn from"
 
 
 def test_a_quarter_of_the_labels_is_held_out_and_put_back():
     task, settings = SemiSupervisedClassification(), SemiSettings(method="vat", labels=100)
     found = task.held_out(settings, digits())
     assert (found.choosing.held_out_labels, found.final.held_out_labels) == (0.25, None)
-    assert found.told == "25% of 100 labelled images"
+    assert found.description == "25% of 100 labelled images"
     images = task.held_out(SemiSettings(method="vat", labels=100, held_out=50), digits())
     assert (images.choosing.held_out, images.choosing.held_out_labels, images.final.held_out) == (50, None, None)

@@ -14,14 +14,8 @@ from isda.engine.options import import_class
 __all__ = ["Hook", "TensorBoard", "load_hook"]
 
 
-# Hooks: where other loggers, early stopping or a notebook's live plot join a run.
-#
-# Subclass `Hook`, override what you need, and pass it: ``train(config, data, folder, hooks=[MyHook()])``, or on the
-# command line ``isda train --hook package.module:MyHook``. Hooks run in the first process only.
-
-
 class Hook:
-    """Called as a run goes on; each method may be left as it is.
+    """Called during a run, in the first process; the methods of this base class do nothing.
 
     Example:
         >>> class Loud(Hook):
@@ -32,32 +26,32 @@ class Hook:
     """
 
     def start(self, config: RunConfig, folder: Path, step: int) -> None:
-        """Before the first step, which follows ``step`` finished ones (0 unless the run is resumed)."""
+        """Before the first step, after ``step`` finished ones (0 unless the run is resumed)."""
 
     def step(self, step: int) -> None:
         """After each optimiser step, counted from 1."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        """After each epoch, with the line that was written to metrics.jsonl."""
+        """After each epoch, with the line of metrics.jsonl."""
 
     def finish(self, result: dict[str, Any]) -> None:
-        """At the end of a run that came to its end, with the content of result.json."""
+        """After a finished run, with the content of result.json."""
 
     def close(self) -> None:
-        """Last of all, also after an error."""
+        """At the end, also after an error."""
 
 
 def load_hook(name: str) -> Hook:
-    """The hook that ``package.module:Class`` names, made without arguments."""
+    """Import and construct the hook ``package.module:Class``."""
     kind = import_class(name, Hook, "hook")
     try:
         return kind()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"hook {name!r} could not be made: {error}") from error
+        raise ValueError(f"hook {name!r} could not be constructed: {error}") from error
 
 
 class TensorBoard(Hook):
-    """Writes every number of an epoch's metrics; a resumed run hides the events that it writes again."""
+    """Writes the metrics of each epoch to TensorBoard; a resumed run hides the events that it repeats."""
 
     def start(self, config: RunConfig, folder: Path, step: int) -> None:
         """Open the event file."""

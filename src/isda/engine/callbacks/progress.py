@@ -19,8 +19,14 @@ from isda.engine.executors import Watcher
 from isda.engine.run_records import read_run
 
 
+def progress_bar(disable: bool = False) -> Progress:
+    """A progress bar on the standard error: description, bar, count and remaining time."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=disable)
+
+
 def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
-    """One line about an epoch: the training loss, ISDA's strength, the figure that counts, and the time."""
+    """One line about an epoch: training loss, ISDA's strength, the headline figure and the time."""
     figure = config.figures[0]
     parts = [f"epoch {metrics['epoch']}/{config.epochs}"]
     for metric, title, digits, unit in (
@@ -34,41 +40,40 @@ def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
 
 
 class EpochLines(Hook):
-    """For logs and pipes. Training goes on when nobody reads any more."""
+    """Prints a line per epoch, for logs and pipes. Training continues after the reader has closed a pipe."""
 
     quiet = False
 
-    def say(self, line: str) -> None:
-        """Print a line, unless the reader has gone."""
+    def print_line(self, line: str) -> None:
+        """Print a line, unless the output is closed."""
         if self.quiet:
             return
         try:
             print(escape_control_characters(line), flush=True)
         except (BrokenPipeError, ValueError):  # ValueError: the stream is closed
             self.quiet = True
-            # What is still buffered must not fail again when the process ends.
+            # Buffered output must not fail again when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def start(self, config: RunConfig, folder: Path, step: int) -> None:
-        """Say what is trained."""
+        """Print the run and its folder."""
         self.config = config
-        self.say(f"{config.describe()} in {folder}")
+        self.print_line(f"{config.describe()} in {folder}")
         if step:
-            self.say(f"resumed after step {step} of {config.total_steps}")
+            self.print_line(f"resumed after step {step} of {config.total_steps}")
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """Print the line."""
-        self.say(describe_epoch(metrics, self.config))
+        self.print_line(describe_epoch(metrics, self.config))
 
 
 class ProgressBar(Hook):
-    """For a terminal."""
+    """Shows a progress bar on a terminal."""
 
     def start(self, config: RunConfig, folder: Path, step: int) -> None:
         """Show the bar."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.config = config
-        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.bar = progress_bar()
         self.bar.console.print(
             escape_control_characters(f"{config.describe()} in {folder}"), highlight=False, markup=False
         )
@@ -90,7 +95,7 @@ class ProgressBar(Hook):
 
 
 def make_progress(terminal: bool) -> Hook:
-    """What suits the place where standard error goes."""
+    """A bar for a terminal, else lines."""
     return ProgressBar() if terminal else EpochLines()
 
 
@@ -123,29 +128,30 @@ class _Bar(Watcher):
 
 
 class RoundsWatcher(Watcher):
-    """Shows rounds of runs, each planned when the one before is done, as one that grows.
+    """Shows rounds of runs, each planned after the one before, as one growing set of runs.
 
     Args:
-        shown: what shows it.
+        watcher: shows the progress.
     """
 
-    def __init__(self, shown: Watcher) -> None:
-        self.shown = shown
-        self.before = self.so_far = (0, 0)
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.before = self.total = (0, 0)
+        """Epochs and runs of the earlier rounds, and of all."""
 
     def start(self, total_epochs: int, runs: int) -> None:
-        """A round more."""
-        self.before, (epochs, ended) = self.so_far, self.so_far
-        self.so_far = epochs + total_epochs, ended + runs
-        self.shown.start(*self.so_far)
+        """Add a round."""
+        self.before = self.total
+        self.total = self.before[0] + total_epochs, self.before[1] + runs
+        self.watcher.start(*self.total)
 
     def progress(self, epochs: int, finished: int) -> None:
-        """Of this round."""
-        self.shown.progress(self.before[0] + epochs, self.before[1] + finished)
+        """Add the progress of this round to the earlier ones."""
+        self.watcher.progress(self.before[0] + epochs, self.before[1] + finished)
 
     def run_finished(self, folder: Path, problem: str | None) -> None:
-        """As it is."""
-        self.shown.run_finished(folder, problem)
+        """Pass on."""
+        self.watcher.run_finished(folder, problem)
 
 
 def _outcome(folder: Path, problem: str | None) -> str:
@@ -158,10 +164,9 @@ def _outcome(folder: Path, problem: str | None) -> str:
 
 @contextmanager
 def make_watcher(terminal: bool) -> Iterator[Watcher]:
-    """The watcher that suits the place where standard error goes."""
+    """A bar for a terminal, else lines."""
     if not terminal:
         yield _Lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with progress_bar() as bar:
         yield _Bar(bar)

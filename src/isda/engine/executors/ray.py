@@ -41,78 +41,78 @@ from isda.engine.processes import Stopped, raise_stopped
 from isda.engine.run_folder import FolderInUse, folder_lock
 
 ACCEPTED_OPTIONS = ("address", "cpus_per_run", "gpus_per_run")
-# What the runs at hand get to save when all is stopped, and what a dead worker's processes get to leave a folder.
+# Time for current runs to save when all is stopped, and for a dead worker's processes to release a folder.
 SECONDS_TO_SAVE = 60.0
 SECONDS_TO_ANSWER = 10.0
-# Ray keeps results in shared memory; ours are sentences.
+# Ray keeps results in shared memory; those of runs are sentences.
 OBJECT_STORE_BYTES = 80 << 20
-# Nothing is sent to Ray's makers, and nothing said about GPUs that are not asked for.
+# Send no usage statistics, and print no warning about GPUs that are not requested.
 RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 @contextmanager
 def open_executor(request: ExecutorRequest) -> Iterator[WorkerExecutor]:
-    """A cluster for a request, which is joined or started when it is given runs, and left at the end."""
+    """Tasks of a Ray cluster, which is joined or started with the first runs, and left at the end."""
     if find_spec("ray") is None:
         raise ValueError(f"--on ray needs {missing_message('ray')}")
-    pool = _RayExecutor(request)
-    # The cluster is told in `leave`: a signal may come while this process is talking to it.
+    executor = _RayExecutor(request)
+    # Runs are cancelled in `leave`: a signal may come while this process communicates with the cluster.
     with raise_stopped(lambda: None):
         try:
-            yield pool
+            yield executor
         finally:
-            pool.leave()
+            executor.leave()
 
 
 class _RayExecutor(WorkerExecutor):
     def __init__(self, request: ExecutorRequest) -> None:
         self.request = request
         self.address = request.address or os.environ.get("RAY_ADDRESS", "")
-        self.jobs = request.spread.jobs if self.address else request.jobs
+        self.jobs = request.options.jobs if self.address else request.jobs
         self.ray: Any = None
         self.running: dict[Future[RunProblem | None], Any] = {}
         self.temporary: str | None = None
 
-    def make(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
+    def run(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
         if self.ray is None:
             self._join()
-        self._check_room(max((self._gpus(one) for one in planned), default=0))
-        return super().make(planned, watcher)
+        self._check_room(max((self._gpus(run) for run in planned), default=0))
+        return super().run(planned, watcher)
 
-    def submit(self, one: PlannedRun) -> Future[RunProblem | None]:
+    def submit(self, run: PlannedRun) -> Future[RunProblem | None]:
         died = (
             self.ray.exceptions.WorkerCrashedError,
             self.ray.exceptions.NodeDiedError,
             self.ray.exceptions.OutOfMemoryError,
         )
-        task = self.ray.remote(_work).options(num_cpus=self._cpus, num_gpus=self._gpus(one), max_retries=0)
-        surroundings = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
-        packed = self.ray.cloudpickle.dumps(one)  # unpacked when the worker knows where a task of the user's own is
-        made = task.remote(packed, os.getcwd(), surroundings, self._threads, self.request.spread.processes_per_run)
-        ended: Future[RunProblem | None] = Future()
-        self.running[ended] = made
+        task = self.ray.remote(_work).options(num_cpus=self._cpus, num_gpus=self._gpus(run), max_retries=0)
+        environment = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
+        packed = self.ray.cloudpickle.dumps(run)  # unpacked after the worker has set its path, for user-defined tasks
+        remote = task.remote(packed, os.getcwd(), environment, self._threads, self.request.options.processes_per_run)
+        result: Future[RunProblem | None] = Future()
+        self.running[result] = remote
 
-        def pass_on(answer: Future[RunProblem | None]) -> None:
+        def forward(answer: Future[RunProblem | None]) -> None:
             error = answer.exception()
             if error is None:
-                ended.set_result(answer.result())
+                result.set_result(answer.result())
             elif isinstance(error, died):
-                ended.set_exception(WorkerDied(str(error)))
+                result.set_exception(WorkerDied(str(error)))
             else:
-                ended.set_result(RunProblem(f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"))
-            self.running.pop(ended, None)
+                result.set_result(RunProblem(f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"))
+            self.running.pop(result, None)
 
-        made.future().add_done_callback(pass_on)
-        return ended
+        remote.future().add_done_callback(forward)
+        return result
 
     def leave(self) -> None:
-        """Have the runs at hand saved, if there are any, and leave the cluster; one that was started here ends."""
+        """Save the current runs, if there are any, and leave the cluster; one that was started here is shut down."""
         if self.ray is None:
             return
         try:
             running = dict(self.running)
-            for made in running.values():
-                self.ray.cancel(made)  # a SIGINT for the run
+            for remote in running.values():
+                self.ray.cancel(remote)  # sends SIGINT
             wait(running, timeout=SECONDS_TO_SAVE)
         finally:
             self.ray.shutdown()
@@ -121,7 +121,7 @@ class _RayExecutor(WorkerExecutor):
 
     @property
     def _cpus(self) -> int:
-        return self.request.spread.cpus_per_run or self.request.spread.processes_per_run
+        return self.request.options.cpus_per_run or self.request.options.processes_per_run
 
     @property
     def _threads(self) -> int:
@@ -130,49 +130,49 @@ class _RayExecutor(WorkerExecutor):
             return max(1, torch.get_num_threads() // self.request.jobs)
         return self.request.threads or self._cpus
 
-    def _gpus(self, one: PlannedRun) -> float:
-        asked = self.request.spread.gpus_per_run
-        if asked is not None:
-            return asked
-        wanted = self.ray.cluster_resources().get("GPU", 0) > 0 and one.device.startswith(("auto", "cuda"))
-        return self.request.spread.processes_per_run if wanted else 0
+    def _gpus(self, run: PlannedRun) -> float:
+        options = self.request.options
+        if options.gpus_per_run is not None:
+            return options.gpus_per_run
+        use_gpus = self.ray.cluster_resources().get("GPU", 0) > 0 and run.device.startswith(("auto", "cuda"))
+        return options.processes_per_run if use_gpus else 0
 
     def _join(self) -> None:
         for name, value in RAY_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         if self.address:
             _check_answer(self.address)
-            how: dict[str, Any] = {"address": self.address}
+            arguments: dict[str, Any] = {"address": self.address}
         else:
-            # In a short path: Ray keeps sockets there, whose names may have 107 letters.
+            # In a short path: the names of Ray's sockets in it are limited to 107 characters.
             self.temporary = tempfile.mkdtemp(prefix="isda-ray-", dir="/tmp" if os.path.isdir("/tmp") else None)
-            how = {"address": "local", "num_cpus": self.request.jobs * self._cpus, "include_dashboard": False}
-            how |= {"object_store_memory": OBJECT_STORE_BYTES, "_temp_dir": self.temporary}
+            arguments = {"address": "local", "num_cpus": self.request.jobs * self._cpus, "include_dashboard": False}
+            arguments |= {"object_store_memory": OBJECT_STORE_BYTES, "_temp_dir": self.temporary}
         before = signal.getsignal(signal.SIGTERM)
         import ray
 
         self.ray = ray
         try:
-            ray.init(**how, logging_level=logging.ERROR, log_to_driver=False)
-        except SystemExit as ended:  # what Ray makes of a SIGTERM
-            raise Stopped("stopped by SIGTERM before a run was begun") from ended
+            ray.init(**arguments, logging_level=logging.ERROR, log_to_driver=False)
+        except SystemExit as error:  # raised by Ray after SIGTERM
+            raise Stopped("stopped by SIGTERM before a run was started") from error
         except Exception as error:  # Ray has no class for it
             where = f"at {self.address}" if self.address else "on this machine"
-            hint = "; is it of the same version, and does it want a token (RAY_AUTH_TOKEN)?" if self.address else ""
+            hint = "; is it of the same version, and does it need a token (RAY_AUTH_TOKEN)?" if self.address else ""
             raise OSError(f"Ray could not be used {where}: {str(error).strip().splitlines()[0]}{hint}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
-        # Its news of dead workers go to the standard output, where tables and JSON go.
+        # Ray would report dead workers on the standard output, among tables and JSON.
         ray._private.worker._worker_logs_enabled = False
 
     def _check_room(self, gpus: float) -> None:
-        """Complain of runs that no machine has room for, which would wait for ever."""
+        """Report runs that no machine has room for, which would wait forever."""
         machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        if any(has.get("CPU", 0) >= self._cpus and has.get("GPU", 0) >= gpus for has in machines):
+        if any(machine.get("CPU", 0) >= self._cpus and machine.get("GPU", 0) >= gpus for machine in machines):
             return
         if not self.address:
-            there = max((has.get("GPU", 0) for has in machines), default=0)
-            raise ValueError(f"gpus_per_run must be at most {there:g}, the GPUs that Ray finds here, got {gpus:g}")
+            available = max((machine.get("GPU", 0) for machine in machines), default=0)
+            raise ValueError(f"gpus_per_run must be at most {available:g}, the GPUs that Ray finds here, got {gpus:g}")
         warnings.warn(
             f"no machine of the cluster has {self._cpus} CPUs and {gpus:g} GPUs now; the runs wait for one",
             stacklevel=2,
@@ -180,7 +180,7 @@ class _RayExecutor(WorkerExecutor):
 
 
 def _check_answer(address: str) -> None:
-    """Raise an OSError if nobody answers; Ray would try for minutes."""
+    """Raise an OSError if there is no answer; Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"the address of a Ray cluster must be HOST:PORT or ray://HOST:PORT, got {address!r}")
@@ -191,25 +191,24 @@ def _check_answer(address: str) -> None:
 
 
 def _work(
-    packed: bytes, directory: str, surroundings: Mapping[str, str], threads: int, processes: int
+    packed: bytes, directory: str, environment: Mapping[str, str], threads: int, processes: int
 ) -> RunProblem | None:
-    """Make a run in a worker of the cluster."""
     try:
         os.chdir(directory)
     except OSError as error:
-        return RunProblem(f"{socket.gethostname()} must see the folders of the machine that asks: {error}")
-    os.environ.update(surroundings)
-    folders = [*surroundings.get("PYTHONPATH", "").split(os.pathsep), directory]
+        return RunProblem(f"{socket.gethostname()} must share the folders of the submitting machine: {error}")
+    os.environ.update(environment)
+    folders = [*environment.get("PYTHONPATH", "").split(os.pathsep), directory]
     sys.path += [folder for folder in folders if folder and folder not in sys.path]
-    one: PlannedRun = pickle.loads(packed)  # of the process that asks, as all that Ray hands over
+    run: PlannedRun = pickle.loads(packed)  # from the submitting process, as everything that Ray passes
     use_plain_warnings()
     torch.set_num_threads(threads)
-    _wait_until_free(one.folder)
-    return run_in_processes(processes, one, threads)
+    _wait_until_free(run.folder)
+    return run_in_processes(processes, run, threads)
 
 
 def _wait_until_free(folder: Path) -> None:
-    """What a dead worker has started saves the run and ends; another machine may learn of the end of its lock late."""
+    """Wait until the processes of a dead worker have saved the run and released the lock of its folder."""
     deadline = time.monotonic() + SECONDS_TO_SAVE
     while time.monotonic() < deadline:
         with suppress(FolderInUse), folder_lock(folder):

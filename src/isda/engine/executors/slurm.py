@@ -28,17 +28,17 @@ from isda.engine.executors.worker import plan_text, user_code_arguments
 from isda.engine.run_folder import RunFolder
 
 ACCEPTED_OPTIONS = ("cpus_per_run", "gpus_per_run", "sbatch")
-# Seconds before the end of its time that a job gets to save in.
+# Seconds before its time limit at which a job is told to save.
 SECONDS_TO_SAVE = 120
 _OPTION = re.compile(r"[a-z][a-z-]*(=[^\s#]+)?")
 
 _SCRIPT = """\
 #!/bin/bash
-# {count} of {total} runs, each made by one element of an array job: sbatch {name}
+# {count} of {total} runs, each executed by one element of an array job: sbatch {name}
 {options}
 cd {directory} || exit 1
-{surroundings}
-# Preempted or cancelled (TERM), the run saves and Slurm decides; short of time (USR1), it saves and is queued again.
+{environment}
+# Preempted or cancelled (TERM), the run saves and Slurm decides; near the time limit (USR1), it saves and is requeued.
 trap 'caught=yes; kill -TERM "$run"' TERM INT
 trap 'caught=yes; again=yes; kill -TERM "$run"' USR1
 {command} "$SLURM_ARRAY_TASK_ID"{own} &
@@ -60,10 +60,10 @@ exit "$status"
 @contextmanager
 def open_executor(request: ExecutorRequest) -> Iterator[Executor]:
     """An array job for a request."""
-    for option in request.spread.sbatch:
+    for option in request.options.sbatch:
         if not _OPTION.fullmatch(option):
             raise ValueError(f"sbatch must be options of sbatch without dashes, such as partition=gpu, got {option!r}")
-    gpus = request.spread.gpus_per_run
+    gpus = request.options.gpus_per_run
     if gpus is not None and gpus != int(gpus):
         raise ValueError(f"gpus_per_run must be a whole number with --on slurm, got {gpus}")
     yield _SlurmExecutor(request)
@@ -73,67 +73,66 @@ class _SlurmExecutor(Executor):
     def __init__(self, request: ExecutorRequest) -> None:
         self.request = request
 
-    def check_rounds(self) -> None:
+    def check_sequential(self) -> None:
         raise ValueError(
-            "an array job cannot make runs that follow from earlier ones, as the trials of a search do; submit one job "
-            "that runs the same command with --jobs N or --on ray instead of --on slurm (docs/scale.md)"
+            "an array job cannot execute runs that depend on others, as the trials of a search do; submit one job that "
+            "runs the same command with --jobs N or --on ray instead of --on slurm (docs/scale.md)"
         )
 
-    def make(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
-        """Write the job down, unless all is finished already."""
-        left = [number for number, one in enumerate(planned) if not RunFolder(one.folder).finished]
-        if not left:
+    def run(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
+        """Write the job, unless all runs are finished."""
+        unfinished = [number for number, run in enumerate(planned) if not RunFolder(run.folder).finished]
+        if not unfinished:
             return {}
-        processes = self.request.spread.processes_per_run
-        threads = self.request.threads or self.request.spread.cpus_per_run
+        processes = self.request.options.processes_per_run
+        threads = self.request.threads or self.request.options.cpus_per_run
         text = plan_text(planned, threads and max(1, threads // processes))
-        # By its content: jobs that wait keep their plan, whatever else is asked for in this folder.
+        # Named by its content: waiting jobs keep their plan if others are written to this folder.
         name = hashlib.sha256(text.encode()).hexdigest()[:8]
         folder = Path(os.path.abspath(self.request.folder)) / "slurm"
         plan, script = folder / f"{name}.json", folder / f"{name}.sh"
         write_text(plan, text)
-        write_text(script, self._script(planned, left, plan, script))
+        write_text(script, self._script(planned, unfinished, plan, script))
         raise RunsDeferred(
-            f"Nothing is trained yet. Submit the {len(left)} of {len(planned)} runs that are not finished:\n"
+            f"Nothing is trained yet. Submit the {len(unfinished)} of {len(planned)} runs that are not finished:\n"
             f"  sbatch {shlex.quote(str(script))}\n"
-            f"When they are done, make the table:\n  {shlex.join(self.request.command)}"
+            f"When they are finished, print the table:\n  {shlex.join(self.request.command)}"
         )
 
-    def _script(self, planned: Sequence[PlannedRun], left: Sequence[int], plan: Path, script: Path) -> str:
-        spread = self.request.spread
-        at_a_time = "" if spread.jobs is None else f"%{spread.jobs}"
+    def _script(self, planned: Sequence[PlannedRun], numbers: Sequence[int], plan: Path, script: Path) -> str:
+        executor = self.request.options
+        parallel = "" if executor.jobs is None else f"%{executor.jobs}"
         log = str(plan.parent / "%A_%a.log").replace('"', r"\"")
         options = [
             "job-name=isda",
-            f"array={array_ranges(left)}{at_a_time}",
+            f"array={array_ranges(numbers)}{parallel}",
             f'output="{log}"',
             "open-mode=append",
             "requeue",
             f"signal=B:USR1@{SECONDS_TO_SAVE}",
-            f"cpus-per-task={spread.cpus_per_run or spread.processes_per_run}",
+            f"cpus-per-task={executor.cpus_per_run or executor.processes_per_run}",
         ]
-        options += [f"gres=gpu:{int(spread.gpus_per_run)}"] if spread.gpus_per_run else []
-        python = [sys.executable, "-m"]
-        launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(spread.processes_per_run), "-m"]
-        several = launcher if spread.processes_per_run > 1 else []
-        surroundings = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
+        options += [f"gres=gpu:{int(executor.gpus_per_run)}"] if executor.gpus_per_run else []
+        torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(executor.processes_per_run), "-m"]
+        launcher = [sys.executable, "-m", *(torchrun if executor.processes_per_run > 1 else [])]
+        environment = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
         return _SCRIPT.format(
-            count=len(left),
+            count=len(numbers),
             total=len(planned),
             name=shlex.quote(str(script)),
-            options="\n".join(f"#SBATCH --{option}" for option in (*options, *spread.sbatch)),
+            options="\n".join(f"#SBATCH --{option}" for option in (*options, *executor.sbatch)),
             directory=shlex.quote(os.getcwd()),
-            surroundings="\n".join(f"export {name}={shlex.quote(value)}" for name, value in surroundings.items()),
-            command=shlex.join([*python, *several, "isda", "run", str(plan)]),
+            environment="\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+            command=shlex.join([*launcher, "isda", "run", str(plan)]),
             own="".join(f" {shlex.quote(word)}" for word in user_code_arguments(planned)),
         )
 
 
 def array_ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers as sbatch writes them.
+    """Ascending numbers in the syntax of sbatch.
 
     Example:
-        >>> ranges([0, 1, 2, 5, 7, 8])
+        >>> array_ranges([0, 1, 2, 5, 7, 8])
         '0-2,5,7-8'
     """
     parts: list[list[int]] = []

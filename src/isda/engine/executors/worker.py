@@ -30,77 +30,59 @@ from isda.engine.task import Task, find_task, task_reference
 
 @lru_cache(maxsize=1)
 def load_data_cached(task: type[Task], data: str | None, root: Path | None) -> Any:
-    """The data of a task; the last one asked for is kept."""
+    """The data of a task; the last data set is cached."""
     return task().load(data, root)
 
 
-def execute_run(one: PlannedRun) -> None:
-    """Train, alone or as one of the processes that torchrun started; a run that is finished stays as it is.
+def execute_run(run: PlannedRun) -> None:
+    """Train, alone or as one of the processes that torchrun started; a finished run is left as it is.
 
     Raises:
-        Stopped: SIGTERM or Ctrl-C came; a checkpoint was saved.
-        Exception: whatever else ended the run, see `describe_problem`.
+        Stopped: after SIGTERM or Ctrl-C; a checkpoint was saved.
+        Exception: any other error of the run, see `describe_problem`.
     """
-    if RunFolder(one.folder).finished:
+    if RunFolder(run.folder).finished:
         return
-    data = load_data_cached(one.task, one.data, one.data_root)
-    with join_processes(one.device) as processes:
+    data = load_data_cached(run.task, run.data, run.data_root)
+    with join_processes(run.device) as processes:
         train(
-            one.config,
+            run.config,
             data,
-            one.folder,
-            task=one.task(),
+            run.folder,
+            task=run.task(),
             processes=processes,
-            saving=one.saving,
+            saving=run.saving,
             hooks=[TensorBoard()],
-            data_root=one.data_root,
-            workers=one.workers,
+            data_root=run.data_root,
+            workers=run.workers,
         )
 
 
 def describe_problem(error: Exception) -> RunProblem:
-    """Why a run did not come to its end, in words."""
+    """Describe why a run failed."""
     if isinstance(error, Stopped):
         return RunProblem(str(error))
-    told = (
-        describe_error(error)
-        if is_package_error(error)
-        else f"{describe_error(error)}; the traceback is in {ERROR_FILE}"
-    )
-    return RunProblem(told, isinstance(error, NonFiniteLoss))
-
-
-def try_run(one: PlannedRun) -> RunProblem | None:
-    """Train in this process; what went wrong, if anything did."""
-    try:
-        execute_run(one)
-    except Exception as error:
-        return describe_problem(error)
-    return None
+    hint = "" if is_package_error(error) else f"; the traceback is in {ERROR_FILE}"
+    return RunProblem(f"{describe_error(error)}{hint}", isinstance(error, NonFiniteLoss))
 
 
 PLAN_FORMAT = 1
 
 
 def plan_text(planned: Sequence[PlannedRun], threads: int | None = None) -> str:
-    """The plan as JSON; paths are absolute, the data go by the name that the user gave them.
+    """The plan as JSON, with absolute paths, and data as the user names them.
 
     Args:
         planned: the runs, in the order of their numbers.
         threads: CPU threads of each process; torch's choice for None.
     """
-    record = {"format": PLAN_FORMAT, "threads": threads, "runs": [_plan_record(one) for one in planned]}
+    record = {"format": PLAN_FORMAT, "threads": threads, "runs": [_plan_record(run) for run in planned]}
     return json_text(with_digest(record), indent=1) + "\n"
 
 
-def write_plan(planned: Sequence[PlannedRun], path: Path, threads: int | None = None) -> None:
-    """Write `plan_text` to a file."""
-    write_text(path, plan_text(planned, threads))
-
-
 def user_code_arguments(planned: Sequence[PlannedRun]) -> list[str]:
-    """The words for `isda run` that name code of the user's own which the runs use."""
-    names = sorted({name for one in planned for name in _user_code(task_reference(one.task), one.config.asked)})
+    """The arguments of `isda run` that name the user code of the runs."""
+    names = sorted({name for run in planned for name in _user_code(task_reference(run.task), run.config.asked)})
     return ["--own", *names] if names else []
 
 
@@ -110,10 +92,10 @@ def read_planned(path: Path, number: int, own: Sequence[str] = ()) -> tuple[Plan
     Args:
         path: of the plan.
         number: of the run.
-        own: names of code that may be imported: a user has written them, or the script that a user submits.
+        own: names of user code that may be imported, from the command line or the submitted script.
 
     Raises:
-        ValueError: names what is wrong with the file, or the code that nobody has named.
+        ValueError: the file is damaged, or the run uses code that is not named.
     """
     stored = read_verified(path)
     if stored.get("format") != PLAN_FORMAT:
@@ -121,7 +103,7 @@ def read_planned(path: Path, number: int, own: Sequence[str] = ()) -> tuple[Plan
     try:
         return _planned_run(stored, path, number, own), stored["threads"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not the plan that it says it is: {error!r}") from error
+        raise ValueError(f"{path} is not a valid plan: {error!r}") from error
 
 
 def _planned_run(stored: dict[str, Any], path: Path, number: int, own: Sequence[str]) -> PlannedRun:
@@ -131,7 +113,7 @@ def _planned_run(stored: dict[str, Any], path: Path, number: int, own: Sequence[
     record = runs[number]
     unnamed = [name for name in _user_code(record["task"], record["config"]["asked"]) if name not in own]
     if unnamed:
-        raise ValueError(f"run {number} of {path} uses code of its own; to have it imported, add --own {unnamed[0]}")
+        raise ValueError(f"run {number} of {path} uses user code; add --own {unnamed[0]} to import it")
     task = type(find_task(record["task"]))
     return PlannedRun(
         task=task,
@@ -145,65 +127,69 @@ def _planned_run(stored: dict[str, Any], path: Path, number: int, own: Sequence[
     )
 
 
-def _plan_record(one: PlannedRun) -> dict[str, Any]:
+def _plan_record(run: PlannedRun) -> dict[str, Any]:
     return {
-        "task": task_reference(one.task),
-        "config": asdict(one.config),
-        "folder": os.path.abspath(one.folder),
-        "data": one.data,
-        "data_root": None if one.data_root is None else os.path.abspath(one.data_root),
-        "device": one.device,
-        "saving": asdict(one.saving),
-        "workers": one.workers,
+        "task": task_reference(run.task),
+        "config": asdict(run.config),
+        "folder": os.path.abspath(run.folder),
+        "data": run.data,
+        "data_root": None if run.data_root is None else os.path.abspath(run.data_root),
+        "device": run.device,
+        "saving": asdict(run.saving),
+        "workers": run.workers,
     }
 
 
-def _user_code(task: str, asked: dict[str, Any]) -> list[str]:
-    return ([task] if ":" in task else []) + user_code_names(str(asked.get("method", "")))
+def _user_code(task: str, settings: dict[str, Any]) -> list[str]:
+    return ([task] if ":" in task else []) + user_code_names(str(settings.get("method", "")))
 
 
-# Seconds between two looks whether the processes have ended.
+# Seconds between two checks whether the processes have ended.
 TORCHRUN_POLL_SECONDS = 0.1
 
 
-def run_in_processes(processes: int, one: PlannedRun, threads: int) -> RunProblem | None:
-    """Make a run: in this process, or in so many that torchrun starts, which share ``threads`` CPU threads."""
+def run_in_processes(processes: int, run: PlannedRun, threads: int) -> RunProblem | None:
+    """Execute a run in this process, or in several of torchrun, which share ``threads`` CPU threads."""
     if processes == 1:
-        return try_run(one)
-    if RunFolder(one.folder).finished:
+        try:
+            execute_run(run)
+        except Exception as error:
+            return describe_problem(error)
+        return None
+    if RunFolder(run.folder).finished:
         return None
     with tempfile.TemporaryDirectory(prefix="isda-") as folder:
-        plan, told, log = (Path(folder) / name for name in ("plan.json", "problem.json", "log.txt"))
-        write_plan([one], plan, max(1, threads // processes))
+        plan, problem, log = (Path(folder) / name for name in ("plan.json", "problem.json", "log.txt"))
+        write_text(plan, plan_text([run], max(1, threads // processes)))
         words = ["--standalone", "--nproc-per-node", str(processes), "-m", "isda", "run", str(plan), "0"]
-        words += ["--problem", str(told), *user_code_arguments([one])]
+        words += ["--problem", str(problem), *user_code_arguments([run])]
         stopped = _wait_for([sys.executable, "-m", __name__, str(os.getpid()), *words], log)
-        if RunFolder(one.folder).finished:
+        if RunFolder(run.folder).finished:
             return None
         if stopped:
             return RunProblem(f"stopped by {stopped}; the run is saved")
-        if told.is_file():
-            return RunProblem(*json.loads(told.read_text(encoding="utf-8")))
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-        return RunProblem(f"its processes ended without a result: {said[-1]}")
+        if problem.is_file():
+            return RunProblem(*json.loads(problem.read_text(encoding="utf-8")))
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
+        return RunProblem(f"its processes ended without a result: {lines[-1]}")
 
 
 def _wait_for(command: list[str], log: Path) -> str | None:
-    """Wait for the end of a command; the name of the signal that it was passed, if one came."""
+    """Run a command until it ends; returns the name of the signal that was forwarded to it, if any."""
     with stop_on_signals() as stop, log.open("wb") as output:
-        # In a session of its own: a Ctrl-C in the terminal is for us, who pass it on once.
+        # In its own session: Ctrl-C in the terminal reaches this process, which forwards it once.
         child = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        passed_on = False
+        forwarded = False
         while child.poll() is None:
-            if stop.requested and not passed_on:
+            if stop.requested and not forwarded:
                 child.send_signal(signal.SIGTERM)
-                passed_on = True
+                forwarded = True
             time.sleep(TORCHRUN_POLL_SECONDS)
     return stop.requested
 
 
 def launch() -> None:
-    """As a script, with a process id and the words of torchrun: torchrun, which ends when that process has gone."""
+    """Run torchrun with the arguments after the first, a process id; it stops when that process has ended."""
     from torch.distributed.run import main
 
     threading.Thread(target=stop_with_parent, args=(int(sys.argv.pop(1)),), daemon=True).start()

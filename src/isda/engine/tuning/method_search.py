@@ -6,7 +6,7 @@ All state is in the journal and the run folders, so a killed search is resumed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,130 +25,129 @@ class SearchState:
     candidate: Candidate
     trials: list[Trial] = field(default_factory=list)
 
-    def ask(self, level: int = 0) -> list[Proposal]:
-        """What to try next, up to ``level`` trials where the search itself has ended."""
+    def propose(self, level: int = 0) -> list[Proposal]:
+        """The next trials; a search that has ended gets further ones until it has ``level``."""
         return self.candidate.proposer().next(self.trials, level) if self.candidate.searched else []
 
-    def absorb(self, proposal: Proposal, planned: Sequence[PlannedRun], problems: Mapping[Path, RunProblem]) -> Trial:
-        """The trial that runs of a proposal were, now that they have ended; it is one of the trials from now on."""
-        told = [f"seed {one.config.seed}: {problems[one.folder].sentence}" for one in planned if one.folder in problems]
+    def add(self, proposal: Proposal, planned: Sequence[PlannedRun], problems: Mapping[Path, RunProblem]) -> Trial:
+        """Add the trial of a proposal whose runs have ended."""
+        messages = [
+            f"seed {run.config.seed}: {problems[run.folder].sentence}" for run in planned if run.folder in problems
+        ]
         values = {}
-        for one in planned if not told else ():
-            values[str(one.config.seed)] = value = self.held_out_figure(one)
+        for run in planned if not messages else ():
+            values[str(run.config.seed)] = value = self.held_out_figure(run)
             if not math.isfinite(value):
-                told.append(f"seed {one.config.seed}: {self.candidate.figure.title} is {value}")
+                messages.append(f"seed {run.config.seed}: {self.candidate.figure.title} is {value}")
         trial = Trial(
             number=len(self.trials),
             point=proposal.point,
             why=proposal.why,
-            values={} if told else values,
-            problem="; ".join(told),
+            values={} if messages else values,
+            problem="; ".join(messages),
         )
         self.trials.append(trial)
         return trial
 
     def held_out_figure(self, run: PlannedRun) -> float:
-        """What a finished run is judged by; not a number if it does not have it."""
+        """The figure of a finished run; NaN if it does not have it."""
         value = RunFolder(run.folder).read_result().get(self.candidate.figure.name)
         return float(value) if isinstance(value, int | float) else math.nan
 
     def record(self) -> MethodSearchRecord:
-        """What is known so far."""
-        one = self.candidate
-        chosen = best_trial(self.trials, one.figure.lower_is_better)
-        notes = one.proposer().notes(self.trials) if one.searched else []
+        """The search so far."""
+        candidate = self.candidate
+        best = best_trial(self.trials, candidate.figure.lower_is_better)
+        notes = candidate.proposer().notes(self.trials) if candidate.searched else []
         return MethodSearchRecord(
-            method=one.method,
-            told=one.held_out.told,
-            searched=one.searched,
+            method=candidate.method,
+            held_out=candidate.held_out.description,
+            searched=candidate.searched,
             trials=tuple(self.trials),
-            chosen=chosen.point if chosen else None,
-            chosen_method=one.name(chosen.point) if chosen else "" if one.searched else one.method,
+            chosen=best.point if best else None,
+            chosen_method=candidate.name(best.point) if best else "" if candidate.searched else candidate.method,
             notes=tuple(notes),
         )
 
 
-def run_search(candidates: Sequence[Candidate], folder: Path, watcher: Watcher, pool: Executor) -> SearchRecord:
-    """Make every run of the search that is not there yet, and say what is best.
+def run_search(candidates: Sequence[Candidate], folder: Path, watcher: Watcher, executor: Executor) -> SearchRecord:
+    """Execute all runs of the search that are missing; returns its record.
 
     Args:
         candidates: the methods.
-        folder: of the search, which this process holds.
-        watcher: told how far things have come.
-        pool: where they run.
+        folder: of the search, locked by this process.
+        watcher: receives the progress.
+        executor: executes the runs.
 
     Raises:
-        ValueError: a folder holds another run or a damaged one, or the store is damaged.
-        RunsFailed: runs failed for another reason than a loss that is no number, after all others are done.
-        Stopped: SIGTERM or Ctrl-C came; the runs at hand have saved a checkpoint.
+        ValueError: a folder holds another run or a damaged one, or the journal is damaged.
+        RunsFailed: runs failed for another reason than a NaN or infinite loss, after all others are finished.
+        Stopped: after SIGTERM or Ctrl-C; the current runs have saved a checkpoint.
     """
-    store = TrialJournal(folder)
-    courses = [SearchState(one) for one in candidates]
-    for course in courses:
-        course.trials += _stored_trials(course, store, folder)
+    journal = TrialJournal(folder)
+    states = [SearchState(candidate) for candidate in candidates]
+    for state in states:
+        state.trials += _stored_trials(state, journal, folder)
     while True:
-        write_search(_record(courses, finished=False), folder)
-        # Methods whose own search has ended get as many trials as the longest search of another one.
-        level = max(len(course.trials) for course in courses)
-        asked = [(course, course.ask()) for course in courses]
-        if not any(proposals for _, proposals in asked):
-            asked = [(course, course.ask(level)) for course in courses]
-        if not any(proposals for _, proposals in asked):
+        write_search(_record(states, finished=False), folder)
+        # Methods whose search has ended get as many trials as the longest search of another one.
+        level = max(len(state.trials) for state in states)
+        proposals = [(state, state.propose()) for state in states]
+        if not any(proposed for _, proposed in proposals):
+            proposals = [(state, state.propose(level)) for state in states]
+        if not any(proposed for _, proposed in proposals):
             break
-        _run_round(asked, store, folder, lambda planned: _run_and_collect(planned, watcher, pool))
-    done = _record(courses, finished=True)
-    write_search(done, folder)
-    return done
+        _run_round(proposals, journal, folder, watcher, executor)
+    record = _record(states, finished=True)
+    write_search(record, folder)
+    return record
 
 
-def _stored_trials(course: SearchState, store: TrialJournal, folder: Path) -> list[Trial]:
-    """The trials of the store; a ValueError if the runs tell something else."""
-    candidate = course.candidate
+def _stored_trials(state: SearchState, journal: TrialJournal, folder: Path) -> list[Trial]:
+    """The trials of the journal; raises a ValueError if they contradict the results of the runs."""
+    candidate = state.candidate
     if not candidate.searched:
         return []
-    known = store.trials(candidate.study, candidate.figure.lower_is_better)
-    for trial in known:
+    trials = journal.trials(candidate.study, candidate.figure.lower_is_better)
+    for trial in trials:
         for run in candidate.runs(trial.point, folder) if not trial.problem else ():
-            seed = str(run.config.seed)
-            if RunFolder(run.folder).finished and course.held_out_figure(run) != trial.values.get(seed):
+            value = trial.values.get(str(run.config.seed))
+            if RunFolder(run.folder).finished and state.held_out_figure(run) != value:
                 raise ValueError(
-                    f"{store.path} has {trial.values.get(seed)} for {run.folder}, whose result is another; remove one "
-                    "of them, and the same command goes on"
+                    f"{journal.path} has {value} for {run.folder}, whose result differs; remove one of them and run "
+                    "the same command to resume"
                 )
-    return known
+    return trials
 
 
 def _run_round(
-    asked: Sequence[tuple[SearchState, Sequence[Proposal]]],
-    store: TrialJournal,
+    proposals: Sequence[tuple[SearchState, Sequence[Proposal]]],
+    journal: TrialJournal,
     folder: Path,
-    run: Callable[[Sequence[PlannedRun]], dict[Path, RunProblem]],
+    watcher: Watcher,
+    executor: Executor,
 ) -> None:
-    """One round: the runs of all proposals, then the trials that they are."""
-    runs = [
-        (course, proposal, course.candidate.runs(proposal.point, folder))
-        for course, proposals in asked
-        for proposal in proposals
+    """Execute the runs of all proposals, and store the trials; only runs that diverged may fail."""
+    rounds = [
+        (state, proposal, state.candidate.runs(proposal.point, folder))
+        for state, proposed in proposals
+        for proposal in proposed
     ]
-    problems = run(list({one.folder: one for _, _, planned in runs for one in planned}.values()))
-    for course, proposal, planned in runs:
-        trial, candidate = course.absorb(proposal, planned, problems), course.candidate
-        store.add(candidate.study, candidate.figure.lower_is_better, candidate.searched, trial)
-
-
-def _run_and_collect(planned: Sequence[PlannedRun], watcher: Watcher, pool: Executor) -> dict[Path, RunProblem]:
-    """Make runs; what happened to those that diverged."""
+    distinct = {run.folder: run for _, _, planned in rounds for run in planned}
+    problems: Mapping[Path, RunProblem] = {}
     try:
-        run_planned(planned, watcher=watcher, pool=pool)
+        run_planned(list(distinct.values()), watcher=watcher, executor=executor)
     except RunsFailed as failed:
         if not all(problem.diverged for problem in failed.problems.values()):
             raise
-        return dict(failed.problems)
-    return {}
+        problems = failed.problems
+    for state, proposal, planned in rounds:
+        trial, candidate = state.add(proposal, planned, problems), state.candidate
+        journal.add(candidate.study, candidate.figure.lower_is_better, candidate.searched, trial)
 
 
-def _record(courses: Sequence[SearchState], finished: bool) -> SearchRecord:
-    first = courses[0].candidate
+def _record(states: Sequence[SearchState], finished: bool) -> SearchRecord:
+    first = states[0].candidate
     config = first.config
     return SearchRecord(
         data=config.data,
@@ -156,8 +155,8 @@ def _record(courses: Sequence[SearchState], finished: bool) -> SearchRecord:
         scale=config.scale,
         epochs=config.epochs,
         figure=first.figure,
-        sampler=first.how.sampler,
-        seeds=first.how.seeds,
+        sampler=first.options.sampler,
+        seeds=first.options.seeds,
         finished=finished,
-        methods=tuple(course.record() for course in courses),
+        methods=tuple(state.record() for state in states),
     )

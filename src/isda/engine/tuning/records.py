@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,30 +23,34 @@ if TYPE_CHECKING:
 
 SEARCH_FORMAT = 1
 MAX_TRIALS = 10_000
-"""Of a method; more are not read: a file that somebody sends must not make a page that no browser opens."""
+"""Of a method; further ones in a file are ignored, so that reports stay small enough for a browser."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSearchRecord:
-    """What was tried of one method."""
+    """The search of one method."""
 
     method: str
     """As the user wrote it."""
-    told: str
-    """What was held out."""
+    held_out: str
+    """Describes the held-out data."""
     searched: tuple[SearchedSetting, ...]
     trials: tuple[Trial, ...]
     chosen: Point | None
-    """The best point; None if there is nothing to choose, or no trial yet that came to its end."""
+    """The best point; None if there is nothing to choose, or no finished trial."""
     chosen_method: str
-    """The method with the choice behind its colon, settings of the run included."""
+    """The method with the chosen values as options, settings of the run included."""
     notes: tuple[str, ...] = ()
-    """Where the choice is at an edge of what was tried; nothing if it is inside."""
+    """About a choice at the edge of the tried values."""
 
     @property
     def inside(self) -> bool:
-        """Whether the choice lies inside of what was tried."""
+        """Whether the choice is inside the tried values."""
         return self.chosen is not None and not self.notes
+
+    def as_json(self) -> dict[str, Any]:
+        """The search as plain values."""
+        return asdict(self) | {"trials": [trial.as_json() for trial in self.trials], "inside": self.inside}
 
     @property
     def best(self) -> Trial | None:
@@ -55,54 +60,32 @@ class MethodSearchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """All of a tune folder's search."""
+    """The search of a tune folder."""
 
     data: str
     network: str
     scale: str
     epochs: int
     figure: Figure
-    """What is chosen by."""
+    """The figure to choose by."""
     sampler: str
     seeds: tuple[int, ...]
     """Of the runs of each trial."""
     finished: bool
     methods: tuple[MethodSearchRecord, ...]
     folder: Path | None = None
-    """Where it was read from."""
+    """It was read from."""
 
     @property
     def title(self) -> str:
-        """What was searched where."""
+        """Data and network."""
         return f"{self.data} with {self.network}"
 
     def as_json(self) -> dict[str, Any]:
         """The search as plain values."""
-        return {
-            "format": SEARCH_FORMAT,
-            "version": __version__,
-            "data": self.data,
-            "network": self.network,
-            "scale": self.scale,
-            "epochs": self.epochs,
-            "figure": asdict(self.figure),
-            "sampler": self.sampler,
-            "seeds": list(self.seeds),
-            "finished": self.finished,
-            "methods": [
-                {
-                    "method": one.method,
-                    "held_out": one.told,
-                    "searched": [asdict(setting) for setting in one.searched],
-                    "trials": [trial.as_json() for trial in one.trials],
-                    "chosen": one.chosen,
-                    "chosen_method": one.chosen_method,
-                    "inside": one.inside,
-                    "notes": list(one.notes),
-                }
-                for one in self.methods
-            ],
-        }
+        record = {name: value for name, value in asdict(self).items() if name not in ("folder", "methods")}
+        methods = [method.as_json() for method in self.methods]
+        return {"format": SEARCH_FORMAT, "version": __version__, **record, "methods": methods}
 
 
 def write_search(search: SearchRecord, folder: Path) -> None:
@@ -111,18 +94,18 @@ def write_search(search: SearchRecord, folder: Path) -> None:
 
 
 def find_searches(paths: Iterable[Path]) -> list[SearchRecord]:
-    """The searches at and below some folders, each once."""
-    found: dict[Path, Path] = {}
+    """The searches in folders at any depth, each once."""
+    unique: dict[Path, Path] = {}
     for path in paths:
         for folder, below, files in os.walk(path):
             below.sort()
             if TUNE_FILE in files:
-                found.setdefault(Path(folder).resolve(), Path(folder))
-    return [read_search(folder) for folder in found.values()]
+                unique.setdefault(Path(folder).resolve(), Path(folder))
+    return [read_search(folder) for folder in unique.values()]
 
 
 def read_search(folder: Path) -> SearchRecord:
-    """Read tune.json; a ValueError says what is wrong with it."""
+    """Read tune.json; raises a ValueError if it is damaged."""
     path = folder / TUNE_FILE
     stored = read_verified(path)
     if stored.get("format") != SEARCH_FORMAT:
@@ -137,7 +120,7 @@ def read_search(folder: Path) -> SearchRecord:
             sampler=str(stored["sampler"]),
             seeds=tuple(int(seed) for seed in stored["seeds"]),
             finished=stored["finished"] is True,
-            methods=tuple(_read_method(one) for one in stored["methods"]),
+            methods=tuple(map(_read_method, stored["methods"])),
             folder=folder,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -145,14 +128,14 @@ def read_search(folder: Path) -> SearchRecord:
 
 
 def _read_method(stored: Mapping[str, Any]) -> MethodSearchRecord:
-    searched = tuple(_read_searched(one) for one in stored["searched"])
-    trials = tuple(_read_trial(number, one, searched) for number, one in enumerate(stored["trials"][:MAX_TRIALS]))
+    searched = tuple(map(_read_searched, stored["searched"]))
+    trials = tuple(_read_trial(number, trial, searched) for number, trial in enumerate(stored["trials"][:MAX_TRIALS]))
     chosen = stored["chosen"]
     if chosen is not None and all(trial.point != chosen for trial in trials):
-        raise ValueError(f"no trial has the point that is chosen, {chosen!r}")
+        raise ValueError(f"no trial has the chosen point {chosen!r}")
     return MethodSearchRecord(
         method=str(stored["method"]),
-        told=str(stored["held_out"]),
+        held_out=str(stored["held_out"]),
         searched=searched,
         trials=trials,
         chosen=chosen,
@@ -163,27 +146,29 @@ def _read_method(stored: Mapping[str, Any]) -> MethodSearchRecord:
 
 def _read_searched(stored: Mapping[str, Any]) -> SearchedSetting:
     ends = (stored["low"], stored["high"])
-    one = SearchedSetting(
+    setting = SearchedSetting(
         name=str(stored["name"]),
         of_method=stored["of_method"] is True,
         values=tuple(stored["values"]),
         low=ends[0],
         high=ends[1],
     )
-    if not all(isinstance(value, str | bool) or _finite(value) for value in one.values):
-        raise ValueError(f"{one.name} must have words or finite numbers as values, got {one.values!r}")
-    if not one.values and not all(map(_finite, ends)):
-        raise ValueError(f"{one.name} must have values or a range, got {ends!r}")
-    return one
+    if not all(isinstance(value, str | bool) or _finite(value) for value in setting.values):
+        raise ValueError(f"{setting.name} must have words or finite numbers as values, got {setting.values!r}")
+    if not setting.values and not all(map(_finite, ends)):
+        raise ValueError(f"{setting.name} must have values or a range, got {ends!r}")
+    return setting
 
 
 def _read_trial(number: int, stored: Mapping[str, Any], searched: tuple[SearchedSetting, ...]) -> Trial:
     point, values = dict(stored["point"]), dict(stored["values"])
-    names = {one.name for one in searched}
+    names = {setting.name for setting in searched}
     if set(point) != names:
         raise ValueError(f"trial {number} must have a value for each of {sorted(names)}, got {point!r}")
-    if not all(_finite(point[one.name]) if one.numeric else point[one.name] in one.values for one in searched):
-        raise ValueError(f"trial {number} must have values of what was searched, got {point!r}")
+    for setting in searched:
+        value = point[setting.name]
+        if not (_finite(value) if setting.numeric else value in setting.values):
+            raise ValueError(f"trial {number} must have values of the searched settings, got {point!r}")
     if not all(map(_finite, values.values())):
         raise ValueError(f"trial {number} must have finite figures, got {values!r}")
     return Trial(number=number, point=point, why=str(stored["why"]), values=values, problem=str(stored["problem"]))
@@ -197,24 +182,24 @@ JOURNAL_FILE = "optuna.journal"
 
 
 def silence_optuna() -> None:
-    """Optuna speaks of every study and trial; the commands say what there is to say."""
+    """Disable Optuna's messages about every study and trial."""
     from optuna import logging
 
     logging.set_verbosity(logging.WARNING)
 
 
-def optuna_distribution(one: SearchedSetting, *beside: Any) -> BaseDistribution:
-    """What Optuna calls the values of a setting; ``beside`` are numbers that a grid has been widened or refined to.
+def optuna_distribution(setting: SearchedSetting, *further: Any) -> BaseDistribution:
+    """Optuna's distribution of a setting, and of ``further`` numbers to which a grid was widened or refined.
 
-    Ranges of positive numbers are on a logarithmic scale.
+    Ranges of positive numbers have a logarithmic scale.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if one.values and not (one.numeric and beside):
-        return CategoricalDistribution(one.values)
-    ends: Sequence[Any] = (*one.values, *beside) if one.values else (one.low, one.high)
-    low, high, log = min(ends), max(ends), not one.values and min(ends) > 0
-    return IntDistribution(low, high, log=log) if one.whole else FloatDistribution(low, high, log=log)
+    if setting.values and not (setting.numeric and further):
+        return CategoricalDistribution(setting.values)
+    ends: Sequence[Any] = (*setting.values, *further) if setting.values else (setting.low, setting.high)
+    low, high, log = min(ends), max(ends), not setting.values and min(ends) > 0
+    return IntDistribution(low, high, log=log) if setting.whole else FloatDistribution(low, high, log=log)
 
 
 class TrialJournal:
@@ -230,26 +215,21 @@ class TrialJournal:
 
         silence_optuna()
         self.path = folder / JOURNAL_FILE
-        try:
+        with self._reading():
             _drop_cut_line(self.path)
             backend = JournalFileBackend(str(self.path), lock_obj=_NoLock())  # type: ignore[arg-type]
             self.storage = JournalStorage(backend)
-        except OSError:
-            raise
-        except Exception as error:
-            raise self._damaged(error) from error
 
     def trials(self, study: str, lower_is_better: bool) -> list[Trial]:
-        """The trials of a study that have ended, in the order in which they were proposed."""
-        try:
-            return [_trial_of(frozen) for frozen in self._study(study, lower_is_better).trials]
-        except OSError:
-            raise
-        except Exception as error:
-            raise self._damaged(error) from error
+        """The finished trials of a study, in the order of their proposal."""
+        with self._reading():
+            return [
+                Trial(number=frozen.number, point=dict(frozen.params), **_trial_fields(frozen.user_attrs))
+                for frozen in self._study(study, lower_is_better).trials
+            ]
 
     def add(self, study: str, lower_is_better: bool, searched: Sequence[SearchedSetting], trial: Trial) -> None:
-        """Write a trial that has ended."""
+        """Write a finished trial."""
         from optuna.trial import TrialState, create_trial
 
         self._study(study, lower_is_better).add_trial(
@@ -257,7 +237,9 @@ class TrialJournal:
                 state=TrialState.FAIL if trial.value is None else TrialState.COMPLETE,
                 value=trial.value,
                 params=trial.point,
-                distributions={one.name: optuna_distribution(one, trial.point[one.name]) for one in searched},
+                distributions={
+                    setting.name: optuna_distribution(setting, trial.point[setting.name]) for setting in searched
+                },
                 user_attrs={"why": trial.why, "values": trial.values, "problem": trial.problem},
             )
         )
@@ -272,14 +254,22 @@ class TrialJournal:
             direction = StudyDirection.MINIMIZE if lower_is_better else StudyDirection.MAXIMIZE
             return create_study(storage=self.storage, study_name=name, direction=direction)
 
-    def _damaged(self, error: Exception) -> ValueError:
-        return ValueError(
-            f"{self.path} is damaged: {error}; remove it, and the same command goes on: finished runs are not repeated"
-        )
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn the errors of Optuna into a ValueError."""
+        try:
+            yield
+        except OSError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"{self.path} is damaged: {error}; remove it and run the same command to resume: finished runs are not "
+                "repeated"
+            ) from error
 
 
 class _NoLock:
-    """In place of Optuna's lock, which would outlive a process that is killed."""
+    """Replaces Optuna's lock, which would outlive a killed process."""
 
     def acquire(self) -> bool:
         return True
@@ -289,7 +279,7 @@ class _NoLock:
 
 
 def _drop_cut_line(path: Path) -> None:
-    """Remove what a kill has left of a line."""
+    """Remove an incomplete last line, as a kill leaves it."""
     check_regular_file(path)
     content = path.read_bytes() if path.exists() else b""
     whole = content.rfind(b"\n") + 1
@@ -297,12 +287,5 @@ def _drop_cut_line(path: Path) -> None:
         os.truncate(path, whole)
 
 
-def _trial_of(frozen: Any) -> Trial:
-    attributes = frozen.user_attrs
-    return Trial(
-        number=frozen.number,
-        point=dict(frozen.params),
-        why=attributes["why"],
-        values=dict(attributes["values"]),
-        problem=attributes["problem"],
-    )
+def _trial_fields(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {"why": attributes["why"], "values": dict(attributes["values"]), "problem": attributes["problem"]}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from isda._utils.choices import check_choice
+from isda._utils.choices import check_choice, check_range
 from isda.engine.comparison import Planner, run_folder_name
 from isda.engine.config import Figure, RunConfig
 from isda.engine.executors import PlannedRun
@@ -23,9 +23,9 @@ from isda.engine.tuning.search_space import Point, SearchedSetting, apply_point,
 
 SAMPLERS = ("grid", "tpe", "random")
 DEFAULT_TRIALS = 20
-"""Of samplers that have no end of their own, where the user does not say."""
+"""Of tpe and random."""
 TEST_PART = "test"
-"""What no run of a search may be judged by."""
+"""The part of the data on which no run of a search may be evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +37,18 @@ class SearchOptions:
     trials: int | None = None
     """Of each method; by default as many as a grid takes, or 20."""
     widen: int = 3
-    """How many steps a setting may be taken beyond its grid."""
+    """How many steps beyond its grid a setting may take."""
     seeds: tuple[int, ...] = (100,)
     """Of the runs of each trial."""
     by: str | None = None
     """The figure to choose by; the task's first by default."""
     seed: int = 0
-    """Of what is random in the search itself."""
+    """Of the sampler."""
 
     def __post_init__(self) -> None:
         check_choice("sampler", self.sampler, SAMPLERS)
-        if self.trials is not None and not 1 <= self.trials <= MAX_TRIALS:
-            raise ValueError(f"trials must be from 1 to {MAX_TRIALS}, got {self.trials}")
+        if self.trials is not None:
+            check_range("trials", self.trials, 1, MAX_TRIALS)
         if self.widen < 0:
             raise ValueError(f"widen must be at least 0, got {self.widen}")
         if not self.seeds:
@@ -57,35 +57,36 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A method of which settings are to be chosen; ``searched`` is empty where there are none."""
+    """A method whose settings are chosen; ``searched`` is empty if there are none."""
 
     method: str
     held_out: HeldOut
     searched: tuple[SearchedSetting, ...]
     planner: Planner
-    how: SearchOptions
+    options: SearchOptions
     config: RunConfig
-    """Of a run of the search, without any choice."""
+    """Of a run of the search without searched settings."""
 
     @property
     def figure(self) -> Figure:
-        """What is chosen by."""
+        """The figure to choose by."""
         known = {figure.name: figure for figure in self.config.figures}
-        return known[check_choice("by", self.how.by or self.config.figures[0].name, known)]
+        return known[check_choice("by", self.options.by or self.config.figures[0].name, known)]
 
     @property
     def study(self) -> str:
-        """A name that only this search has."""
-        told = [self.config.identity, [asdict(one) for one in self.searched], asdict(self.how), self.figure.name]
-        return f"{self.method} {hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]}"
+        """A unique name of the search."""
+        searched = [asdict(setting) for setting in self.searched]
+        identity = [self.config.identity, searched, asdict(self.options), self.figure.name]
+        return f"{self.method} {hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]}"
 
     def runs(self, point: Point, folder: Path) -> list[PlannedRun]:
-        """The runs of a trial, one for each seed, below the folder of the search."""
+        """The runs of a trial, one for each seed, in the folder of the search."""
         settings, name = apply_point(self.held_out.choosing, self.searched, point)
         below = folder / SEARCH_FOLDER
         return [
             self.planner.plan(replace(settings, seed=seed), below / run_folder_name(name, seed))
-            for seed in self.how.seeds
+            for seed in self.options.seeds
         ]
 
     def final_run(self, point: Point, seed: int, folder: Path) -> PlannedRun:
@@ -94,20 +95,19 @@ class Candidate:
         return self.planner.plan(replace(settings, seed=seed), folder / run_folder_name(name, seed))
 
     def name(self, point: Point) -> str:
-        """The method with a point behind its colon."""
+        """The method with the values of a point as options."""
         return apply_point(self.held_out.final, self.searched, point)[1]
 
     def proposer(self) -> Proposer:
-        """What says which points to try."""
-        how, lower = self.how, self.figure.lower_is_better
-        if how.sampler == "grid":
-            return GridProposer(self.searched, lower, how.trials, how.seed, how.widen, self.problem_of)
-        return OptunaProposer(
-            self.searched, lower, how.trials or DEFAULT_TRIALS, how.seed, learning=how.sampler == "tpe"
-        )
+        """Proposes the trials."""
+        options, lower = self.options, self.figure.lower_is_better
+        if options.sampler == "grid":
+            return GridProposer(self.searched, lower, options.trials, options.seed, options.widen, self.point_problem)
+        trials, learning = options.trials or DEFAULT_TRIALS, options.sampler == "tpe"
+        return OptunaProposer(self.searched, lower, trials, options.seed, learning=learning)
 
-    def problem_of(self, point: Point) -> str:
-        """What is wrong with a point; empty if nothing is."""
+    def point_problem(self, point: Point) -> str:
+        """Why a point is invalid; empty if it is valid."""
         try:
             self._resolved(point)
         except ValueError as error:
@@ -115,15 +115,15 @@ class Candidate:
         return ""
 
     def check(self) -> None:
-        """Raise a ValueError unless the first points are possible, different, and judged by held-out data."""
+        """Raise a ValueError unless the first points are valid, distinct, and evaluated on held-out data."""
         if self.config.evaluated_on == TEST_PART:
-            raise ValueError(f"settings must not be chosen by the test set, as those of method {self.method} would be")
-        ranges = [one.name for one in self.searched if not one.values]
-        if ranges and self.how.sampler == "grid":
-            raise ValueError(f"a grid needs values, got a range of {ranges[0]}; for ranges there is --sampler tpe")
-        size = math.prod(len(one.values) for one in self.searched)
+            raise ValueError(f"settings must not be chosen on the test set, as those of method {self.method} would be")
+        ranges = [setting.name for setting in self.searched if not setting.values]
+        if ranges and self.options.sampler == "grid":
+            raise ValueError(f"a grid needs values, got a range of {ranges[0]}; use --sampler tpe for ranges")
+        size = math.prod(len(setting.values) for setting in self.searched)
         if size > MAX_TRIALS:
-            raise ValueError(f"a grid must have at most {MAX_TRIALS} points, got {size}; there is --sampler random")
+            raise ValueError(f"a grid must have at most {MAX_TRIALS} points, got {size}; use --sampler random")
         seen: dict[str, Point] = {}
         for point in self.proposer().first() if self.searched else ():
             other = seen.setdefault(self._resolved(point).identity, point)
@@ -132,65 +132,68 @@ class Candidate:
 
     def _resolved(self, point: Point) -> RunConfig:
         settings, _ = apply_point(self.held_out.choosing, self.searched, point)
-        return self.planner.resolve(replace(settings, seed=self.how.seeds[0]))
+        return self.planner.resolve(replace(settings, seed=self.options.seeds[0]))
 
 
 def make_candidates(
-    settings: RunSettings, methods: Sequence[str], search: Sequence[str], how: SearchOptions, planner: Planner
+    settings: RunSettings,
+    methods: Sequence[str],
+    search: Sequence[str],
+    search_options: SearchOptions,
+    planner: Planner,
 ) -> list[Candidate]:
-    """What is searched of each method, all of it checked.
+    """The validated searches of all methods.
 
     Args:
         settings: what all runs share; their method and seed are replaced.
         methods: as in `RunSettings.method`.
-        search: what to search, as `parse_searches` reads it; the published grids of the methods if it is empty.
-        how: to search.
-        planner: makes runs of settings.
+        search: words for `parse_searches`; if empty, the published grids of the methods are searched.
+        search_options: how to search.
+        planner: plans the runs.
 
     Raises:
-        ValueError: a setting, a method or what is searched is wrong, or there is nothing to choose.
+        ValueError: a setting, a method or a searched setting is invalid, or there is nothing to choose.
     """
     if not methods or len(set(methods)) < len(methods):
         raise ValueError(f"methods must be given, each once, got {list(methods)}")
     held, options = dict[str, HeldOut](), dict[str, Mapping[str, type]]()
     for method in methods:
-        own = replace(settings, method=method)
-        task, data = planner.task_and_data(own)
-        held[method], options[method] = task.held_out(own, data), task.options(method)
-    reserved = [name for one in held.values() for name in _held_out_settings(one)]
+        with_method = replace(settings, method=method)
+        task, data = planner.task_and_data(with_method)
+        held[method], options[method] = task.held_out(with_method, data), task.options(method)
+    reserved = [
+        field.name
+        for held_out in held.values()
+        for field in fields(held_out.final)
+        if getattr(held_out.choosing, field.name) != getattr(held_out.final, field.name)
+    ]
     searches = parse_searches(search, options, settings, reserved)
     if not search:
         searches = {method: _published_grid(held[method].final, planner) for method in methods}
     if not any(searches.values()):
-        raise ValueError(f"there is nothing to choose of {', '.join(methods)}; say what: --search NAME=VALUE,VALUE")
-    found = [
+        raise ValueError(f"nothing to choose by default for {', '.join(methods)}; add --search NAME=VALUE,VALUE")
+    candidates = [
         Candidate(
             method=method,
             held_out=held[method],
             searched=searches[method],
             planner=planner,
-            how=how,
-            config=planner.resolve(replace(held[method].choosing, seed=how.seeds[0])),
+            options=search_options,
+            config=planner.resolve(replace(held[method].choosing, seed=search_options.seeds[0])),
         )
         for method in methods
     ]
-    for one in found:
-        planner.resolve(one.held_out.final)
-        one.check()
-    figures = {one.figure.name for one in found}
+    for candidate in candidates:
+        planner.resolve(candidate.held_out.final)
+        candidate.check()
+    figures = {candidate.figure.name for candidate in candidates}
     if len(figures) > 1:
         raise ValueError(f"methods must be chosen by one figure, got {' and '.join(sorted(figures))}")
-    return found
-
-
-def _held_out_settings(held: HeldOut) -> list[str]:
-    """The settings that decide what a run is judged by."""
-    names = [f.name for f in fields(held.final)]
-    return [name for name in names if getattr(held.choosing, name) != getattr(held.final, name)]
+    return candidates
 
 
 def _published_grid(settings: RunSettings, planner: Planner) -> tuple[SearchedSetting, ...]:
-    """The grid that the method declares, without what the user has given."""
+    """The grid of the method, without the options and settings that the user has given."""
     task, data = planner.task_and_data(settings)
     text = settings.method or ""
     given = {word.partition("=")[0] for word in split_method(text)[1].split(",")} | set(settings.asked())
@@ -207,32 +210,31 @@ def _published_grid(settings: RunSettings, planner: Planner) -> tuple[SearchedSe
 
 FINAL_FOLDER = "final"
 METHOD_FIELDS = ("method", "method_options")
-"""Fields of a configuration in which the methods of a comparison differ anyway."""
+"""Fields in which the methods of a comparison always differ."""
 
 
 def final_runs(
     candidates: Sequence[Candidate], chosen: Sequence[MethodSearchRecord], seeds: Sequence[int], folder: Path
 ) -> list[PlannedRun]:
-    """The final runs of the methods for which something could be chosen, or nothing had to be.
+    """The final runs of the methods that have a choice or nothing to choose.
 
     Args:
         candidates: the methods.
-        chosen: what the search says of each.
+        chosen: the record of each search.
         seeds: of the runs.
         folder: of the search.
     """
     pairs = [
-        (one, found.chosen or {})
-        for one, found in zip(candidates, chosen, strict=True)
-        if found.chosen is not None or not one.searched
+        (candidate, record.chosen or {})
+        for candidate, record in zip(candidates, chosen, strict=True)
+        if record.chosen is not None or not candidate.searched
     ]
-    planned = [one.final_run(point, seed, folder / FINAL_FOLDER) for seed in seeds for one, point in pairs]
-    # What a choice has changed beside the method's own options must not keep the runs apart in the comparison.
-    without = [one.planner.resolve(replace(one.held_out.final, seed=seeds[0])) for one, _ in pairs]
+    planned = [candidate.final_run(point, seed, folder / FINAL_FOLDER) for seed in seeds for candidate, point in pairs]
+    # Chosen settings of the run, which differ between methods, must not separate the runs in the comparison.
     names = {
         name
-        for plain, run in zip(without, planned, strict=False)
-        for name in plain.differences(run.config)
+        for (candidate, _), run in zip(pairs, planned, strict=False)
+        for name in candidate.planner.resolve(replace(candidate.held_out.final, seed=seeds[0])).differences(run.config)
         if name not in METHOD_FIELDS
     }
     return [replace(run, config=replace(run.config, chosen=tuple(sorted(names)))) for run in planned]

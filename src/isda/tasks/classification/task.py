@@ -198,6 +198,8 @@ class Classification(Task):
     name = "classification"
     settings_type: ClassVar[type[RunSettings]] = ClassificationSettings
     config_type: ClassVar[type[RunConfig]] = ClassificationConfig
+    default_methods = ("cross-entropy", "isda", "isda-tilted")
+    default_data = "digits"
 
     def __init__(self, network: Network | None = None) -> None:
         self._network = network

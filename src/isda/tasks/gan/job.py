@@ -178,7 +178,7 @@ class GenerationJob(Job):
         with self._autocast():
             terms, recorded = self.method(self.players, PlayerInputs(drawn, real))
             loss = torch.stack([*terms.values()]).sum()
-        self.finite.look(loss, step + 1)
+        self.finite.observe(loss, step + 1)
         samples = len(drawn.labels)
         # Processes average their gradients; their parts of a batch may differ by one image.
         (loss * (samples * processes.world / config.batch_size)).backward()
