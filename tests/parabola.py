@@ -129,7 +129,7 @@ class Parabola(Task):
             evaluated_on=on,
             figures=figures,
             baselines=("plain",),
-            asked=settings.asked(),
+            settings=settings.given(),
             y=settings.y or 0.0,
         )
 

@@ -195,7 +195,6 @@ DETECTION: dict[str, Sequence[str]] = {
     "--anchor-scale": NUMBERS,
     "--proposals": ("5", *NUMBERS),
     "--box-samples": ("4", *NUMBERS),
-    "--warmup-steps": NUMBERS,
 }
 GENERATION: dict[str, Sequence[str]] = {
     "--data": DATA,

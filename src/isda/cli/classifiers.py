@@ -34,7 +34,7 @@ def evaluate(
 
     trained = load_classifier(run)
     config, name = trained.config, data or trained.config.data
-    place = data or config.asked.get("data") or config.data
+    place = data or config.settings.get("data") or config.data
     part = config.evaluated_on if data is None else "test"
     with join_processes(device) as processes:
         measures = trained.measure(load(place, data_root), processes.device, own=data is None)

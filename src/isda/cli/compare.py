@@ -76,7 +76,7 @@ def compare_runs(
     json: str | None,
 ) -> None:
     """Make the runs of a comparison, those that are not there yet, and the report; see `isda compare`."""
-    if settings.method is not None:
+    if "method" in settings.given():
         raise ValueError("compare takes --methods, not --method")
     folder = out or Path("runs") / f"compare-{Path(settings.data or 'digits').stem}"
     there, failure = make_runs(asked, settings, machine, spread, methods, seeds, folder)

@@ -95,7 +95,7 @@ def evaluate(
 
     trained = load_detector(run)
     config = trained.config
-    judged = load(data or config.asked.get("data", config.data), data_root)
+    judged = load(data or config.settings.get("data", config.data), data_root)
     with join_processes(device) as processes:
         scores = trained.measure(judged, processes.device)
 

@@ -61,7 +61,7 @@ def evaluate(
 
     trained = load_generator_run(run)
     config = trained.config
-    data = load(config.asked.get("data") or config.data, data_root)
+    data = load(config.settings.get("data") or config.data, data_root)
     chosen = trained.judge(data, judge)
     with join_processes(device) as processes:
         measured = trained.measure(data, chosen, processes, seed)

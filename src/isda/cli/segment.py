@@ -126,14 +126,14 @@ def evaluate(
     from isda.data.segmentation import load
     from isda.engine.processes import join_processes
     from isda.tasks.segmentation.evaluation import confusion_metrics
-    from isda.tasks.segmentation.task import crop_size
+    from isda.tasks.segmentation.settings import crop_size
     from isda.tasks.segmentation.trained import InferenceOptions, load_segmenter
 
     way = InferenceOptions(scales, flip, None if window is None else crop_size(window, "window"))
     trained = load_segmenter(run)
     config = trained.config
     chosen = part or config.evaluated_on
-    images = load(data or config.asked.get("data") or config.data, data_root)
+    images = load(data or config.settings.get("data") or config.data, data_root)
     with join_processes(device) as processes:
         confusion = trained.measure(images, chosen, processes, way)
         first = processes.first
@@ -186,7 +186,7 @@ def predict(
     from isda.cli.output import show
     from isda.engine.processes import join_processes
     from isda.tasks.segmentation.pictures import dataset_colours, label_picture, overlay
-    from isda.tasks.segmentation.task import crop_size
+    from isda.tasks.segmentation.settings import crop_size
     from isda.tasks.segmentation.trained import InferenceOptions, load_segmenter
 
     if not images:

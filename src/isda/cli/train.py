@@ -17,7 +17,6 @@ from isda.engine.callbacks import TensorBoard, load_hook
 from isda.engine.callbacks.progress import make_progress
 from isda.engine.config import RunConfig, check_types, read_config
 from isda.engine.loop import train as run_training
-from isda.engine.options import user_code_names
 from isda.engine.processes import Stopped, join_processes
 from isda.engine.run_folder import RunFolder
 from isda.engine.settings import RunSettings
@@ -62,10 +61,10 @@ def train_run(
     """Make a run of a task, or go on with one, and say how it ended; see `isda train`."""
     machine.use_threads()
     if resume and out is not None:
-        settings = _resumed_settings(settings, RunFolder(out))
+        settings = _resumed_settings(task, settings, RunFolder(out))
     data = task.load(settings.data, machine.data_root)
     config = task.resolve(settings, data)
-    _warn_unused_lambda_0(settings, config)
+    _warn_unused_shortcuts(settings, config)
     run = RunFolder(out or _default_folder(config), machine.keep)
     _check_folder(run, config, resume)
     if run.finished:
@@ -98,14 +97,14 @@ def train_run(
         sys.exit(status)
 
 
-def _warn_unused_lambda_0(settings: RunSettings, config: RunConfig) -> None:
-    """Say so if --lambda-0 is not what the run will use."""
-    asked = settings.asked().get("lambda_0")
-    if asked is not None and "lambda_0" not in config.method_options:
-        warnings.warn(f"--lambda-0 {asked} has no effect on method {config.method}", stacklevel=2)
-    elif asked is not None and config.method_options["lambda_0"] != asked:
-        used = config.method_options["lambda_0"]
-        warnings.warn(f"--lambda-0 {asked} has no effect beside lambda_0={used} in the method", stacklevel=2)
+def _warn_unused_shortcuts(settings: RunSettings, config: RunConfig) -> None:
+    """Warn of settings for an option of the method that the method does not have, or that its text overrides."""
+    for name, given in settings.part_of("method_options").items():
+        option, used = f"--{name.replace('_', '-')} {given}", config.method_options.get(name)
+        if name not in config.method_options:
+            warnings.warn(f"{option} has no effect on method {config.method}", stacklevel=2)
+        elif used != given:
+            warnings.warn(f"{option} has no effect beside {name}={used} in the method", stacklevel=2)
 
 
 def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
@@ -117,11 +116,11 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
     )
 
 
-def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
+def _resumed_settings(task: Task, settings: RunSettings, run: RunFolder) -> RunSettings:
     """The settings of the run in a folder, with what the user says now on top: a contradiction is found later."""
     if not run.started:
         return settings
-    stored = read_config(run.config_file).get("asked")
+    stored = read_config(run.config_file).get("settings")
     if not isinstance(stored, dict):
         raise ValueError(f"{run.config_file} must say what was asked for, got {stored!r}")
     known = {f.name for f in fields(settings)}
@@ -131,8 +130,8 @@ def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
             "does not know"
         )
     check_types(type(settings), stored, run.config_file)
-    asked = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
-    _check_user_code_named(run, stored | asked, asked)
+    asked = settings.given() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
+    _check_user_code_named(task, run, stored | asked, asked)
     return replace(type(settings)(**stored), **asked)
 
 
@@ -147,10 +146,10 @@ def _named_options(words: Sequence[str]) -> set[str]:
     return names | {name.removeprefix("no_") for name in names}
 
 
-def _check_user_code_named(run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+def _check_user_code_named(task: Task, run: RunFolder, stored: dict[str, Any], asked: dict[str, Any]) -> None:
     """Code is imported because a user names it, not because a file does."""
     method = str(stored.get("method", ""))
-    if user_code_names(method) and asked.get("method") != method:
+    if task.user_code(method) and asked.get("method") != method:
         raise ValueError(
             f"the run in {run.path} uses code of its own; to have it imported, name it again: --method {method}"
         )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -72,16 +72,12 @@ def transfer(
     for name, values in (("data", data), ("how", how)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")
+    images: dict[str, Any] = {"labels": labels, "held_out": held_out}
+    tuned: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "augment": augment}
     ways: dict[TransferMode, tuple[type[Task], RunSettings]] = {
-        "probe": (LinearProbing, ProbeSettings(labels=labels, held_out=held_out)),
-        "fine-tune": (
-            FineTuning,
-            FineTuningSettings(
-                labels=labels, held_out=held_out, epochs=epochs, lr=lr, batch_size=batch_size, augment=augment
-            ),
-        ),
+        "probe": (LinearProbing, ProbeSettings(**images)),
+        "fine-tune": (FineTuning, FineTuningSettings(**images, **tuned)),
     }
-    tuned = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "augment": augment}
     useless = [key for key, value in tuned.items() if value is not None and "fine-tune" not in how]
     if useless:
         raise ValueError(f"{useless[0]} is a setting of fine-tuning; add --how fine-tune")

@@ -24,7 +24,7 @@ from isda import __version__
 from isda._utils.errors import traceback_text
 from isda._utils.files import atomic_write, write_text
 from isda.engine.checkpoint import Checkpoints, write_tensors
-from isda.engine.config import CONFIG_FORMAT, RunConfig
+from isda.engine.config import RunConfig
 from isda.engine.digests import (
     content_digest,
     file_digest,
@@ -172,11 +172,6 @@ class RunFolder:
     def check_resumable(self, config: RunConfig) -> None:
         """Raise a ValueError unless the run in the folder was started with the same configuration."""
         stored = type(config).read(self.config_file)
-        if stored.format != CONFIG_FORMAT:
-            raise ValueError(
-                f"{self.path} holds a run of isda {stored.version} (format {stored.format}): this version can evaluate "
-                "and report it, but go on only with runs of its own format; choose another folder for this one"
-            )
         differences = stored.differences(config)
         # A run of an earlier version may not have such a field.
         untold = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]

@@ -122,7 +122,7 @@ def paper_costs() -> dict[str, PaperCosts]:
         for name, row in networks.items():
             cells = {key: paper_table(table).cell(row, column) for key, (table, column) in columns.items()}
             printed = {key: PrintedNumber(cell.printed) for key, cell in cells.items() if cell is not None}
-            costs[name] = PaperCosts(recipe_for(name).batch_size, printed)
+            costs[name] = PaperCosts(recipe_for(name)["batch_size"], printed)
     return costs
 
 

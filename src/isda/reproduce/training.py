@@ -97,7 +97,7 @@ class Training(ABC):
     @property
     def name(self) -> str:
         """The folder: data, network, method, and what else is said, the trainings that it needs included."""
-        said = self.settings.asked()
+        said = self.settings.given()
         words = [str(said.pop(key)) for key in ("data", "network", "method") if key in said]
         words += [f"{key}={value}" for key, value in said.items()]
         words += [f"checkpoints={self.checkpoints}"] if self.checkpoints else []

@@ -22,7 +22,6 @@ from isda.engine.callbacks import TensorBoard
 from isda.engine.digests import json_text, read_verified, with_digest
 from isda.engine.executors import PlannedRun, RunProblem
 from isda.engine.loop import Saving, train
-from isda.engine.options import user_code_names
 from isda.engine.processes import NonFiniteLoss, Stopped, join_processes, stop_on_signals, stop_with_parent
 from isda.engine.run_folder import ERROR_FILE, RunFolder
 from isda.engine.task import Task, find_task, task_reference
@@ -100,7 +99,7 @@ def write_plan(planned: Sequence[PlannedRun], path: Path, threads: int | None = 
 
 def user_code_arguments(planned: Sequence[PlannedRun]) -> list[str]:
     """The words for `isda run` that name code of the user's own which the runs use."""
-    names = sorted({name for one in planned for name in _user_code(task_reference(one.task), one.config.asked)})
+    names = sorted({name for one in planned for name in _user_code(one)})
     return ["--own", *names] if names else []
 
 
@@ -129,12 +128,11 @@ def _planned_run(stored: dict[str, Any], path: Path, number: int, own: Sequence[
     if not 0 <= number < len(runs):
         raise ValueError(f"number must be one of the {len(runs)} runs of {path}, from 0, got {number}")
     record = runs[number]
-    unnamed = [name for name in _user_code(record["task"], record["config"]["asked"]) if name not in own]
-    if unnamed:
-        raise ValueError(f"run {number} of {path} uses code of its own; to have it imported, add --own {unnamed[0]}")
-    task = type(find_task(record["task"]))
+    _check_named([record["task"]] if ":" in record["task"] else [], own, path, number)
+    task = find_task(record["task"])
+    _check_named(task.user_code(str(record["config"]["settings"].get("method", ""))), own, path, number)
     return PlannedRun(
-        task=task,
+        task=type(task),
         config=task.config_type.from_stored(record["config"], path),
         folder=Path(record["folder"]),
         data=record["data"],
@@ -158,8 +156,16 @@ def _plan_record(one: PlannedRun) -> dict[str, Any]:
     }
 
 
-def _user_code(task: str, asked: dict[str, Any]) -> list[str]:
-    return ([task] if ":" in task else []) + user_code_names(str(asked.get("method", "")))
+def _user_code(one: PlannedRun) -> list[str]:
+    reference, method = task_reference(one.task), str(one.config.settings.get("method", ""))
+    return ([reference] if ":" in reference else []) + one.task.user_code(method)
+
+
+def _check_named(names: Sequence[str], own: Sequence[str], path: Path, number: int) -> None:
+    """Raise a ValueError for code of the user's own that would be imported and is not named."""
+    for name in names:
+        if name not in own:
+            raise ValueError(f"run {number} of {path} uses code of its own; to have it imported, add --own {name}")
 
 
 # Seconds between two looks whether the processes have ended.

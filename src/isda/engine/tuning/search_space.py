@@ -126,7 +126,7 @@ def parse_searches(
         if not having:
             known = dict.fromkeys([*(option for method in meant for option in options[method]), *of_run])
             check_choice("searched setting", name, known)
-            if name in settings.asked():
+            if name in settings.given():
                 raise ValueError(f"{name} must be searched or given, got both")
         for method in having or meant:
             kind = options[method].get(name) or of_run[name]

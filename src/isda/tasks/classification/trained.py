@@ -14,7 +14,6 @@ from isda._utils.errors import expect_type
 from isda.data import DataSet
 from isda.data.augment import Compose
 from isda.data.image_files import read_image
-from isda.engine.config import CONFIG_FORMAT
 from isda.engine.processes import Processes
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import config_errors, load_weights, open_finished_run
@@ -46,11 +45,6 @@ class TrainedClassifier:
             own: measure on the images that the run was judged by, such as those it held out; else on the test images.
         """
         config = self.config
-        if own and config.format != CONFIG_FORMAT and config.evaluated_on != "test":
-            raise ValueError(
-                f"which images a run of isda {config.version} (format {config.format}) held out is not known to this "
-                "version; measure it on a test set, by --data"
-            )
         if own and config.data_digest not in ("", data.digest):
             raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
         label_of = _labels_by_name(data, config.classes)

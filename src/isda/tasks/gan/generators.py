@@ -70,5 +70,7 @@ def load_generator(folder: Path) -> TrainedGenerator:
 
 
 def _created(stored: Mapping[str, Any]) -> ImageGenerator:
-    network = create_generator(stored["network"], len(stored["classes"]), **stored["network_options"])
+    options = {name: stored[name] for name in ("channels", "noise", "codes", "width")}
+    size = stored["image_size"][0]
+    network = create_generator(stored["network"], len(stored["classes"]), size=size, **options)
     return network.double() if stored["precision"] == "float64" else network

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from torch import nn
 
 from isda.engine.method import NamedMethod, Outcome
-from isda.engine.settings import Recipe
 from isda.networks import Network
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.common.data import ImageBatch, ImageBatches
@@ -61,15 +60,10 @@ class WrapperMethod(ClassificationMethod):
         super().__init__()
         self.base = self.base_type(options, network, config)
 
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The other's."""
-        return cls.base_type.defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """ISDA's strengths where ISDA is below, else the method's own."""
-        return cls.base_type.grid_for(recipe) or cls.grid
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A method on ISDA is of ISDA's family."""
+        super().__init_subclass__(**keywords)
+        cls.families = cls.base_type.families
 
     def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
         """The other's terms."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, TypeVar
 from torch import nn
 
 from isda.engine.method import Outcome
-from isda.engine.settings import Recipe
 from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
 from isda.networks import Network
 from isda.tasks.classification.methods.base import ClassificationMethod, merge_options
@@ -19,6 +18,7 @@ from isda.tasks.common.isda_options import ExplicitOptions, ISDAOptions, Semanti
 class SemanticMethod(ClassificationMethod):
     """One criterion over augmented features."""
 
+    families = ("isda",)
     criterion_type: ClassVar[type[SemanticLoss]]
     term: ClassVar[str]
     """How metrics call the loss."""
@@ -26,16 +26,6 @@ class SemanticMethod(ClassificationMethod):
     def __init__(self, options: SemanticOptions, network: Network, config: ClassificationConfig) -> None:
         super().__init__()
         self.criterion = options.attached(self.criterion_type, network, config.total_steps)
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength and covariance for the network."""
-        return {"lambda_0": recipe.lambda_0 if lambda_0 is None else lambda_0, "covariance": recipe.covariance}
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """The strengths that the paper chooses from."""
-        return {"lambda_0": recipe.strengths}
 
     def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
         """One term: the criterion."""
@@ -54,11 +44,6 @@ class ISDA(SemanticMethod):
     Options = ISDAOptions
     criterion_type = ISDALoss
     term = "isda"
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength, covariance and bound for the network."""
-        return super().defaults(recipe, lambda_0) | {"bound": "jensen"}
 
 
 class ISDATilted(ISDA):
@@ -99,16 +84,6 @@ class ISDACombinable(ClassificationMethod):
 class _CombinedWithISDA(ISDACombinable):
     """What a method does otherwise on top of ISDA."""
 
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """ISDA's own for the network, and the method's."""
-        return ISDA.defaults(recipe, lambda_0) | super().defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """ISDA's strengths; the method's own stays as it is."""
-        return ISDA.grid_for(recipe)
-
     def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
         """ISDA's bound, attached to the network's classifier; its strength grows over the whole run."""
         criterion: ISDALoss = options.attached(ISDALoss, network, config.total_steps, **given)
@@ -131,6 +106,7 @@ def with_isda(method: type[_Method]) -> type[_Method]:
     body = {
         "name": method.name + _SUFFIX,
         "Options": merge_options(method.Options, ISDA),
+        "families": (*ISDA.families, *method.families),
         "__module__": method.__module__,
         "__doc__": f"{method.__name__} on top of ISDA.",
     }

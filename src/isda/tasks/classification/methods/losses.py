@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from isda.engine.method import Outcome
-from isda.engine.settings import Recipe
 from isda.losses import ConfidencePenalty as ConfidencePenaltyLoss
 from isda.losses import DisturbLabel as DisturbLabelLoss
 from isda.losses import FocalLoss, LqLoss
@@ -92,11 +91,7 @@ class DisturbLabelMethod(LossMethod):
     name = "disturb-label"
     Options = DisturbLabelOptions
     grid = {"rate": (0.02, 0.05, 0.1, 0.2, 0.3)}  # noqa: RUF012, a class variable of the base
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's rate for the network and the data set."""
-        return {"rate": recipe.label_noise}
+    families = ("disturb-label",)
 
     @classmethod
     def make_criterion(
