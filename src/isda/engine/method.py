@@ -30,6 +30,9 @@ class Outcome(NamedTuple):
 class Method(nn.Module, ABC):
     """Maps a network and a batch to loss terms; whatever must survive a resume is in its state_dict."""
 
+    divergence_hint: ClassVar[str] = "try a smaller lr"
+    """What the error says if the loss is not finite."""
+
     @abstractmethod
     def forward(self, network: nn.Module, batch: Any) -> Outcome:
         """The loss terms of one training step."""

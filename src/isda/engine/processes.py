@@ -58,7 +58,7 @@ class Processes:
                 dist.broadcast(buffer, 0)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Average the gradients of parameters outside the wrapped network, such as a learned covariance."""
+        """Average the gradients of parameters outside the wrapped network, such as those of a method."""
         if self.world > 1:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -287,8 +287,8 @@ class FiniteLoss:
     at the end of each epoch: a checkpoint never holds weights that come after a bad loss.
     """
 
-    def __init__(self, processes: Processes) -> None:
-        self.processes = processes
+    def __init__(self, processes: Processes, hint: str = "try a smaller lr") -> None:
+        self.processes, self.hint = processes, hint
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
 
     def look(self, loss: Tensor, step: int) -> None:
@@ -303,13 +303,12 @@ class FiniteLoss:
         own = self.own()
         (bad,) = self.processes.any(own is not None)
         if bad:
-            raise own or _non_finite("in another process")
+            raise own or self._error("in another process")
 
     def own(self) -> NonFiniteLoss | None:
         """The error if this process has seen a loss that was not finite, or None. Reads the device."""
         step = int(self.first_bad)
-        return _non_finite(f"in step {step}") if step >= 0 else None
+        return self._error(f"in step {step}") if step >= 0 else None
 
-
-def _non_finite(where: str) -> NonFiniteLoss:
-    return NonFiniteLoss(f"the loss became infinite or not a number {where}; try a smaller lr or lambda_0")
+    def _error(self, where: str) -> NonFiniteLoss:
+        return NonFiniteLoss(f"the loss became infinite or not a number {where}; {self.hint}")

@@ -188,7 +188,7 @@ class Trainer(Job):
         parameters = [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad]
         self.optimiser = self.make_optimiser(parameters)
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
-        self.finite = FiniteLoss(processes)
+        self.finite = FiniteLoss(processes, method.divergence_hint)
         self.sums: dict[str, Tensor] = {}
 
     # -- what a task brings ------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def test_data_that_is_no_name_is_named(finished_run, tmp_path):
     stored = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
     path.write_text(json.dumps(stored | {"settings": {"data": [[]]}}))
     with pytest.raises(
-        ValueError, match=r"config\.json must have the name of a data set as asked\['data'\], got \[\[\]\]"
+        ValueError, match=r"config\.json must have the name of a data set as settings\['data'\], got \[\[\]\]"
     ):
         load_trained(path.parent)
 

@@ -205,7 +205,9 @@ def test_what_does_not_exist_or_fit_is_refused(changes, message):
 
 
 def test_settings_that_a_task_does_not_have_are_refused_and_not_ignored():
-    with pytest.raises(ValueError, match=r"settings must be isda\.train\.SemiSettings for method vat, got Settings"):
+    with pytest.raises(
+        ValueError, match=r"settings must be isda\.train\.SemiSettings for method vat, got ClassificationSettings"
+    ):
         small_config(method="vat")
     for name in ("unlabelled", "labelled_per_batch", "held_out_labels"):
         settings = SemiSettings(method="isda", labels=50, batch_size=20, **{name: 0.5 if "held" in name else 10})

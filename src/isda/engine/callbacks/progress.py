@@ -20,7 +20,7 @@ from isda.engine.run_records import read_run
 
 
 def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
-    """One line about an epoch: the training loss, ISDA's strength, the figure that counts, and the time."""
+    """One line about an epoch: the training loss, the method's strength, the figure that counts, and the time."""
     figure = config.figures[0]
     parts = [f"epoch {metrics['epoch']}/{config.epochs}"]
     for metric, title, digits, unit in (

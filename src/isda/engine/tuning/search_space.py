@@ -70,9 +70,11 @@ def apply_point(settings: RunSettings, searched: Sequence[SearchedSetting], poin
     """The settings at a point, and a name for it: the method with all that was searched behind its colon.
 
     Example:
-        >>> strength = Searched(name="lambda_0", of_method=True, values=(1.0,))
-        >>> rate = Searched(name="lr", of_method=False, values=(0.1,))
-        >>> settings, name = applied(RunSettings(method="isda"), [strength, rate], {"lambda_0": 1.0, "lr": 0.1})
+        >>> from isda.engine import TrainingSettings
+        >>> strength = SearchedSetting(name="lambda_0", of_method=True, values=(1.0,))
+        >>> rate = SearchedSetting(name="lr", of_method=False, values=(0.1,))
+        >>> point = {"lambda_0": 1.0, "lr": 0.1}
+        >>> settings, name = apply_point(TrainingSettings(method="isda"), [strength, rate], point)
         >>> settings.method, settings.lr, name
         ('isda:lambda_0=1', 0.1, 'isda:lambda_0=1,lr=0.1')
     """

@@ -18,7 +18,7 @@ from isda.engine.method import NamedMethod, Outcome, find_method_class
 from isda.losses import ISDALoss
 from isda.losses.targets import resize_logits
 from isda.networks.segmentation import SegmentationNetwork
-from isda.tasks.classification.methods import ISDAOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ISDAOptions
 from isda.tasks.segmentation.data import SegmentationBatch
 from isda.tasks.segmentation.settings import SegmentationConfig
 
@@ -180,6 +180,7 @@ class PixelISDA(SegmentationMethod):
     name = "isda"
     Options = ISDAPixelOptions
     families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
 
     def __init__(self, options: ISDAPixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
         super().__init__(options, network, config)

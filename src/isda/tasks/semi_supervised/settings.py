@@ -12,8 +12,8 @@ from isda.engine.options import option_types, parse_options, split_method
 from isda.engine.settings import Auto, Recipe, auto
 from isda.semi.defaults import MethodSettings
 from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
-from isda.tasks.classification.methods import ISDAOptions
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
+from isda.tasks.common.isda_options import ISDAOptions
 
 
 @dataclass(frozen=True, kw_only=True)

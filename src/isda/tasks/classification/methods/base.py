@@ -63,7 +63,7 @@ class WrapperMethod(ClassificationMethod):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """A method on ISDA is of ISDA's family."""
         super().__init_subclass__(**keywords)
-        cls.families = cls.base_type.families
+        cls.families, cls.divergence_hint = cls.base_type.families, cls.base_type.divergence_hint
 
     def forward(self, network: nn.Module, batch: ImageBatch) -> Outcome:
         """The other's terms."""

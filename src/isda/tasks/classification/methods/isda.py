@@ -12,13 +12,14 @@ from isda.networks import Network
 from isda.tasks.classification.methods.base import ClassificationMethod, merge_options
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.common.data import ImageBatch
-from isda.tasks.common.isda_options import ExplicitOptions, ISDAOptions, SemanticOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ExplicitOptions, ISDAOptions, SemanticOptions
 
 
 class SemanticMethod(ClassificationMethod):
     """One criterion over augmented features."""
 
     families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
     criterion_type: ClassVar[type[SemanticLoss]]
     term: ClassVar[str]
     """How metrics call the loss."""
@@ -83,6 +84,8 @@ class ISDACombinable(ClassificationMethod):
 
 class _CombinedWithISDA(ISDACombinable):
     """What a method does otherwise on top of ISDA."""
+
+    divergence_hint = DIVERGENCE_HINT
 
     def isda_criterion(self, options: Any, network: Network, config: ClassificationConfig, **given: Any) -> ISDALoss:
         """ISDA's bound, attached to the network's classifier; its strength grows over the whole run."""

@@ -25,7 +25,7 @@ from isda.networks import Network
 from isda.tasks.classification.methods.isda import ISDACombinable
 from isda.tasks.classification.settings import ClassificationConfig, counts_for
 from isda.tasks.common.data import ImageBatch, ImageBatches
-from isda.tasks.common.isda_options import ISDAOptions, SemanticOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ISDAOptions, SemanticOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +172,7 @@ class DerivedCovarianceMethod(LongTailMethod):
     """The criterion's covariance is made by the method from the one that the options name."""
 
     families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
 
     @abstractmethod
     def wrapped(self, base: CovarianceModel, options: Any) -> CovarianceModel:
