@@ -66,9 +66,9 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
         # A relative path is found again from wherever the run is taken up.
         values["settings"] |= {"data": data.source}
     if settings.judge:
-        folder = Path(settings.judge).absolute()
-        values["settings"] |= {"judge": str(folder)}
-        values |= {"judge": str(folder), "judge_sha256": load_judge(folder, data).sha256}
+        judge = {"judge": str(Path(settings.judge).absolute())}
+        values["settings"] |= judge
+        values |= judge | {"judge_sha256": load_judge(Path(settings.judge), data).sha256}
     evaluated_on = "held-out" if settings.held_out else "test"
     values |= {
         "task": GENERATION_TASK,
