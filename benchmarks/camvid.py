@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _asked(run: RunRecord) -> str:
-    return str(run.config.asked["method"])
+    return str(run.config.settings["method"])
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ LIMIT, DIVERGES = 8, 40
 class ParabolaSettings(RunSettings):
     judged_by: str | None = None
     y: float | None = None
+    lr: float | None = None  # decides nothing
     steps: int | None = None
 
 
@@ -89,6 +90,7 @@ class Parabola(Task):
     name = "parabola"
     settings_type = ParabolaSettings
     config_type = ParabolaConfig
+    class_options = ("covariance",)
 
     def methods(self):
         return ("parabola", "worse", "plain")
@@ -129,7 +131,7 @@ class Parabola(Task):
             evaluated_on=on,
             figures=figures,
             baselines=("plain",),
-            asked=settings.asked(),
+            settings=settings.given(),
             y=settings.y or 0.0,
         )
 

@@ -104,7 +104,7 @@ def write_run(folder: Path, method: str = "isda", seed: int = 0, stop: int | Non
     error = changes.pop("error", None)
     semi = SEMI if "unlabelled" in changes else {}
     named = {"method": method, "seed": seed, "method_options": METHODS.get(method, {})}
-    settings = SETTINGS | semi | named | {"asked": {"method": method, "seed": seed}} | changes
+    settings = SETTINGS | semi | named | {"settings": {"method": method, "seed": seed}} | changes
     settings.setdefault("figures", figures_for(settings["evaluated_on"], len(settings["classes"])))
     metrics = _errors(method, seed, settings["epochs"], settings["milestones"], settings["evaluated_on"])
     config = _config(SemiConfig if semi else ClassificationConfig, settings)

@@ -114,13 +114,15 @@ def test_a_run_without_its_result_is_finished_again(damaged, finished_run):
     assert (folder / "model.safetensors").read_bytes() == (finished_run / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("key", ["lr", "mean", "seed", "version", "asked"])
+@pytest.mark.parametrize("key", ["lr", "mean", "seed", "version", "settings"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_value_that_could_be_right_is_no_less_damage(damaged, finished_run, command, key):
     """Even where the file was sealed anew: the result knows the configuration that it belongs to."""
     stored = json.loads((finished_run / "config.json").read_text())
     del stored["sha256"]
-    stored[key] = {"lr": 0.2, "mean": [0.4], "seed": 1, "version": "9", "asked": stored["asked"] | {"seed": 7}}[key]
+    stored[key] = {"lr": 0.2, "mean": [0.4], "seed": 1, "version": "9", "settings": stored["settings"] | {"seed": 7}}[
+        key
+    ]
     for record in (stored, with_digest(stored)):
         folder = damaged("config.json", json.dumps(record).encode())
         code = str(run_command(command, folder)[2])
@@ -132,7 +134,7 @@ def test_a_value_that_could_be_right_is_no_less_damage(damaged, finished_run, co
 def test_what_was_asked_for_is_read_with_care(damaged, finished_run, key, value):
     stored = json.loads((finished_run / "config.json").read_text())
     del stored["sha256"]
-    folder = damaged("config.json", json.dumps(stored | {"asked": stored["asked"] | {key: value}}).encode())
+    folder = damaged("config.json", json.dumps(stored | {"settings": stored["settings"] | {key: value}}).encode())
     (folder / "result.json").unlink()
     code = run_command("train", folder)[2]
     # None is how settings are left out.

@@ -107,9 +107,6 @@ def test_methods_are_compared_although_they_have_recipes_of_their_own(finished_r
         (["--width", "0"], "width must be a positive number, got 0.0"),
         (["--width", "1e4"], "GiB"),
         (["--noise", "0"], "noise must be an integer of at least 1, got 0"),
-        (["--precision", "float16"], "precision must be float32, float64 or bfloat16 for generators"),
-        (["--compile"], "compile must be left out for generators"),
-        (["--channels-last"], "channels_last must be left out for generators"),
         (["--judge", "nowhere"], "no run in nowhere"),
         (["--labels", "0"], "labels must be from 1 to 1297"),
         (["--held-out", "1297"], "held_out must be from 0 to 1296"),
@@ -123,6 +120,20 @@ def test_what_makes_no_sense_is_refused_before_a_folder_is_made(tmp_path, words,
     assert message in code
     assert code.count("\n") == 0
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--compile"], ["--channels-last"], ["--precision", "float16"], ["--nesterov", "True"]]
+)
+def test_what_generators_do_not_support_is_not_offered(tmp_path, words):
+    _, err, code = generate("train", *SMALL_WORDS, *words, "--out", tmp_path / "run")
+    assert (code, words[-1] in err) == (2, True)
+    assert not {"--compile", "--channels-last", "float16,"} & set(generate("train", "--help")[0].split())
+
+
+def test_precisions_of_generators_are_checked_from_python_too():
+    with pytest.raises(ValueError, match="precision must be one of float32, float64, bfloat16, got 'float16'"):
+        Generation().resolve(GANSettings(**SMALL, precision="float16"), digits())
 
 
 def test_runs_of_other_tasks_and_absurd_numbers_are_refused(trained, finished_run, tmp_path):

@@ -176,7 +176,7 @@ def test_a_wish_that_this_version_does_not_know_is_named(tmp_path):
     path = tmp_path / "run" / "config.json"
     stored = json.loads(path.read_text())
     del stored["sha256"]
-    path.write_text(json.dumps(stored | {"asked": stored["asked"] | {"curtains": "green"}}))
+    path.write_text(json.dumps(stored | {"settings": stored["settings"] | {"curtains": "green"}}))
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code == f"isda: {path} has the settings curtains, which are unknown to isda.tasks.classification.settings"
 

@@ -50,9 +50,11 @@ def test_what_is_written_is_read_back_equal(case, tmp_path):
 
 def test_the_file_is_a_flat_object_with_the_number_of_steps(tmp_path):
     stored = json.loads(written(tmp_path, {}).read_text())
-    assert stored["format"] == 2
+    assert stored["format"] == 3
     assert stored["steps_per_epoch"] == 5
-    assert {field.name for field in fields(Config)} | {"of_method", "of_run"} == set(stored)
+    elsewhere = {"lambda_0", "width", "dropout", "generated_share", "warm_up"}
+    assert {field.name for field in fields(Config)} - elsewhere | {"of_method", "of_run"} == set(stored)
+    assert stored["network_options"]["width"] == 0.25
 
 
 def test_a_setting_of_a_later_version_is_passed_over(tmp_path):
@@ -86,7 +88,7 @@ def test_differences_name_the_setting_and_both_values():
         (lambda text: text[: len(text) // 2], "config.json is not JSON"),
         (lambda text: "", "config.json is not JSON"),
         (lambda text: "[]", "config.json must hold a JSON object, got list"),
-        (lambda text: text.replace('"format": 2', '"format": 0'), "must be a run's configuration of format 2"),
+        (lambda text: text.replace('"format": 3', '"format": 0'), "must be a run's configuration of format 3"),
         (lambda text: text.replace('"unit"', '"unti"'), "describes its figures in a way that is not known here"),
         (lambda text: text.replace('"seed"', '"sead"').replace('"lr":', '"rl":'), "config.json lacks seed, lr"),
     ],

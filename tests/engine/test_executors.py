@@ -104,7 +104,7 @@ def test_paths_of_a_plan_hold_wherever_it_is_read(tmp_path, monkeypatch):
 def test_code_of_the_users_own_is_imported_only_if_it_is_named(tmp_path):
     (one,) = parabolas(tmp_path, 1)
     assert user_code_arguments([one]) == ["--own", "parabola:Parabola"]
-    odd: RunConfig = replace(one.config, asked={"method": "isda:covariance=nowhere.Model"})
+    odd: RunConfig = replace(one.config, settings={"method": "isda:covariance=nowhere.Model"})
     write_plan([one, replace(one, config=odd)], tmp_path / "plan.json")
     for number, name in ((0, "parabola:Parabola"), (1, "nowhere.Model")):
         named = [] if number == 0 else ["parabola:Parabola"]

@@ -13,13 +13,13 @@ from isda.engine.trainer import RATE_SHARE, make_optimiser
 from small_runs import small_config, small_job
 
 
-def config(name, weight_decay=0.1):
-    return SimpleNamespace(optimiser=name, lr=0.5, momentum=0.9, weight_decay=weight_decay)
+def config(name, nesterov=True):
+    return SimpleNamespace(optimiser=name, lr=0.5, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
 
 
-def stepped(name, values, rates=None):
+def stepped(name, values, rates=None, nesterov=True):
     parameters = [nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in values]
-    optimiser = make_optimiser(config(name), parameters, dict(zip(parameters, rates or [], strict=False)))
+    optimiser = make_optimiser(config(name, nesterov), parameters, dict(zip(parameters, rates or [], strict=False)))
     for group in optimiser.param_groups:
         group["lr"] = 0.5 * group[RATE_SHARE]
     for parameter in parameters:
@@ -32,6 +32,8 @@ def test_sgd_decays_everything_and_has_nesterovs_momentum():
     matrix, bias = stepped("sgd", [[[1.0]], [1.0]])
     # g = 2 + 0.1; the first step of Nesterov's momentum is (1 + 0.9) g.
     assert float(matrix) == float(bias) == pytest.approx(1 - 0.5 * 1.9 * 2.1)
+    # The first step of plain momentum is g.
+    assert float(stepped("sgd", [[1.0]], nesterov=False)[0]) == pytest.approx(1 - 0.5 * 2.1)
 
 
 def test_adamw_decays_matrices_alone():
@@ -56,9 +58,16 @@ def test_another_optimiser_brings_its_own_rate_and_decay_unless_told():
     assert (chosen.optimiser, chosen.lr, chosen.weight_decay) == ("adamw", 1e-3, 0.05)
     assert small_config(optimiser="adamw", lr=0.2).lr == 0.2
     assert small_config(optimiser="sgd") == small_config().__class__(
-        **{**vars(small_config()), "asked": small_config(optimiser="sgd").asked}
+        **{**vars(small_config()), "settings": small_config(optimiser="sgd").settings}
     )
     assert isinstance(small_job(optimiser="adamw").optimiser, torch.optim.AdamW)
+
+
+def test_nesterov_is_a_setting_of_sgd():
+    assert small_config().nesterov
+    assert not small_job(nesterov=False).optimiser.defaults["nesterov"]
+    with pytest.raises(ValueError, match="nesterov is a setting of optimiser sgd, got it for adamw"):
+        small_config(optimiser="adamw", nesterov=False)
 
 
 # Five steps per epoch, twenty in all; a cosine.
@@ -72,5 +81,5 @@ def test_the_warm_up_rises_in_a_line_to_the_schedule(asked, steps):
 
 
 def test_a_recipes_warm_up_shrinks_with_it():
-    recipe = Recipe(epochs=20, batch_size=1, weight_decay=0, warm_up=2)
+    recipe = Recipe({"epochs": 20, "warm_up": 2})
     assert warm_up_steps(None, recipe.lasting(5), 10) == 5

@@ -116,8 +116,10 @@ def test_a_broken_file_is_named(tmp_path, name, text, message):
 
 def test_a_config_without_what_every_run_has_is_refused(tmp_path):
     folder = write_run(tmp_path / "a")
-    (folder / "config.json").write_text(json.dumps({"format": 2, "data": "x", "network": "y", "scale": "small"}))
-    with pytest.raises(ValueError, match=r"config\.json lacks task, method, seed, epochs, steps_per_epoch, figures"):
+    (folder / "config.json").write_text(json.dumps({"format": 3, "data": "x", "network": "y", "scale": "small"}))
+    with pytest.raises(
+        ValueError, match=r"config\.json lacks method, seed, epochs, evaluate_every, task, steps_per_epoch, figures"
+    ):
         read_run(folder)
 
 
@@ -136,7 +138,7 @@ def test_figures_that_are_not_described_are_refused(tmp_path, figures):
 
 
 def test_a_format_of_another_time_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"config\.json must be a run's configuration of format 2, got 0"):
+    with pytest.raises(ValueError, match=r"config\.json must be a run's configuration of format 3, got 0"):
         read_run(write_run(tmp_path / "a", format=0))
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from isda.engine.settings import RunSettings
+from isda.engine.settings import TrainingSettings
 from isda.engine.tuning.proposers import GridProposer, OptunaProposer, is_geometric, step_beyond
 from isda.engine.tuning.search_space import SearchedSetting, Trial, best_trial, parse_searches
 
@@ -188,7 +188,7 @@ OPTIONS = {"isda": {"lambda_0": float, "rank": int}, "focal": {"gamma": float}, 
 
 
 def read(*words, options=OPTIONS, settings=None, reserved=("held_out",)):
-    return parse_searches(words, options, settings or RunSettings(), reserved)
+    return parse_searches(words, options, settings or TrainingSettings(), reserved)
 
 
 def test_a_name_belongs_to_the_methods_that_have_it_or_else_to_the_run():
@@ -225,4 +225,4 @@ def test_what_is_given_is_not_searched():
     with pytest.raises(ValueError, match="rank must be searched or given, got both for method isda:rank=4"):
         read("rank=1,2", options={"isda:rank=4": {"rank": int}})
     with pytest.raises(ValueError, match="lr must be searched or given, got both"):
-        read("lr=1,2", settings=RunSettings(lr=0.1))
+        read("lr=1,2", settings=TrainingSettings(lr=0.1))

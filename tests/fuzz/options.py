@@ -130,6 +130,7 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--optimiser": ("sgd", "adamw", "adam"),
     "--warm-up": ("1", "0.5", "3steps", "steps", "1e3", "", *NUMBERS),
     "--layer-decay": ("0.5", "1", *NUMBERS),
+    "--nesterov": ("True", "False", "maybe"),
     "--network-options": ("width 0.1", "num_classes 5", "depth", "in_channels 3", "a b", "width", "x [1e999]"),
     "--generated": ("run", "nowhere", "image.png", ""),
     "--generated-share": ("0.1667", *NUMBERS),
@@ -177,6 +178,8 @@ SEGMENTATION: dict[str, Sequence[str]] = {
     "--auxiliary-weight": NUMBERS,
     "--freeze-batch-norm": ("",),
     "--sync-batch-norm": ("",),
+    "--nesterov": ("True", "maybe"),
+    "--warm-up": ("0.5", "3steps", "steps", *NUMBERS),
 }
 DETECTION: dict[str, Sequence[str]] = {
     "--data": SHAPE_DATA,
@@ -195,7 +198,7 @@ DETECTION: dict[str, Sequence[str]] = {
     "--anchor-scale": NUMBERS,
     "--proposals": ("5", *NUMBERS),
     "--box-samples": ("4", *NUMBERS),
-    "--warmup-steps": NUMBERS,
+    "--warm-up": ("0.5", "3steps", "steps", *NUMBERS),
 }
 GENERATION: dict[str, Sequence[str]] = {
     "--data": DATA,

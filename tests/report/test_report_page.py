@@ -133,7 +133,7 @@ def test_every_part_is_there(written, runs_folder):
 def test_settings_are_those_that_were_used_not_the_words_that_asked_for_them(written, runs_folder):
     text = written(runs_folder)
     assert "method_options.bound" in text
-    assert "asked" not in text
+    assert "settings.method" not in text
 
 
 def test_every_table_and_figure_says_the_scale_or_is_about_settings(written, runs_folder):

@@ -88,7 +88,8 @@ def test_runs_with_no_more_settings_than_every_run_has_are_compared(make_run, tm
         folder = make_run(tmp_path / name, method)
         config = json.loads((folder / "config.json").read_text())
         required = ("task", "data", "network", "method", "seed", "scale", "epochs", "steps_per_epoch", "figures")
-        (folder / "config.json").write_text(json.dumps({key: config[key] for key in ("format", *required)}))
+        required += ("format", "evaluate_every")
+        (folder / "config.json").write_text(json.dumps({key: config[key] for key in required}))
     (comparison,) = summarise(find_runs([tmp_path]))
     assert (comparison.config.average_last, comparison.config.evaluated_on) == (1, "test")
     assert comparison.baseline.label == "cross-entropy"

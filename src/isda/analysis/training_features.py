@@ -16,7 +16,6 @@ from torch import Tensor
 from isda._utils import seeds
 from isda.covariance import FullCovariance
 from isda.data import DataSet, load
-from isda.engine.config import CONFIG_FORMAT
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
 from isda.tasks.common.data import evaluation_batches, images_at
@@ -26,14 +25,9 @@ def run_data(config: ClassificationConfig, data_root: Path | None = None) -> Dat
     """Load the data set of a run.
 
     Raises:
-        ValueError: the data set has changed, or another version of isda chose the images of the run differently.
+        ValueError: it has changed.
     """
-    if config.format != CONFIG_FORMAT:
-        raise ValueError(
-            f"the run must be in format {CONFIG_FORMAT} to know its training and evaluation images, got format "
-            f"{config.format} of isda {config.version}; train it again"
-        )
-    data = load(config.asked.get("data") or config.data, data_root)
+    data = load(config.settings.get("data") or config.data, data_root)
     if data.digest != config.data_digest:
         raise ValueError(f"{data.name} must be the data set of the run, it has changed since the run was started")
     return data

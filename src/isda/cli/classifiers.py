@@ -30,7 +30,7 @@ def evaluate(
     trained = load_classifier(run)
     config, name = trained.config, data or trained.config.data
     part = config.evaluated_on if data is None else "test"
-    images = load(data or config.asked.get("data") or config.data, common.data_root)
+    images = load(data or config.settings.get("data") or config.data, common.data_root)
     with join_processes(common.device) as processes:
         measures = trained.measure(images, processes.device, own=data is None)
 

@@ -86,7 +86,7 @@ def run_methods(
     folder: Path,
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the folders of started runs, and the failure of others."""
-    if settings.method is not None:
+    if "method" in settings.given():
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds]

@@ -45,7 +45,7 @@ def evaluate(
 
     trained = load_detector(run)
     config = trained.config
-    images = load(data or config.asked.get("data", config.data), common.data_root)
+    images = load(data or config.settings.get("data", config.data), common.data_root)
     with join_processes(common.device) as processes:
         scores = trained.measure(images, processes.device)
 

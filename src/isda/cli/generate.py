@@ -41,7 +41,7 @@ def evaluate(
 
     trained = load_generator_run(run)
     config = trained.config
-    data = load(config.asked.get("data") or config.data, common.data_root)
+    data = load(config.settings.get("data") or config.data, common.data_root)
     classifier = trained.judge(data, judge)
     with join_processes(common.device) as processes:
         measured = trained.measure(data, classifier, processes, seed)

@@ -59,14 +59,14 @@ def evaluate(
     from isda.data.segmentation import load
     from isda.engine.processes import join_processes
     from isda.tasks.segmentation.evaluation import confusion_metrics
-    from isda.tasks.segmentation.task import crop_size
+    from isda.tasks.segmentation.settings import crop_size
     from isda.tasks.segmentation.trained import InferenceOptions, load_segmenter
 
     inference = InferenceOptions(scales, flip, None if window is None else crop_size(window, "window"))
     trained = load_segmenter(run)
     config = trained.config
     evaluated_on = part or config.evaluated_on
-    images = load(data or config.asked.get("data") or config.data, common.data_root)
+    images = load(data or config.settings.get("data") or config.data, common.data_root)
     with join_processes(common.device) as processes:
         confusion = trained.measure(images, evaluated_on, processes, inference)
     if not processes.first:
@@ -117,7 +117,7 @@ def predict(
     from isda.cli.output import print_escaped, show
     from isda.engine.processes import join_processes
     from isda.tasks.segmentation.pictures import dataset_colours, label_picture, overlay
-    from isda.tasks.segmentation.task import crop_size
+    from isda.tasks.segmentation.settings import crop_size
     from isda.tasks.segmentation.trained import InferenceOptions, load_segmenter
 
     check_image_files(images, distinct_names=True)

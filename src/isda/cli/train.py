@@ -17,7 +17,6 @@ from isda.engine.callbacks import TensorBoard, load_hook
 from isda.engine.callbacks.progress import make_progress
 from isda.engine.config import RunConfig, check_types, read_config
 from isda.engine.loop import train as run_training
-from isda.engine.options import user_code_names
 from isda.engine.processes import Stopped, join_processes
 from isda.engine.run_folder import RunFolder
 from isda.engine.settings import RunSettings
@@ -61,10 +60,10 @@ def _train(
 ) -> None:
     runtime.set_threads()
     if resume and out is not None:
-        settings = _resumed_settings(settings, RunFolder(out))
+        settings = _resumed_settings(task, settings, RunFolder(out))
     data = task.load(settings.data, runtime.data_root)
     config = task.resolve(settings, data)
-    _warn_unused_lambda_0(settings, config)
+    _warn_unused_shortcuts(settings, config)
     name = f"{Path(config.data).stem}-{config.network}-{config.method}-seed{config.seed}".replace(":", "-")
     run = RunFolder(out or Path("runs") / name, runtime.keep)
     if run.started:
@@ -99,15 +98,14 @@ def _train(
         exit_stopped(stop, "run the same command with --resume to resume", quiet=not processes.first)
 
 
-def _warn_unused_lambda_0(settings: RunSettings, config: RunConfig) -> None:
-    given = settings.asked().get("lambda_0")
-    if given is None:
-        return
-    used = config.method_options.get("lambda_0")
-    if "lambda_0" not in config.method_options:
-        warnings.warn(f"--lambda-0 {given} has no effect on method {config.method}", stacklevel=2)
-    elif used != given:
-        warnings.warn(f"--lambda-0 {given} has no effect beside lambda_0={used} in the method", stacklevel=2)
+def _warn_unused_shortcuts(settings: RunSettings, config: RunConfig) -> None:
+    """Warn of settings for an option of the method that the method does not have, or that its text overrides."""
+    for name, given in settings.part_of("method_options").items():
+        option, used = f"--{name.replace('_', '-')} {given}", config.method_options.get(name)
+        if name not in config.method_options:
+            warnings.warn(f"{option} has no effect on method {config.method}", stacklevel=2)
+        elif used != given:
+            warnings.warn(f"{option} has no effect beside {name}={used} in the method", stacklevel=2)
 
 
 def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
@@ -119,11 +117,11 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
     )
 
 
-def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
+def _resumed_settings(task: Task, settings: RunSettings, run: RunFolder) -> RunSettings:
     """The stored settings of a run, overridden by those of the command line; contradictions are reported later."""
     if not run.started:
         return settings
-    stored = read_config(run.config_file).get("asked")
+    stored = read_config(run.config_file).get("settings")
     if not isinstance(stored, dict):
         raise ValueError(f"{run.config_file} must hold the settings of the run, got {stored!r}")
     known = {f.name for f in fields(settings)}
@@ -133,10 +131,10 @@ def _resumed_settings(settings: RunSettings, run: RunFolder) -> RunSettings:
             f"{type(settings).__module__}"
         )
     check_types(type(settings), stored, run.config_file)
-    given = settings.asked() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
+    given = settings.given() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
     # Code is imported because the command line names it, not because a file does.
     method = str((stored | given).get("method", ""))
-    if user_code_names(method) and given.get("method") != method:
+    if task.user_code(method) and given.get("method") != method:
         raise ValueError(f"the run in {run.path} uses your own code; name it again to import it: --method {method}")
     return replace(type(settings)(**stored), **given)
 

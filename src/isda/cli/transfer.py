@@ -71,10 +71,11 @@ def transfer(
     for name, values in (("data", data), ("how", how)):
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{name} must be given, each once, got {list(values)}")
+    images: dict[str, Any] = {"labels": labels, "held_out": held_out}
     tuned: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "augment": augment}
     modes: dict[TransferMode, tuple[type[Task], RunSettings]] = {
-        "probe": (LinearProbing, ProbeSettings(labels=labels, held_out=held_out)),
-        "fine-tune": (FineTuning, FineTuningSettings(labels=labels, held_out=held_out, **tuned)),
+        "probe": (LinearProbing, ProbeSettings(**images)),
+        "fine-tune": (FineTuning, FineTuningSettings(**images, **tuned)),
     }
     unused = [key for key, value in tuned.items() if value is not None and "fine-tune" not in how]
     if unused:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from isda.engine.method import Method, Outcome
     from isda.engine.processes import NonFiniteLoss, Processes, Stopped, join_processes
     from isda.engine.run_records import RunRecord, find_runs, read_run
-    from isda.engine.settings import SCALES, Recipe, RunSettings, learning_rate
+    from isda.engine.settings import SCALES, Recipe, RunSettings, TrainingSettings, learning_rate
     from isda.engine.task import Job, RunContext, Task, find_task, register
     from isda.engine.trainer import Trainer, TrainingConfig
 
@@ -41,6 +41,7 @@ __all__ = [
     "Task",
     "Trainer",
     "TrainingConfig",
+    "TrainingSettings",
     "compare",
     "find_runs",
     "find_task",
@@ -60,7 +61,7 @@ _MODULES = {
     "method": ("Method", "Outcome"),
     "processes": ("NonFiniteLoss", "Processes", "Stopped", "join_processes"),
     "run_records": ("RunRecord", "find_runs", "read_run"),
-    "settings": ("SCALES", "Recipe", "RunSettings", "learning_rate"),
+    "settings": ("SCALES", "Recipe", "RunSettings", "TrainingSettings", "learning_rate"),
     "task": ("Job", "RunContext", "Task", "find_task", "register"),
     "trainer": ("Trainer", "TrainingConfig"),
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, ClassVar, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from isda.engine.digests import json_text, read_verified, with_digest
+from isda.engine.settings import AUTO, RunSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,110 +63,59 @@ def result_figures(
 
     Example:
         >>> error = Figure(name="error", metric="test/error", title="test error", unit="%")
-        >>> results([error], [{"test/error": 4.0}, {"test/error": 2.0}], average_last=2)
+        >>> result_figures([error], [{"test/error": 4.0}, {"test/error": 2.0}], average_last=2)
         {'error': 3.0, 'error_last': 2.0}
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for index, figure in enumerate(figures):
         last = metrics[-average_last:] if figure.averaged else metrics[-1:]
         values = [float(line[figure.metric]) for line in last if line.get(figure.metric) is not None]
         if not values:
             continue
-        found[figure.name] = sum(values) / len(values)
+        result[figure.name] = sum(values) / len(values)
         if index == 0:
-            found[f"{figure.name}_last"] = values[-1]
-    return found
+            result[f"{figure.name}_last"] = values[-1]
+    return result
 
 
-# Configurations of earlier formats, read as the present one.
-#
-# A version reads the run folders of its own format and of the one before: reports, evaluation and prediction work, and
-# the run can be used. It goes on with runs of its own format only, because draws and checkpoints may have changed.
-
-CONFIG_FORMAT = 2
-"""2, since 0.2.0: a configuration names its task and says what its figures are."""
+CONFIG_FORMAT = 3
+"""3: a configuration holds the settings of its task under their names."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The content of config.json in the terms of the present format; "format" keeps the one it was written in.
+    """The content of config.json.
 
     Raises:
-        ValueError: it is no configuration, or one of a format that this version does not know.
+        ValueError: it is no configuration, or one of another format.
     """
     stored = read_verified(path)
     written = stored.get("format")
-    if written == CONFIG_FORMAT and type(written) is int:
+    if type(written) is int and written == CONFIG_FORMAT:
         return stored
-    upgrade = _UPGRADES.get(written) if type(written) is int else None
-    if upgrade is None:
-        newer = type(written) is int and written > CONFIG_FORMAT
-        remedy = "; a newer version of isda wrote it" if newer else ""
-        raise ValueError(f"{path} must be a run's configuration of format {CONFIG_FORMAT}, got {written!r}{remedy}")
-    try:
-        return stored | upgrade(stored)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not the configuration of format {written} that it says it is: {error!r}"
-        ) from error
+    remedy = ""
+    if type(written) is int:
+        remedy = f"; a{' newer' if written > CONFIG_FORMAT else 'n earlier'} version of isda wrote it"
+    raise ValueError(f"{path} must be a run's configuration of format {CONFIG_FORMAT}, got {written!r}{remedy}")
 
 
-def _from_1(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Format 1 knew classifiers alone, and what tables show of a run stood in the code."""
-    semi = stored["labelled_per_batch"] is not None
-    on = stored["evaluated_on"]
-    top = [_figure("error_top5", on, "top-5 error", unit="%")] if len(stored["classes"]) > 5 else []
-    figures = [
-        _figure("error", on, "error", unit="%"),
-        *top,
-        _figure("nll", on, "negative log-likelihood", digits=3),
-        _figure("calibration", on, "calibration error", unit="%"),
-        {"name": "train_loss", "metric": "train/loss", "title": "training loss", "digits": 4, "averaged": False},
-    ]
-    held_out = stored["held_out"]
-    return {
-        "task": "semi-supervised" if semi else "classification",
-        "figures": figures,
-        "curves": [
-            {"metric": "train/loss", "title": "Training loss", "unit": "loss", "logarithmic": True},
-            {"metric": "strength", "title": "Strength λ of ISDA", "unit": "λ"},
-        ],
-        "baselines": ["cross-entropy", "supervised"],
-        "of_method": ["labelled_per_batch"] if semi else [],
-        "held_out_labels": held_out / stored["labels"] if semi else 0.0,
-    }
-
-
-def _figure(name: str, on: str, title: str, **further: Any) -> dict[str, Any]:
-    # Whatever was measured on, the lines of metrics.jsonl called it test.
-    return {"name": name, "metric": f"test/{name}", "title": f"{on} {title}"} | further
-
-
-_UPGRADES: dict[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {1: _from_1}
-"""What each earlier format lacks."""
-
-
-NOT_DECISIVE = ("version", "asked", "chosen")
+NOT_DECISIVE = ("version", "settings", "chosen")
 """Fields that may differ between a run and its continuation."""
 
 _AnyConfig = TypeVar("_AnyConfig", bound="RunConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """What the engine, tables and pages need to know of any run. The configuration of a task adds its own fields."""
+class RunConfig(RunSettings):
+    """The settings of a run with nothing left AUTO, and what the engine, tables and pages need to know of it.
+
+    The configuration of a task inherits from its settings first, then from this class, and adds facts of its data.
+    """
 
     task: str
     """The task's name, see `isda.engine.find_task`."""
-    data: str
-    network: str
-    method: str
     method_options: dict[str, Any] = field(default_factory=dict)
-    seed: int
-    scale: str
-    epochs: int
     steps_per_epoch: int
     """Optimiser steps per epoch."""
-    evaluate_every: int = 1
     average_last: int = 1
     """Figures are means over this many last epochs."""
     evaluated_on: str = "test"
@@ -176,13 +126,12 @@ class RunConfig:
     """What pages show over the epochs, beside the first figure."""
     baselines: tuple[str, ...] = ()
     """Methods that the others are compared to, wherever one of them is there."""
-    asked: dict[str, Any] = field(default_factory=dict)
-    """What the user asked for, of which all the rest follows."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings that the user has given, of which all the rest follows."""
     chosen: tuple[str, ...] = ()
     """Fields that were chosen for each method by itself on held-out data: runs that differ in them are compared."""
     version: str = ""
     format: int = CONFIG_FORMAT
-    """The one it was written in, see `isda.engine.config`."""
 
     of_method: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between the methods of one comparison."""
@@ -190,6 +139,13 @@ class RunConfig:
     """Further fields that may differ between all its runs, beside method and seed."""
     told: ClassVar[dict[str, str]] = {}
     """What to say of fields that differ and whose values would tell nobody anything."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if "auto" in f.metadata and getattr(self, f.name) is AUTO:
+                if f.metadata["auto"] is AUTO:
+                    raise TypeError(f"a configuration must have a value for {f.name}")
+                object.__setattr__(self, f.name, f.metadata["auto"])
 
     @property
     def total_steps(self) -> int:
@@ -214,8 +170,10 @@ class RunConfig:
 
     def as_json(self) -> str:
         """The text of config.json."""
-        apart = {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
-        return json_text(with_digest(asdict(self) | apart), indent=1) + "\n"
+        elsewhere = {f.name for f in fields(self) if "stored_in" in f.metadata}
+        values = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        values |= {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
+        return json_text(with_digest(values), indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_AnyConfig], path: Path) -> _AnyConfig:
@@ -226,21 +184,21 @@ class RunConfig:
     def from_stored(cls: type[_AnyConfig], stored: Mapping[str, Any], path: Path) -> _AnyConfig:
         """A configuration from what `read_config` found at ``path``, which messages name."""
         known = {f.name: f for f in fields(cls)}
-        missing = [name for name, f in known.items() if name not in stored and not _has_default(f)]
+        missing = [name for name, f in known.items() if name not in stored and _required(f)]
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
-        check_types(cls, stored, path)
-        data = stored.get("asked", {}).get("data")
+        check_types(cls, stored, path, resolved=True)
+        data = stored.get("settings", {}).get("data")
         if not isinstance(data, str | None):
-            raise ValueError(f"{path} must have the name of a data set as asked['data'], got {data!r}")
+            raise ValueError(f"{path} must have the name of a data set as settings['data'], got {data!r}")
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
-            values["figures"] = tuple(Figure(**one) for one in stored["figures"])
-            values["curves"] = tuple(Curve(**one) for one in stored.get("curves", ()))
+            values["figures"] = tuple(Figure(**figure) for figure in stored["figures"])
+            values["curves"] = tuple(Curve(**curve) for curve in stored.get("curves", ()))
         except TypeError as error:
             raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
-        for one in (*stored["figures"], *stored.get("curves", ())):
-            check_types(Figure if "name" in one else Curve, one, path)
+        for shown in (*stored["figures"], *stored.get("curves", ())):
+            check_types(Figure if "name" in shown else Curve, shown, path)
         return cls(**values)
 
     def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -251,53 +209,66 @@ class RunConfig:
         return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
 
 
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, NoneType),
-    "str | HubOrFile | None": (str, NoneType),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (float, int),
-    "int | None": (int, NoneType),
-    "float | None": (float, int, NoneType),
-    "dict[str, Any]": (dict,),
-    "dict[str, str]": (dict,),
-    "tuple[str, ...]": (list,),
-    "tuple[int, ...]": (list,),
-    "tuple[float, ...]": (list,),
-    "tuple[int, int] | None": (list, NoneType),
-}
-"""What JSON has for a field, by its annotation."""
+def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path, resolved: bool = False) -> None:
+    """Raise a ValueError for the first field of a dataclass that is stored as another type than it has.
 
-_ELEMENTS: dict[str, tuple[type, ...]] = {
-    "tuple[str, ...]": (str,),
-    "tuple[int, ...]": (int,),
-    "tuple[float, ...]": (float, int),
-    "tuple[int, int] | None": (int,),
-    "dict[str, str]": (str,),
-}
-"""What its lists and objects hold."""
-
-
-def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path) -> None:
-    """Raise a ValueError for the first field of a dataclass that is stored as something else than it is."""
+    Args:
+        kind: the dataclass.
+        stored: values by field, as JSON has them.
+        path: where they are from, for messages.
+        resolved: whether settings that may be AUTO must have a value.
+    """
+    hints = get_type_hints(kind)
     for f in fields(kind):
-        if f.name not in stored:
-            continue
-        annotation, value = str(f.type), stored[f.name]
-        expected = (str, NoneType) if annotation.startswith("Literal[") else _PLAIN.get(annotation)
-        if expected and type(value) not in expected:
-            raise ValueError(f"{path} must have {expected[0].__name__} as {f.name}, got {value!r}")
-        held = _ELEMENTS.get(annotation)
-        if held and value is not None:
-            members = list(value.values()) if isinstance(value, dict) else value
-            wrong_length = "int, int" in annotation and len(members) != 2
-            if wrong_length or any(type(member) not in held for member in members):
-                raise ValueError(f"{path} must have {annotation} as {f.name}, got {value!r}")
+        if f.name not in stored or any(map(is_dataclass, get_args(hints[f.name]))):
+            continue  # whoever makes these dataclasses checks what they hold
+        value, types = stored[f.name], _alternatives(hints[f.name])
+        if resolved and "auto" in f.metadata:
+            types = tuple(part for part in types if part is not NoneType)
+        accepted = [json_type for part in types for json_type in _json_types(part)]
+        if type(value) not in accepted and object not in accepted:
+            raise ValueError(f"{path} must have {accepted[0].__name__} as {f.name}, got {value!r}")
+        if not any(_fits(value, part) for part in types):
+            raise ValueError(f"{path} must have {f.type} as {f.name}, got {value!r}")
 
 
-def _has_default(f: Field[Any]) -> bool:
-    return f.default is not MISSING or f.default_factory is not MISSING
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """The types of JSON values that may stand for a type; (object,) for any."""
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return (object,)
+    if kind is Literal:
+        return (str,)
+    if kind is float:
+        return (float, int)
+    if kind is tuple:
+        return (list,)
+    if not isinstance(kind, type):
+        return (object,)
+    return (next((base for base in (str, dict) if issubclass(kind, base)), kind),)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a JSON value, and what it holds, is of a type."""
+    accepted, arguments = _json_types(hint), get_args(hint)
+    if object in accepted:
+        return True
+    if type(value) not in accepted:
+        return False
+    if isinstance(value, dict) and len(arguments) == 2:
+        return all(any(_fits(member, part) for part in _alternatives(arguments[1])) for member in value.values())
+    if not isinstance(value, list):
+        return True
+    members = arguments[:1] * len(value) if Ellipsis in arguments else arguments
+    return len(value) == len(members) and all(map(_fits, value, members))
+
+
+def _required(f: Field[Any]) -> bool:
+    return "auto" in f.metadata or (f.default is MISSING and f.default_factory is MISSING)
 
 
 def _tuples(value: Any) -> Any:

@@ -30,6 +30,9 @@ class Outcome(NamedTuple):
 class Method(nn.Module, ABC):
     """Maps a network and a batch to loss terms; whatever must survive a resume is in its state_dict."""
 
+    divergence_hint: ClassVar[str] = "try a smaller lr"
+    """What the error says if the loss is not finite."""
+
     @abstractmethod
     def forward(self, network: nn.Module, batch: Any) -> Outcome:
         """The loss terms of one training step."""
@@ -49,7 +52,7 @@ class Method(nn.Module, ABC):
         return make_pass()
 
     def measures(self) -> dict[str, float]:
-        """Numbers worth recording with each epoch, such as ISDA's current strength."""
+        """Numbers worth recording with each epoch."""
         return {}
 
     def after_step(self, network: nn.Module) -> None:
@@ -80,25 +83,32 @@ class NamedMethod(Method):
     """Options that the name itself decides."""
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Options that `isda tune` chooses unless told, and the values that it tries, in order."""
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """What the recipe, or ``--lambda-0``, says of the options where the user's text does not."""
-        return {}
+    families: ClassVar[tuple[str, ...]] = ()
+    """The keys of `Recipe.method_defaults` and `Recipe.method_grids` that hold for the method."""
 
     @classmethod
     def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """The grid where a recipe decides it."""
-        return cls.grid
+        """What `isda tune` chooses under a recipe: its grid of the first family that has one, else the method's."""
+        grids = (recipe.method_grids[family] for family in cls.families if family in recipe.method_grids)
+        return dict(next(grids, cls.grid))
 
     @classmethod
-    def resolve(cls, words: str, recipe: Recipe, lambda_0: float | None = None) -> dict[str, Any]:
-        """All options of the method as a user wrote them: ``key=value,key=value``."""
+    def resolve(cls, words: str, recipe: Recipe, shortcuts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """All options of the method as a user wrote them: ``key=value,key=value``.
+
+        Args:
+            words: behind the colon.
+            recipe: its method_defaults hold where the words say nothing.
+            shortcuts: settings of the run that set an option of the same name, where the words say nothing.
+        """
         given = parse_options(cls.name, words, cls.Options)
         for key, value in cls.settled.items():
             if given.get(key, value) != value:
                 raise ValueError(f"method {cls.name!r} settles {key}={value}, got {key}={given[key]}")
-        return cls.defaults(recipe, lambda_0) | cls.settled | given
+        known = option_types(cls.Options)
+        defaults = [*(recipe.method_defaults.get(family, {}) for family in cls.families), shortcuts or {}]
+        options = {key: value for values in defaults for key, value in values.items() if key in known}
+        return options | cls.settled | given
 
     @classmethod
     def create(cls: type[_Named], network: Any, config: Any) -> _Named:

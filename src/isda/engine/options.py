@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
@@ -95,16 +95,20 @@ def split_method(text: str) -> tuple[str, str]:
     return name, words
 
 
-def user_code_names(method: str) -> list[str]:
-    """Code of the user's own that a method, as it is written, has imported: its class, that of its covariance.
+def user_code_names(method: str, class_options: Sequence[str] = ()) -> list[str]:
+    """The names of user-defined classes in a method string: dotted names.
+
+    Args:
+        method: ``name`` or ``name:key=value,key=value``.
+        class_options: options whose value may name a class.
 
     Example:
-        >>> own_names("isda:lambda_0=0.5,covariance=mine.Model"), own_names("mine.Method")
+        >>> user_code_names("isda:lambda_0=0.5,covariance=mine.Model", ["covariance"]), user_code_names("mine.Method")
         (['mine.Model'], ['mine.Method'])
     """
     name, words = split_method(method)
-    covariances = [word.removeprefix("covariance=") for word in words.split(",") if word.startswith("covariance=")]
-    return [one for one in (name, *covariances) if "." in one]
+    options = [word.partition("=") for word in words.split(",")]
+    return [text for text in (name, *(value for key, _, value in options if key in class_options)) if "." in text]
 
 
 def option_types(declared: type) -> dict[str, type]:
@@ -126,7 +130,7 @@ def scalar_type(hint: Any) -> type | None:
     """The type of values that one word can say, None for others; of ``float | None`` it is float.
 
     Example:
-        >>> plain_type(float | None), plain_type(dict[str, str])
+        >>> scalar_type(float | None), scalar_type(dict[str, str])
         (<class 'float'>, None)
     """
     if get_origin(hint) in (Union, UnionType):
@@ -145,12 +149,12 @@ def parse_options(name: str, words: str, *declared: type) -> dict[str, Any]:
         >>> @dataclass
         ... class Options:
         ...     gamma: float = 2.0
-        >>> read_options("focal", "gamma=1", Options)
+        >>> parse_options("focal", "gamma=1", Options)
         {'gamma': 1.0}
     """
     known, given = dict[str, type](), dict[str, Any]()
-    for one in declared:
-        known |= option_types(one)
+    for options in declared:
+        known |= option_types(options)
     for word in filter(None, words.split(",")):
         key, equals, text = word.partition("=")
         if not equals:
@@ -168,7 +172,7 @@ def parse_value(what: str, text: str, kind: type) -> Any:
     """The value that a word says; a ValueError names ``what`` it is of.
 
     Example:
-        >>> read_value("lr", "1e-1", float)
+        >>> parse_value("lr", "1e-1", float)
         0.1
     """
     try:
@@ -181,7 +185,7 @@ def canonical_method(text: str) -> str:
     """A method as a user wrote it, with its numbers in one way of writing.
 
     Example:
-        >>> canonical("isda:lambda_0=1.0,covariance=diagonal,decay=9e-1")
+        >>> canonical_method("isda:lambda_0=1.0,covariance=diagonal,decay=9e-1")
         'isda:lambda_0=1,covariance=diagonal,decay=0.9'
     """
     name, words = split_method(text)

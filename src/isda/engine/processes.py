@@ -58,7 +58,7 @@ class Processes:
                 dist.broadcast(buffer, 0)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Average the gradients of parameters outside the wrapped network, such as a learned covariance."""
+        """Average the gradients of parameters outside the wrapped network, such as those of a method."""
         if self.world > 1:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -282,8 +282,8 @@ class FiniteLoss:
     end of each epoch. A checkpoint never holds weights from after such a loss.
     """
 
-    def __init__(self, processes: Processes) -> None:
-        self.processes = processes
+    def __init__(self, processes: Processes, hint: str = "try a smaller lr") -> None:
+        self.processes, self.hint = processes, hint
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
 
     def observe(self, loss: Tensor, step: int) -> None:
@@ -298,13 +298,12 @@ class FiniteLoss:
         own = self.own()
         (bad,) = self.processes.any(own is not None)
         if bad:
-            raise own or _non_finite("in another process")
+            raise own or self._error("in another process")
 
     def own(self) -> NonFiniteLoss | None:
         """The error of this process, or None. Synchronises the device."""
         step = int(self.first_bad)
-        return _non_finite(f"in step {step}") if step >= 0 else None
+        return self._error(f"in step {step}") if step >= 0 else None
 
-
-def _non_finite(where: str) -> NonFiniteLoss:
-    return NonFiniteLoss(f"the loss became infinite or not a number {where}; try a smaller lr or lambda_0")
+    def _error(self, where: str) -> NonFiniteLoss:
+        return NonFiniteLoss(f"the loss became infinite or not a number {where}; {self.hint}")

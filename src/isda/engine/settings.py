@@ -1,14 +1,16 @@
 """Settings that all tasks share, training recipes, and the learning rate schedule.
 
-The docstring of a setting is its help text on the command line. Scaling a recipe scales all fields counted in epochs.
+A setting is declared once, as a field of a settings class: it is an option of the command line, its docstring is the
+help text, and the configuration of a task, which inherits from its settings, stores it in config.json.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypeVar
 
 from isda._utils.choices import check_choice
 
@@ -16,105 +18,117 @@ SCALES = {"paper": 1.0, "small": 1 / 10, "smoke": 1 / 80}
 """The share of the paper's epochs that a scale trains for."""
 MAX_EPOCHS = 10**9
 """A run of more would not end, and steps are counted in 64 bits."""
+MAX_RATE = 1e30
+"""Of learning rates and penalties: optimisers multiply tensors of float32, which end at 3.4e38, by a few times them."""
 
 POLY_POWER = 0.9
 """Of the schedule that segmentation networks are trained with since DeepLab (Chen et al., 2017)."""
 
+_T = TypeVar("_T")
+_Settings = TypeVar("_Settings", bound="RunSettings")
 
-@dataclass(frozen=True, kw_only=True)
+AUTO: Any = None
+"""The value of a setting that is not given: the recipe or the data decides."""
+
+if TYPE_CHECKING:
+    # A configuration has no AUTO left: type checkers see the type of the resolved value.
+    Auto = Annotated[_T, "AUTO unless given"]
+else:
+    Auto = Optional
+
+
+def auto(default: Any = AUTO) -> Any:
+    """A setting that is AUTO unless given, and ``default`` if the recipe has no value for it."""
+    return field(default=AUTO, metadata={"auto": default})
+
+
+def stored_in(name: str) -> Any:
+    """A setting, None unless given, that a configuration holds as (part of) its field ``name``."""
+    return field(default=None, metadata={"stored_in": name})
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """An optimiser, the schedule of its learning rate, and what goes before the first step."""
+    """Values of settings and of other fields of a configuration, for whatever the user does not give.
 
-    epochs: int
-    batch_size: int
-    """Over all processes together."""
-    weight_decay: float
-    momentum: float = 0.9
-    lr: float = 0.1
-    """The initial learning rate."""
-    schedule: str = "steps"
-    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
-    "poly": lr * (1 - t / T)^0.9."""
-    milestones: tuple[int, ...] = ()
-    """Epochs after which the learning rate falls."""
-    lr_factor: float = 0.1
-    optimiser: str = "sgd"
-    """One of `isda.engine.trainer`."""
-    warm_up: float = 0.0
-    """Epochs in which the learning rate rises in a line."""
-    layer_decay: float = 1.0
-    """The classifier has the whole learning rate, each layer below it this share of the one above."""
-    first_pass: bool = False
-    """See every training image once, before the first step, for ISDA's statistics."""
-    average_last: int = 10
-    """The reported figures are means over this many last epochs."""
-    covariance: str = "full"
-    """ISDA's covariance model."""
-    lambda_0: float = 0.5
-    """ISDA's strength at the end of training."""
-    strengths: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 1.0)
-    """What the paper chooses it from, on CIFAR."""
-    label_noise: float = 0.05
-    """The share of labels that DisturbLabel draws anew."""
+    Args:
+        values: by field name; "epochs" is one of them. "warm_up" is a number of epochs.
+        method_defaults: options of methods by family, see `isda.engine.method.NamedMethod.families`.
+        method_grids: options that `isda tune` chooses and the values it tries, by family.
+    """
+
+    values: Mapping[str, Any]
+    method_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    method_grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ValueError(f"epochs and batch_size must be at least 1, got {self.epochs} and {self.batch_size}")
+        epochs, batch_size = self.values.get("epochs", 1), self.values.get("batch_size", 1)
+        if epochs < 1 or batch_size < 1:
+            raise ValueError(f"epochs and batch_size must be at least 1, got {epochs} and {batch_size}")
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a field."""
+        return self.values[name]
+
+    def __or__(self, values: Mapping[str, Any]) -> Recipe:
+        """The recipe with other values."""
+        return replace(self, values={**self.values, **values})
 
     def lasting(self, epochs: int) -> Recipe:
         """The same recipe in another number of epochs: milestones, warm-up and averaging window keep their proportion.
 
         Example:
-            >>> short = Recipe(epochs=160, batch_size=128, weight_decay=1e-4, milestones=(80, 120)).lasting(16)
-            >>> short.milestones, short.average_last
+            >>> short = Recipe({"epochs": 160, "milestones": (80, 120), "average_last": 10}).lasting(16)
+            >>> short["milestones"], short["average_last"]
             ((8, 12), 1)
         """
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
         if epochs > MAX_EPOCHS:
             raise ValueError(f"epochs must be at most {MAX_EPOCHS}, got {epochs}")
-        factor = epochs / self.epochs
-        return replace(
-            self,
-            epochs=epochs,
-            milestones=tuple(max(1, round(milestone * factor)) for milestone in self.milestones),
-            warm_up=self.warm_up * factor,
-            average_last=max(1, min(epochs, round(self.average_last * factor))),
-        )
+        factor = epochs / self["epochs"]
+        changes: dict[str, Any] = {"epochs": epochs}
+        if "milestones" in self.values:
+            changes["milestones"] = tuple(max(1, round(milestone * factor)) for milestone in self["milestones"])
+        if "warm_up" in self.values:
+            changes["warm_up"] = self["warm_up"] * factor
+        if "average_last" in self.values:
+            changes["average_last"] = max(1, min(epochs, round(self["average_last"] * factor)))
+        return self | changes
 
     def scaled(self, scale: str) -> Recipe:
         """The recipe at one of the SCALES."""
-        return self.lasting(max(1, round(self.epochs * SCALES[scale])))
+        return self.lasting(max(1, round(self["epochs"] * SCALES[scale])))
 
 
-def warm_up_steps(asked: str | None, recipe: Recipe, steps_per_epoch: int) -> int:
+def warm_up_steps(warm_up: str | None, recipe: Recipe, steps_per_epoch: int) -> int:
     """The steps of a warm-up.
 
     Args:
-        asked: epochs, "2" or "0.5", or steps, "100steps"; the recipe's epochs if None.
+        warm_up: epochs, "2" or "0.5", or steps, "100steps"; the recipe's epochs if None.
         recipe: at its length.
         steps_per_epoch: of the run.
 
     Example:
-        >>> recipe = Recipe(epochs=10, batch_size=32, weight_decay=0, warm_up=2)
-        >>> [warm_up_steps(asked, recipe, 50) for asked in (None, "0.5", "30steps")]
+        >>> recipe = Recipe({"epochs": 10, "warm_up": 2})
+        >>> [warm_up_steps(warm_up, recipe, 50) for warm_up in (None, "0.5", "30steps")]
         [100, 25, 30]
     """
-    if asked is None:
-        return round(recipe.warm_up * steps_per_epoch)
-    found = re.fullmatch(r"(\d{1,9})steps|(\d{1,9}(?:\.\d{1,9})?)", asked.strip())
-    if found is None:
-        raise ValueError(f"warm_up must be a number of epochs, 2 or 0.5, or of steps, 100steps, got {asked!r}")
-    steps = int(found[1]) if found[1] else round(float(found[2]) * steps_per_epoch)
-    if steps > recipe.epochs * steps_per_epoch:
+    if warm_up is None:
+        return round(recipe.values.get("warm_up", 0) * steps_per_epoch)
+    match = re.fullmatch(r"(\d{1,9})steps|(\d{1,9}(?:\.\d{1,9})?)", warm_up.strip())
+    if match is None:
+        raise ValueError(f"warm_up must be a number of epochs, 2 or 0.5, or of steps, 100steps, got {warm_up!r}")
+    steps = int(match[1]) if match[1] else round(float(match[2]) * steps_per_epoch)
+    if steps > recipe["epochs"] * steps_per_epoch:
         raise ValueError(
-            f"warm_up must end within the {recipe.epochs * steps_per_epoch} steps of the run, got {asked!r}"
+            f"warm_up must end within the {recipe['epochs'] * steps_per_epoch} steps of the run, got {warm_up!r}"
         )
     return steps
 
 
 class _Scheduled(Protocol):
-    """What of a configuration decides the learning rate."""
+    """The fields of a configuration that decide the learning rate."""
 
     @property
     def lr(self) -> float: ...
@@ -129,6 +143,8 @@ class _Scheduled(Protocol):
     @property
     def warm_up_steps(self) -> int: ...
     @property
+    def warm_up_from(self) -> float | None: ...
+    @property
     def total_steps(self) -> int: ...
 
 
@@ -136,71 +152,71 @@ def learning_rate(config: _Scheduled, step: int) -> float:
     """The learning rate of step t = 0, 1, ... of T.
 
     Steps: lr * factor^(number of milestones passed). Cosine: lr (1 + cos(pi t / T)) / 2. Poly: lr (1 - t / T)^0.9.
-    In the first W steps of a warm-up it is (t + 1) / W of that.
+    In the first W steps of a warm-up it is (t + 1) / W of that; with warm_up_from = r, 1 - (1 - t / W)(1 - r) of that.
     """
-    risen = 1.0 if step >= config.warm_up_steps else (step + 1) / config.warm_up_steps
-    return risen * _scheduled(config, step)
-
-
-def _scheduled(config: _Scheduled, step: int) -> float:
-    """Without a warm-up."""
     if config.schedule == "poly":
-        return config.lr * (1 - step / config.total_steps) ** POLY_POWER
-    if config.schedule == "cosine":
-        return config.lr * (1 + math.cos(math.pi * step / config.total_steps)) / 2
-    passed = sum(step >= milestone * config.steps_per_epoch for milestone in config.milestones)
-    return config.lr * config.lr_factor**passed
-
-
-MAX_RATE = 1e30
-"""Of learning rates and penalties: optimisers multiply tensors of float32, which end at 3.4e38, by a few times them."""
-PRECISIONS = ("float32", "float64", "bfloat16", "float16")
+        rate = config.lr * (1 - step / config.total_steps) ** POLY_POWER
+    elif config.schedule == "cosine":
+        rate = config.lr * (1 + math.cos(math.pi * step / config.total_steps)) / 2
+    else:
+        passed = sum(step >= milestone * config.steps_per_epoch for milestone in config.milestones)
+        rate = config.lr * config.lr_factor**passed
+    if step >= config.warm_up_steps:
+        return rate
+    if config.warm_up_from is None:
+        return rate * ((step + 1) / config.warm_up_steps)
+    return rate * (1 - (1 - step / config.warm_up_steps) * (1 - config.warm_up_from))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Settings that every task has; what is left out comes from the recipe, or is what the help says."""
+    """Settings that every task has; what is not given comes from the recipe, or is what the help says."""
 
-    data: str | None = None
+    data: Auto[str] = auto()
     """What to learn from."""
-    network: str | None = None
+    network: Auto[str] = auto()
     """The network to train."""
-    method: str | None = None
+    method: Auto[str] = auto()
     """How; options follow a colon: NAME:key=value,key=value. A name with a dot is a class of your own."""
-    seed: int | None = None
-    """0 if left out; decides the initial weights, the order of batches and every augmentation."""
-    scale: Literal["paper", "small", "smoke"] | None = None
-    """Share of the paper's epochs: all (paper, if left out), a tenth (small), an eightieth (smoke); milestones and
+    seed: Auto[int] = auto(0)
+    """0 if not given; decides the initial weights, the order of batches and every augmentation."""
+    scale: Auto[Literal["paper", "small", "smoke"]] = auto("paper")
+    """Share of the paper's epochs: all (paper, if not given), a tenth (small), an eightieth (smoke); milestones and
     averaging window shrink with it."""
-    epochs: int | None = None
+    epochs: Auto[int] = auto()
     """Number of epochs instead of the scale's."""
-    evaluate_every: int | None = None
-    """Measure after every so many epochs (each, if left out), and after those that the result averages."""
-    batch_size: int | None = None
-    """Samples per step, over all processes together."""
-    lr: float | None = None
-    """Initial learning rate."""
-    weight_decay: float | None = None
-    """L2 penalty on all parameters."""
-    precision: Literal["float32", "float64", "bfloat16", "float16"] | None = None
-    """float32 if left out; bfloat16 and float16 are mixed precision (autocast; float16 with loss scaling)."""
-    ema: float | None = None
-    """Evaluate an exponential moving average of the weights with this decay, e.g. 0.999."""
-    channels_last: bool = False
-    """Keep images and convolutions channels-last: faster on recent GPUs and on many CPUs."""
-    compile: bool = False
-    """Run the network through torch.compile."""
+    evaluate_every: Auto[int] = auto(1)
+    """Measure after every so many epochs (each, if not given), and after those that the result averages."""
 
-    def asked(self) -> dict[str, Any]:
-        """What the user has said, without what was left out."""
-        left_out = type(self)()
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in said.items() if value != getattr(left_out, name)}
+    def given(self) -> dict[str, Any]:
+        """The settings that the user has given: those that differ from their defaults."""
+        defaults = type(self)()
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(defaults, name)}
+
+    def part_of(self, name: str) -> dict[str, Any]:
+        """The given settings that a configuration holds in its field ``name``."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("stored_in") == name}
+        return {key: value for key, value in given.items() if value is not None}
 
     def shortened(self, recipe: Recipe) -> Recipe:
-        """The recipe at the scale, or in the number of epochs, that is asked for."""
-        scale = check_choice("scale", self.scale or "paper", SCALES)
-        return recipe.scaled(scale) if self.epochs is None else recipe.lasting(self.epochs)
+        """The recipe at the given scale, or in the given number of epochs."""
+        scale = check_choice("scale", "paper" if self.scale is AUTO else self.scale, SCALES)
+        return recipe.scaled(scale) if self.epochs is AUTO else recipe.lasting(self.epochs)
+
+    def filled(self: _Settings, recipe: Recipe) -> _Settings:
+        """The settings with what a (shortened) recipe has for those that are AUTO, checked.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        open_fields = [f for f in fields(self) if "auto" in f.metadata and getattr(self, f.name) is AUTO]
+        values = {f.name: recipe.values.get(f.name, f.metadata["auto"]) for f in open_fields}
+        if self.epochs is not AUTO:
+            values["scale"] = "custom"
+        settings = replace(self, **values)
+        settings.check()
+        return settings
 
     def resolved(self, recipe: Recipe) -> dict[str, Any]:
         """The fields of a configuration that the settings and a (shortened) recipe decide, checked.
@@ -208,34 +224,58 @@ class RunSettings:
         Raises:
             ValueError: a setting is out of range.
         """
-        chosen: dict[str, Any] = {
-            "seed": self.seed or 0,
-            "scale": (self.scale or "paper") if self.epochs is None else "custom",
-            "epochs": recipe.epochs,
-            "average_last": recipe.average_last,
-            "evaluate_every": 1 if self.evaluate_every is None else self.evaluate_every,
-            "batch_size": recipe.batch_size if self.batch_size is None else self.batch_size,
-            "lr": recipe.lr if self.lr is None else self.lr,
-            "schedule": recipe.schedule,
-            "milestones": recipe.milestones,
-            "lr_factor": recipe.lr_factor,
-            "momentum": recipe.momentum,
-            "weight_decay": recipe.weight_decay if self.weight_decay is None else self.weight_decay,
-            "precision": check_choice("precision", self.precision or "float32", PRECISIONS),
-            "ema": self.ema,
-            "channels_last": self.channels_last,
-            "compile": self.compile,
-            "asked": self.asked(),
-        }
-        if not 0 <= chosen["seed"] < 2**63:
-            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {chosen['seed']}")
-        if chosen["evaluate_every"] < 1:
-            raise ValueError(f"evaluate_every must be at least 1, got {chosen['evaluate_every']}")
+        settings = self.filled(recipe)
+        values = dict(recipe.values) | {f.name: getattr(settings, f.name) for f in fields(self)}
+        elsewhere = {f.name for f in fields(self) if "stored_in" in f.metadata}
+        return {name: value for name, value in values.items() if name not in elsewhere} | {"settings": self.given()}
+
+    def check(self) -> None:
+        """Raise a ValueError if a setting is out of range; called when settings are resolved."""
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        if self.evaluate_every < 1:
+            raise ValueError(f"evaluate_every must be at least 1, got {self.evaluate_every}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserSettings(RunSettings):
+    """Settings of runs that train networks by gradients."""
+
+    batch_size: Auto[int] = auto()
+    """Samples per step, over all processes together."""
+    lr: Auto[float] = auto()
+    """Initial learning rate."""
+    weight_decay: Auto[float] = auto(0.0)
+    """L2 penalty on all parameters."""
+    precision: Auto[Literal["float32", "float64", "bfloat16", "float16"]] = auto("float32")
+    """float32 if not given; bfloat16 and float16 are mixed precision (autocast; float16 with loss scaling)."""
+    ema: float | None = None
+    """Evaluate an exponential moving average of the weights with this decay, e.g. 0.999."""
+
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
+
+    def check(self) -> None:
+        """Raise a ValueError if a setting is out of range."""
+        super().check()
+        check_choice("precision", self.precision, self.precisions)
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema must lie strictly between 0 and 1, got {self.ema}")
-        for name in ("lr", "weight_decay"):
-            if not (math.isfinite(chosen[name]) and chosen[name] >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0, got {chosen[name]}")
-            if chosen[name] > MAX_RATE:
-                raise ValueError(f"{name} must be at most {MAX_RATE:g}, got {chosen[name]}")
-        return chosen
+        for name, value in (("lr", self.lr), ("weight_decay", self.weight_decay)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be a finite number >= 0, got {value}")
+            if value > MAX_RATE:
+                raise ValueError(f"{name} must be at most {MAX_RATE:g}, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(OptimiserSettings):
+    """Settings of runs of one network and one optimiser; see `isda.engine.Trainer`."""
+
+    nesterov: Auto[bool] = auto(True)
+    """Whether the momentum of sgd is Nesterov's; the recipe's if not given."""
+    warm_up: str | None = stored_in("warm_up_steps")
+    """Let the learning rate rise in a line over so many epochs, 2 or 0.5, or steps: 100steps."""
+    channels_last: bool = False
+    """Keep images and convolutions channels-last: faster on recent GPUs and on many CPUs."""
+    compile: bool = False
+    """Run the network through torch.compile."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from isda._utils.choices import check_choice
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
-from isda.engine.options import import_class, split_method
+from isda.engine.options import import_class, split_method, user_code_names
 from isda.engine.processes import Processes
 from isda.engine.settings import RunSettings
 
@@ -107,6 +107,9 @@ class Task(ABC):
     default_data: ClassVar[str] = ""
     """The data set of settings without one; it names folders of runs."""
 
+    class_options: ClassVar[tuple[str, ...]] = ()
+    """Options of methods whose value may be package.module.Class of the user's own."""
+
     @abstractmethod
     def methods(self) -> Sequence[str]:
         """The names of its methods."""
@@ -122,6 +125,11 @@ class Task(ABC):
     @abstractmethod
     def start(self, config: Any, data: Any, context: RunContext) -> Job:
         """The run, before its first step."""
+
+    @classmethod
+    def user_code(cls, method: str) -> list[str]:
+        """The user-defined classes that a method string names; nothing is imported."""
+        return user_code_names(method, cls.class_options)
 
     def options(self, method: str) -> dict[str, type]:
         """The options of a method string and their types; for `isda tune`."""

@@ -19,7 +19,7 @@ from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.method import Method, Outcome
 from isda.engine.processes import FiniteLoss, NonFiniteLoss, Processes
-from isda.engine.settings import learning_rate
+from isda.engine.settings import TrainingSettings, learning_rate
 from isda.engine.task import Job
 
 RATE_SHARE = "rate"
@@ -36,6 +36,8 @@ class _Optimised(Protocol):
     @property
     def momentum(self) -> float: ...
     @property
+    def nesterov(self) -> bool: ...
+    @property
     def weight_decay(self) -> float: ...
 
 
@@ -43,9 +45,9 @@ _Groups = list[dict[str, Any]]
 
 
 def _sgd(groups: _Groups, config: _Optimised) -> torch.optim.Optimizer:
-    """Nesterov momentum, and an L2 penalty on all parameters, as in the paper."""
+    """Momentum, Nesterov's or plain, and an L2 penalty on all parameters."""
     return torch.optim.SGD(
-        groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=True
+        groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=config.nesterov
     )
 
 
@@ -75,7 +77,7 @@ def make_optimiser(
         config: says which, at what rate.
         parameters: to train.
         rates: the share of the learning rate that a parameter has; the whole where it is not named. Parameters with one
-            share are one group, which has it under RATE: whoever sets the rate of a step multiplies by it.
+            share are one group, which has it under RATE_SHARE: whoever sets the rate of a step multiplies by it.
     """
     by_rate: dict[float, list[nn.Parameter]] = {}
     for parameter in parameters:
@@ -138,23 +140,21 @@ AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingConfig(RunConfig):
-    """How a network is trained; see `isda.engine.Recipe` and `isda.engine.RunSettings`."""
+class TrainingConfig(TrainingSettings, RunConfig):
+    """How a network is trained: settings, and what recipes alone decide."""
 
-    batch_size: int
-    lr: float
-    schedule: str
-    milestones: tuple[int, ...]
-    lr_factor: float
-    momentum: float
-    weight_decay: float
     optimiser: str = "sgd"
+    """One of OPTIMISERS."""
+    momentum: float = 0.9
+    schedule: str = "steps"
+    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
+    "poly": lr * (1 - t / T)^0.9."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which the learning rate falls."""
+    lr_factor: float = 0.1
     warm_up_steps: int = 0
-    layer_decay: float = 1.0
-    precision: str = "float32"
-    ema: float | None = None
-    channels_last: bool = False
-    compile: bool = False
+    warm_up_from: float | None = None
+    """The share of the learning rate that the first step of the warm-up has; one step's share if None."""
 
     @property
     def samples_per_step(self) -> int:
@@ -188,7 +188,7 @@ class Trainer(Job):
         parameters = [p for p in (*network.parameters(), *method.parameters()) if p.requires_grad]
         self.optimiser = self.make_optimiser(parameters)
         self.scaler = torch.amp.GradScaler(processes.device.type, enabled=config.precision == "float16")
-        self.finite = FiniteLoss(processes)
+        self.finite = FiniteLoss(processes, method.divergence_hint)
         self.sums: dict[str, Tensor] = {}
 
     # -- what a task brings ------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def values_text(values: Sequence[Any]) -> str:
     return value_text(list(dict.fromkeys(value_text(value) for value in values))) if values else "–"
 
 
-UNSHOWN = ("asked", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
+UNSHOWN = ("settings", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
 """Entries of config.json that are not settings."""
 
 

@@ -92,8 +92,19 @@ def _without_isda(method: MethodSummary, methods: Sequence[MethodSummary]) -> Me
     return alone[0] if len(alone) == 1 else None
 
 
-APART = ("method", "method_options", "seed", "asked", "chosen", "version", "format", "of_method", "of_run", "baselines")
-"""Settings in which the runs of one comparison may differ, in addition to those of the method."""
+APART = (
+    "method",
+    "method_options",
+    "seed",
+    "settings",
+    "chosen",
+    "version",
+    "format",
+    "of_method",
+    "of_run",
+    "baselines",
+)
+"""Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
 
 
 @dataclass(frozen=True)

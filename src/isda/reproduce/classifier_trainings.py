@@ -17,6 +17,7 @@ from isda._utils.errors import expect_type
 from isda.data.archives import data_root
 from isda.data.catalogue import CATALOGUE, named_path
 from isda.engine.options import split_method
+from isda.engine.settings import AUTO
 from isda.networks.generative.layers import DiscriminatorBody
 from isda.reproduce.training import Scale, ScaledSettings, Training
 from isda.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
@@ -98,10 +99,10 @@ def scaled_classifier(settings: ClassificationSettings, scale: Scale, root: Path
         labels=None if data == IMAGENET else min(scale.images, settings.labels or scale.images),
         epochs=scale.epochs,
         evaluate_every=settings.evaluate_every or scale.epochs,
-        batch_size=min(scale.batch_size, recipe_for(network).batch_size),
+        batch_size=min(scale.batch_size, recipe_for(network)["batch_size"]),
         width=width if width < 1 else None,
         dropout=dropout,
-        augment=None if data == STAND_IN else settings.augment,
+        augment=AUTO if data == STAND_IN else settings.augment,
     )
     return ScaledSettings(scaled, tuple(differences))
 
@@ -110,7 +111,7 @@ def classifier_work(settings: Any, passes: float = 1.0) -> Work:
     """Of one run with a data set and a network; ``passes`` are forward and backward passes per image and epoch."""
     entry = CATALOGUE[settings.data]
     images = settings.labels or entry.train
-    epochs = settings.epochs or recipe_for(settings.network).epochs
+    epochs = settings.epochs or recipe_for(settings.network)["epochs"]
     size = network_size(settings.network, entry.size or IMAGENET_SIDE, settings.width or 1.0)
     return training_work(*size, images * epochs * passes)
 

@@ -150,7 +150,7 @@ def _cost_row(name: str) -> CostRow:
     small = name in CIFAR
     input_shape, num_classes = ((3, 32, 32), 100) if small else ((3, 224, 224), 1000)
     printed = paper_costs().get(name, {})
-    batch_size = recipe_for(name).batch_size if printed else DEFAULT_BATCH_SIZE
+    batch_size = recipe_for(name)["batch_size"] if printed else DEFAULT_BATCH_SIZE
     with torch.device("meta"):
         network = create(name, num_classes=num_classes)
     multiply_adds = count_multiply_adds(network, input_shape)

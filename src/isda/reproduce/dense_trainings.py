@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from isda.engine.settings import AUTO
 from isda.networks import segmentation as networks
 from isda.reproduce.training import Scale, ScaledSettings, Training
 from isda.reproduce.workload import NetworkSize, Work, count_size, network_size, training_work
 from isda.tasks.detection.settings import RECIPE, DetectionSettings
-from isda.tasks.segmentation.settings import BATCH_SIZE, CROP, STEPS, SegmentationSettings
+from isda.tasks.segmentation.settings import BATCH_SIZE, STEPS, SegmentationSettings
 
 CITYSCAPES_CLASSES, CITYSCAPES_IMAGES = 19, 2975
 """Of Cityscapes."""
@@ -38,7 +39,7 @@ class SegmentationTraining(Training):
             width=SEGMENTATION_WIDTHS[scale.name],
             crop=str(CROPS[scale.name]),
             pretrained=None,
-            stem=None,
+            stem=AUTO,
         )
         differences = (
             f"network {self.settings.network} has {SEGMENTATION_WIDTHS[scale.name]:g} of its channels and random "
@@ -50,9 +51,9 @@ class SegmentationTraining(Training):
     def work(self, scale: Scale, root: Path | None) -> Work:
         """That of the network on crops."""
         settings: Any = self.at(scale, root).settings
-        side = int(settings.crop or CROP)
+        side = int(settings.crop)
         samples = STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * CITYSCAPES_IMAGES
-        return training_work(*_size(settings.network, settings.width or 1.0, side), samples)
+        return training_work(*_size(settings.network, settings.width, side), samples)
 
 
 def segmentation(network: str, method: str) -> SegmentationTraining:
@@ -119,8 +120,8 @@ class DetectorTraining(Training):
     def work(self, scale: Scale, root: Path | None) -> Work:
         """Proportional to the pixels, with the backbone's bytes per operation."""
         settings: Any = self.at(scale, root).settings
-        share = 1.0 if settings.min_size is None else settings.min_size * settings.max_size / PIXELS
-        epochs = settings.epochs or RECIPE.epochs
+        share = settings.min_size * settings.max_size / PIXELS
+        epochs = settings.epochs or RECIPE["epochs"]
         macs = MULTIPLY_ADDS[settings.network] * share
         backbone = network_size("resnet-50", 224)
         return training_work(macs, macs * backbone.elements / backbone.multiply_adds, COCO_IMAGES * epochs)

@@ -104,7 +104,7 @@ class Training(ABC):
     @property
     def name(self) -> str:
         """Name of the folder: data, network, method, other settings and dependencies."""
-        given = self.settings.asked()
+        given = self.settings.given()
         words = [str(given.pop(key)) for key in ("data", "network", "method") if key in given]
         words += [f"{key}={value}" for key, value in given.items()]
         words += [f"checkpoints={self.checkpoints}"] if self.checkpoints else []

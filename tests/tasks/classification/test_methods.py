@@ -37,9 +37,9 @@ def batches(count, size=12):
         yield ImageBatch(images, torch.randint(CLASSES, (size,)), torch.arange(size))
 
 
-def options_of(text, recipe=CIFAR, lambda_0=None):
+def options_of(text, recipe=CIFAR, **shortcuts):
     name, _, words = text.partition(":")
-    return find_method(name).resolve(words, recipe, lambda_0)
+    return find_method(name).resolve(words, recipe, shortcuts)
 
 
 def create(name, options, network, total_steps):

@@ -247,10 +247,10 @@ def test_manifold_mixup_is_not_for_compiled_networks():
 
 def test_options_are_those_of_both_with_the_recipes_defaults():
     recipe = recipe_for("resnet-20")
-    assert find_method("mixup").resolve("alpha=0.3", recipe, None) == {"alpha": 0.3}
+    assert find_method("mixup").resolve("alpha=0.3", recipe) == {"alpha": 0.3}
     expected = {"lambda_0": 2.0, "covariance": "full", "bound": "jensen", "decay": 0.9, "rho": 0.1}
-    assert find_method("sam+isda").resolve("rho=0.1,decay=0.9", recipe, 2.0) == expected
-    assert find_method("explicit").resolve("samples=3", recipe, None) == {
+    assert find_method("sam+isda").resolve("rho=0.1,decay=0.9", recipe, {"lambda_0": 2.0}) == expected
+    assert find_method("explicit").resolve("samples=3", recipe) == {
         "lambda_0": 0.5,
         "covariance": "full",
         "samples": 3,

@@ -3,7 +3,7 @@
 import pytest
 
 from isda import networks
-from isda.engine import SCALES, Recipe
+from isda.engine import SCALES, Recipe, TrainingConfig
 from isda.tasks.classification.settings import CIFAR_RECIPES, recipe_for
 
 # network: epochs, batch size, weight decay, momentum, initial learning rate, factor, epochs at which it falls.
@@ -16,25 +16,35 @@ PAPER = {
 }
 
 
+def value(recipe, name):
+    """What a configuration has of a field: the recipe's value, or the default."""
+    return recipe.values[name] if name in recipe.values else getattr(TrainingConfig, name)
+
+
+def values(recipe, *names):
+    return tuple(value(recipe, name) for name in names)
+
+
 @pytest.mark.parametrize("network", PAPER)
 def test_cifar_networks_with_steps_are_trained_as_in_the_papers_table(network):
     recipe = recipe_for(network)
-    steps = (recipe.epochs, recipe.batch_size, recipe.weight_decay, recipe.momentum, recipe.lr, recipe.lr_factor)
-    assert (*steps, recipe.milestones) == PAPER[network]
-    assert recipe.schedule == "steps"
+    fields = ("epochs", "batch_size", "weight_decay", "momentum", "lr", "lr_factor", "milestones")
+    assert values(recipe, *fields) == PAPER[network]
+    assert value(recipe, "schedule") == "steps"
 
 
 @pytest.mark.parametrize(("network", "epochs", "batch"), [("shake-shake-26-2x32d", 1800, 64), ("cnn-13", 400, 128)])
 def test_networks_with_a_cosine_are_trained_as_the_paper_says(network, epochs, batch):
     recipe = recipe_for(network)
-    assert (recipe.epochs, recipe.batch_size, recipe.weight_decay, recipe.momentum) == (epochs, batch, 1e-4, 0.9)
-    assert (recipe.lr, recipe.schedule, recipe.milestones) == (0.1, "cosine", ())
+    assert values(recipe, "epochs", "batch_size", "weight_decay", "momentum") == (epochs, batch, 1e-4, 0.9)
+    assert values(recipe, "lr", "schedule", "milestones") == (0.1, "cosine", ())
 
 
 @pytest.mark.parametrize("network", [*PAPER, "shake-shake-26-2x112d", "cnn-13"])
 def test_the_papers_cifar_results_average_ten_epochs_with_full_covariance(network):
     recipe = recipe_for(network)
-    assert (recipe.average_last, recipe.covariance, recipe.lambda_0) == (10, "full", 0.5)
+    assert recipe["average_last"] == 10
+    assert recipe.method_defaults["isda"] == {"covariance": "full", "lambda_0": 0.5, "bound": "jensen"}
 
 
 @pytest.mark.parametrize(
@@ -56,14 +66,14 @@ def test_the_papers_cifar_results_average_ten_epochs_with_full_covariance(networ
 )
 def test_imagenet_networks_follow_the_paragraph_below_the_table(network, strength):
     recipe = recipe_for(network)
-    assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.schedule) == (300, 512, 0.2, "cosine")
-    assert (recipe.momentum, recipe.weight_decay, recipe.average_last) == (0.9, 1e-4, 10)
-    assert (recipe.covariance, recipe.lambda_0) == ("diagonal", strength)
+    assert values(recipe, "epochs", "batch_size", "lr", "schedule") == (300, 512, 0.2, "cosine")
+    assert values(recipe, "momentum", "weight_decay", "average_last") == (0.9, 1e-4, 10)
+    assert recipe.method_defaults["isda"] == {"covariance": "diagonal", "lambda_0": strength, "bound": "jensen"}
 
 
 def test_every_network_has_a_recipe():
     assert all(isinstance(recipe_for(name), Recipe) for name in networks.names())
-    assert recipe_for("timm:resnet18").epochs == 300
+    assert recipe_for("timm:resnet18")["epochs"] == 300
 
 
 def test_a_network_without_a_recipe_is_told_which_families_have_one():
@@ -76,15 +86,15 @@ def test_a_network_without_a_recipe_is_told_which_families_have_one():
 def test_scaling_keeps_the_proportions_within_half_an_epoch(family, scale):
     full = CIFAR_RECIPES[family]
     short = full.scaled(scale)
-    assert abs(short.epochs - full.epochs * SCALES[scale]) <= 0.5
-    share = short.epochs / full.epochs
-    assert len(short.milestones) == len(full.milestones)
-    for milestone, original in zip(short.milestones, full.milestones, strict=True):
+    assert abs(short["epochs"] - full["epochs"] * SCALES[scale]) <= 0.5
+    share = short["epochs"] / full["epochs"]
+    for milestone, original in zip(value(short, "milestones"), value(full, "milestones"), strict=True):
         assert abs(milestone - original * share) <= 0.5
         assert milestone >= 1
-    assert 1 <= short.average_last <= max(1, round(full.average_last * share))
-    kept = ("batch_size", "weight_decay", "momentum", "lr", "lr_factor", "schedule", "covariance", "lambda_0")
-    assert all(getattr(short, name) == getattr(full, name) for name in kept)
+    assert 1 <= short["average_last"] <= max(1, round(full["average_last"] * share))
+    kept = full.values.keys() - {"epochs", "milestones", "average_last"}
+    assert all(short[name] == full[name] for name in kept)
+    assert (short.method_defaults, short.method_grids) == (full.method_defaults, full.method_grids)
 
 
 def test_the_scale_paper_changes_nothing():
@@ -96,15 +106,15 @@ def test_the_scale_paper_changes_nothing():
 )
 def test_any_number_of_epochs_has_proportional_milestones(epochs, milestones, average_last):
     recipe = CIFAR_RECIPES["resnet"].lasting(epochs)
-    assert (recipe.epochs, recipe.milestones, recipe.average_last) == (epochs, milestones, average_last)
+    assert values(recipe, "epochs", "milestones", "average_last") == (epochs, milestones, average_last)
 
 
 def test_the_window_is_never_longer_than_the_run():
-    assert Recipe(epochs=5, batch_size=8, weight_decay=0.0, average_last=10).lasting(3).average_last == 3
+    assert Recipe({"epochs": 5, "average_last": 10}).lasting(3)["average_last"] == 3
 
 
 def test_the_first_epoch_of_a_very_short_run_has_the_full_learning_rate():
-    assert min(CIFAR_RECIPES["resnet"].lasting(1).milestones) >= 1
+    assert min(CIFAR_RECIPES["resnet"].lasting(1)["milestones"]) >= 1
 
 
 @pytest.mark.parametrize(
@@ -112,8 +122,8 @@ def test_the_first_epoch_of_a_very_short_run_has_the_full_learning_rate():
     [
         (lambda: CIFAR_RECIPES["resnet"].lasting(0), "epochs must be at least 1, got 0"),
         (lambda: CIFAR_RECIPES["resnet"].lasting(10**20), "epochs must be at most 1000000000, got 1000000000000000000"),
-        (lambda: Recipe(epochs=0, batch_size=1, weight_decay=0.0), "epochs and batch_size must be at least 1, got 0"),
-        (lambda: Recipe(epochs=1, batch_size=0, weight_decay=0.0), "must be at least 1, got 1 and 0"),
+        (lambda: Recipe({"epochs": 0, "batch_size": 1}), "epochs and batch_size must be at least 1, got 0"),
+        (lambda: Recipe({"epochs": 1, "batch_size": 0}), "must be at least 1, got 1 and 0"),
     ],
 )
 def test_impossible_recipes_are_refused(make, message):

@@ -41,13 +41,13 @@ def test_the_users_word_goes_over_the_recipe():
 
 
 def test_only_what_was_asked_is_kept_as_asked():
-    assert small_config().asked == SMALL
-    assert small_config(seed=4, scale="paper").asked == SMALL | {"seed": 4, "scale": "paper"}
+    assert small_config().settings == SMALL
+    assert small_config(seed=4, scale="paper").settings == SMALL | {"seed": 4, "scale": "paper"}
 
 
 def test_a_zero_that_was_asked_for_is_kept():
     zeros = {"seed": 0, "lr": 0.0, "weight_decay": 0.0, "lambda_0": 0.0}
-    assert small_config(**zeros).asked == SMALL | zeros
+    assert small_config(**zeros).settings == SMALL | zeros
 
 
 @pytest.mark.parametrize(

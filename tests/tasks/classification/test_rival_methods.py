@@ -48,9 +48,9 @@ PUBLISHED = {
 }
 
 
-def options_of(text, network="resnet-20", data="cifar10", lambda_0=None):
+def options_of(text, network="resnet-20", data="cifar10", **shortcuts):
     name, _, words = text.partition(":")
-    return find_method(name).resolve(words, recipe_for(network, data), lambda_0)
+    return find_method(name).resolve(words, recipe_for(network, data), shortcuts)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

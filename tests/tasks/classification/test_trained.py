@@ -162,9 +162,9 @@ def test_weights_that_are_not_finite_are_named(finished_run, tmp_path):
 def test_data_that_is_no_name_is_named(finished_run, tmp_path):
     path = copy_of(finished_run, tmp_path) / "config.json"
     stored = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
-    path.write_text(json.dumps(stored | {"asked": {"data": [[]]}}))
+    path.write_text(json.dumps(stored | {"settings": {"data": [[]]}}))
     with pytest.raises(
-        ValueError, match=r"config\.json must have the name of a data set as asked\['data'\], got \[\[\]\]"
+        ValueError, match=r"config\.json must have the name of a data set as settings\['data'\], got \[\[\]\]"
     ):
         load_trained(path.parent)
 

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file
 from small_detection import SMALL
 
+from isda.engine import learning_rate
 from isda.tasks.detection.backbone import create_detector, initialise
-from isda.tasks.detection.settings import DetectionSettings, warm_up_rate
+from isda.tasks.detection.settings import DetectionSettings
 from isda.tasks.detection.task import Detection
 from isda.train import Settings as ClassifierSettings
 from isda.train import load_data
@@ -59,8 +60,8 @@ def test_the_recipe_is_mmdetections(data):
 
 
 def test_the_learning_rate_rises_and_falls(data):
-    config = resolved(data, batch_size=1, epochs=12, warmup_steps=10, lr=1.0)
-    rates = [warm_up_rate(config, step, config.warmup_steps) for step in range(config.total_steps)]
+    config = resolved(data, batch_size=1, epochs=12, warm_up="10steps", lr=1.0)
+    rates = [learning_rate(config, step) for step in range(config.total_steps)]
     assert rates[0] == pytest.approx(0.001)
     assert rates[5] == pytest.approx((0.001 + 1) / 2)
     assert rates[10] == rates[8 * 7 - 1] == 1
@@ -136,8 +137,8 @@ def test_other_weights_are_another_run(data, classifier, tmp_path):
         ({"frozen_stages": 9}, "frozen_stages must be from 0 to 3, got 9"),
         ({"min_size": 0}, "min_size must be an integer of at least 1"),
         ({"min_size": 64, "max_size": 32}, "max_size must be at least min_size=64, got 32"),
-        ({"warmup_steps": -1}, "warmup_steps must be at least 0, got -1"),
-        ({"compile": True}, "compile must be left out"),
+        ({"warm_up": "-1"}, "warm_up must be a number of epochs, 2 or 0.5, or of steps, 100steps, got '-1'"),
+        ({"compile": True}, "compile is not supported for detectors"),
         ({"method": "multi-taks"}, "method must be one of multi-task"),
         ({"method": "multi-task:width=1"}, "option of method multi-task"),
         ({"head_dim": 10**9}, "needs .* GiB, this machine has"),

@@ -25,7 +25,7 @@ from isda.tasks.segmentation.methods import (
 from segmentation_runs import small_job
 
 C, A, B, N, H, W, FINE = 3, 5, 4, 2, 4, 3, (13, 9)
-RECIPE = Recipe(epochs=1, batch_size=1, weight_decay=0.0, covariance="diagonal", lambda_0=7.5)
+RECIPE = Recipe({}, {"isda": {"lambda_0": 7.5, "covariance": "diagonal", "bound": "jensen"}})
 
 
 class TwoHeads(nn.Module):
@@ -232,9 +232,9 @@ def test_options_that_make_no_sense_are_refused(method, words, message):
 
 
 def test_options_come_from_the_recipe_unless_a_user_says_otherwise():
-    options = find_method("isda").resolve("ohem=true", RECIPE, None)
+    options = find_method("isda").resolve("ohem=true", RECIPE)
     assert options == {"lambda_0": 7.5, "covariance": "diagonal", "bound": "jensen", "ohem": True}
-    assert find_method("isda").resolve("covariance=full", RECIPE, 2.5)["lambda_0"] == 2.5
+    assert find_method("isda").resolve("covariance=full", RECIPE, {"lambda_0": 2.5})["lambda_0"] == 2.5
 
 
 def test_the_mean_is_over_pixels_that_count():

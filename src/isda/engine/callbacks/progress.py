@@ -26,7 +26,7 @@ def progress_bar(disable: bool = False) -> Progress:
 
 
 def describe_epoch(metrics: dict[str, Any], config: RunConfig) -> str:
-    """One line about an epoch: training loss, ISDA's strength, the headline figure and the time."""
+    """One line about an epoch: training loss, strength of the method, the headline figure and the time."""
     figure = config.figures[0]
     parts = [f"epoch {metrics['epoch']}/{config.epochs}"]
     for metric, title, digits, unit in (

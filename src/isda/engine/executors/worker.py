@@ -22,7 +22,6 @@ from isda.engine.callbacks import TensorBoard
 from isda.engine.digests import json_text, read_verified, with_digest
 from isda.engine.executors import PlannedRun, RunProblem
 from isda.engine.loop import Saving, train
-from isda.engine.options import user_code_names
 from isda.engine.processes import NonFiniteLoss, Stopped, join_processes, stop_on_signals, stop_with_parent
 from isda.engine.run_folder import ERROR_FILE, RunFolder
 from isda.engine.task import Task, find_task, task_reference
@@ -82,7 +81,7 @@ def plan_text(planned: Sequence[PlannedRun], threads: int | None = None) -> str:
 
 def user_code_arguments(planned: Sequence[PlannedRun]) -> list[str]:
     """The arguments of `isda run` that name the user code of the runs."""
-    names = sorted({name for run in planned for name in _user_code(task_reference(run.task), run.config.asked)})
+    names = sorted({name for run in planned for name in _user_code(run)})
     return ["--own", *names] if names else []
 
 
@@ -111,12 +110,11 @@ def _planned_run(stored: dict[str, Any], path: Path, number: int, own: Sequence[
     if not 0 <= number < len(runs):
         raise ValueError(f"number must be one of the {len(runs)} runs of {path}, from 0, got {number}")
     record = runs[number]
-    unnamed = [name for name in _user_code(record["task"], record["config"]["asked"]) if name not in own]
-    if unnamed:
-        raise ValueError(f"run {number} of {path} uses user code; add --own {unnamed[0]} to import it")
-    task = type(find_task(record["task"]))
+    _check_named([record["task"]] if ":" in record["task"] else [], own, path, number)
+    task = find_task(record["task"])
+    _check_named(task.user_code(str(record["config"]["settings"].get("method", ""))), own, path, number)
     return PlannedRun(
-        task=task,
+        task=type(task),
         config=task.config_type.from_stored(record["config"], path),
         folder=Path(record["folder"]),
         data=record["data"],
@@ -140,8 +138,16 @@ def _plan_record(run: PlannedRun) -> dict[str, Any]:
     }
 
 
-def _user_code(task: str, settings: dict[str, Any]) -> list[str]:
-    return ([task] if ":" in task else []) + user_code_names(str(settings.get("method", "")))
+def _user_code(run: PlannedRun) -> list[str]:
+    reference, method = task_reference(run.task), str(run.config.settings.get("method", ""))
+    return ([reference] if ":" in reference else []) + run.task.user_code(method)
+
+
+def _check_named(names: Sequence[str], own: Sequence[str], path: Path, number: int) -> None:
+    """Raise a ValueError for user code that would be imported and is not named on the command line."""
+    for name in names:
+        if name not in own:
+            raise ValueError(f"run {number} of {path} uses user code; add --own {name} to import it")
 
 
 # Seconds between two checks whether the processes have ended.

@@ -196,7 +196,7 @@ def _published_grid(settings: RunSettings, planner: Planner) -> tuple[SearchedSe
     """The grid of the method, without the options and settings that the user has given."""
     task, data = planner.task_and_data(settings)
     text = settings.method or ""
-    given = {word.partition("=")[0] for word in split_method(text)[1].split(",")} | set(settings.asked())
+    given = {word.partition("=")[0] for word in split_method(text)[1].split(",")} | set(settings.given())
     known = task.options(text)
     grid = task.grid(settings, data)
     for name in grid:

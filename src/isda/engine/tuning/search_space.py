@@ -71,9 +71,11 @@ def apply_point(settings: RunSettings, searched: Sequence[SearchedSetting], poin
     """The settings at a point, and its name: the method with all searched values as options.
 
     Example:
+        >>> from isda.engine import TrainingSettings
         >>> strength = SearchedSetting(name="lambda_0", of_method=True, values=(1.0,))
         >>> rate = SearchedSetting(name="lr", of_method=False, values=(0.1,))
-        >>> settings, name = apply_point(RunSettings(method="isda"), [strength, rate], {"lambda_0": 1.0, "lr": 0.1})
+        >>> point = {"lambda_0": 1.0, "lr": 0.1}
+        >>> settings, name = apply_point(TrainingSettings(method="isda"), [strength, rate], point)
         >>> settings.method, settings.lr, name
         ('isda:lambda_0=1', 0.1, 'isda:lambda_0=1,lr=0.1')
     """
@@ -127,7 +129,7 @@ def parse_searches(
         if not with_option:
             known = dict.fromkeys([*(option for method in methods for option in options[method]), *of_run])
             check_choice("searched setting", name, known)
-            if name in settings.asked():
+            if name in settings.given():
                 raise ValueError(f"{name} must be searched or given, got both")
         for method in with_option or methods:
             kind = options[method].get(name) or of_run[name]

@@ -52,7 +52,7 @@ def pretrained_fields(settings: ClassificationSettings, network: str, options: d
     """The fields of a configuration that follow from pretrained weights; nothing where there are none.
 
     Args:
-        settings: what the user asks for.
+        settings: of the user.
         network: its name.
         options: of the network; their number of channels becomes the one that it was pretrained with.
 
@@ -61,7 +61,7 @@ def pretrained_fields(settings: ClassificationSettings, network: str, options: d
     """
     if settings.pretrained is None:
         for name in ("freeze", "input_size"):
-            if name in settings.asked():
+            if name in settings.given():
                 raise ValueError(f"{name} must come with pretrained, the weights of the network; got it alone")
         return {}
     inputs = pretrained_inputs(network, settings.input_size)
@@ -72,7 +72,6 @@ def pretrained_fields(settings: ClassificationSettings, network: str, options: d
         "network_options": options,
         "pretrained": source,
         "pretrained_sha256": _read(network, source, options)[1],
-        "freeze": settings.freeze,
         "input_size": inputs.size,
         "input_resize": inputs.resize,
         "channels": inputs.channels,
@@ -100,7 +99,7 @@ def load_initial_weights(network: Network, config: ClassificationConfig) -> Netw
         weights, sha256 = _read(config.network, config.pretrained, config.network_options)
         if sha256 != config.pretrained_sha256:
             raise ValueError(f"{config.pretrained} holds other weights than when the run was planned")
-        load_pretrained(network, config.network, weights, _told(config))
+        load_pretrained(network, config.network, weights, "the hub" if config.pretrained == HUB else config.pretrained)
     if config.freeze:
         network.freeze_body()
     return network
@@ -122,10 +121,6 @@ def check_pretrained(config: ClassificationConfig, image: Tensor) -> None:
     except (ValueError, AssertionError, *BUILD_ERRORS) as error:
         shape = "x".join(map(str, image.shape))
         raise ValueError(f"{config.network} cannot see images of {shape}: {first_line(error)}") from error
-
-
-def _told(config: ClassificationConfig) -> str:
-    return "the hub" if config.pretrained == HUB else config.pretrained
 
 
 def _read(network: str, source: str, options: dict[str, Any]) -> tuple[dict[str, Tensor], str]:

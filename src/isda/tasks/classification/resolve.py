@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from isda._utils.choices import check_choice
 from isda.data import CATALOGUE, DataSet, long_tailed
 from isda.data.augment import Draws
 from isda.engine.options import split_method
-from isda.engine.settings import Recipe, warm_up_steps
+from isda.engine.settings import AUTO, Recipe, warm_up_steps
 from isda.engine.trainer import OPTIMISERS
 from isda.networks.registry import IMAGENET
 from isda.networks.timm_models import TIMM_PREFIX
@@ -46,28 +44,26 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
     network, recipe = choose_network(settings, data)
     name, words = split_method(settings.method or "isda")
     method = find_method(name)
+    values = image_fields(settings, data, network, recipe)
     pretrained = settings.pretrained is not None
     augment = settings.augment or default_augmentation(data, network in IMAGENET and not pretrained, pretrained)
-    shared = image_fields(settings, data, network, recipe)
-    images, size = _training_images(settings, data), shared["batch_size"]
+    images, size = _training_images(settings, data), values["batch_size"]
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
-    sizes = _class_counts(settings, data)
-    parts = class_parts(sizes) if settings.imbalance is not None else {}
-    shared["figures"] = figures_for(shared["evaluated_on"], data.num_classes, parts)
-    config = ClassificationConfig(
-        task="classification",
-        method=name,
-        method_options=method.resolve(words, recipe, settings.lambda_0),
-        augment=check_choice("augment", augment, AUGMENTATIONS),
-        imbalance=settings.imbalance,
-        class_counts=sizes,
-        train_images=images,
-        steps_per_epoch=images // size,
-        warm_up_steps=warm_up_steps(settings.warm_up, recipe, images // size),
-        **_generated_fields(settings, data, size),
-        **shared,
-    )
+    counts = _class_counts(settings, data)
+    parts = class_parts(counts) if settings.imbalance is not None else {}
+    values |= {
+        "task": "classification",
+        "method": name,
+        "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
+        "augment": check_choice("augment", augment, AUGMENTATIONS),
+        "class_counts": counts,
+        "train_images": images,
+        "steps_per_epoch": images // size,
+        "warm_up_steps": warm_up_steps(settings.warm_up, recipe, images // size),
+        "figures": figures_for(values["evaluated_on"], data.num_classes, parts),
+    }
+    config = ClassificationConfig(**(values | _generated_fields(settings, data, size)))
     try:
         split_data(config, data)
     except ValueError as error:
@@ -83,13 +79,13 @@ def choose_network(settings: ClassificationSettings, data: DataSet) -> tuple[str
     network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
     if not network.startswith(TIMM_PREFIX):
         check_choice("network", network, networks.names())
-    if settings.optimiser is not None:
+    if settings.optimiser is not AUTO:
         check_choice("optimiser", settings.optimiser, OPTIMISERS)
     if settings.pretrained is not None:
         return network, settings.shortened(fine_tuning_recipe(settings.optimiser, settings.freeze))
     recipe = recipe_for(network, data.name)
-    if settings.optimiser not in (None, recipe.optimiser):
-        recipe = replace(recipe, optimiser=settings.optimiser, **RATES[settings.optimiser])
+    if settings.optimiser not in (AUTO, "sgd"):
+        recipe |= RATES[settings.optimiser]
     return network, settings.shortened(recipe)
 
 
@@ -99,52 +95,43 @@ def image_fields(
     """The fields of a configuration that all classifiers of images resolve alike.
 
     Args:
-        settings: what the user asks for.
+        settings: of the user.
         data: what to learn from; its test images are not looked at where others judge.
         network: its name.
         recipe: of the network.
         held_labels: how many labelled images are held out to judge by, beside what the settings say.
     """
     _warn_of_classes(data)
-    held_out = settings.held_out or 0
-    judging = held_out or held_labels
-    evaluated_on = "held-out" if judging else "test"
-    fields = settings.resolved(recipe)
-    if "data" in fields["asked"] and data.name not in CATALOGUE and data.source:
+    values = settings.resolved(recipe)
+    if settings.nesterov is not AUTO and values["optimiser"] != "sgd":
+        raise ValueError(f"nesterov is a setting of optimiser sgd, got it for {values['optimiser']}")
+    held_out = values["held_out"] or held_labels
+    evaluated_on = "held-out" if held_out else "test"
+    if "data" in values["settings"] and data.name not in CATALOGUE and data.source:
         # A relative path is found again from wherever the run is taken up.
-        fields["asked"] |= {"data": data.source}
+        values["settings"] |= {"data": data.source}
     if settings.generated is not None:
-        fields["asked"] |= {"generated": str(Path(settings.generated).absolute())}
-    layer_decay = recipe.layer_decay if settings.layer_decay is None else settings.layer_decay
-    if not (math.isfinite(layer_decay) and 0 < layer_decay <= 1):
-        raise ValueError(f"layer_decay must be above 0 and at most 1, got {layer_decay}")
-    options = _network_options(settings, data)
-    # How the network sees images; to find the statistics of a folder means to decode all of it.
-    seeing = pretrained_fields(settings, network, options)
-    if seeing:
-        fields["asked"] |= {"pretrained": seeing["pretrained"]}
-    else:
-        size = {"channels": data.channels, "image_size": data.image_size}
-        seeing = {"mean": data.mean, "std": data.std, **size}
-    shared = {
+        values["settings"] |= {"generated": str(Path(settings.generated).absolute())}
+    values |= {
         "data": data.name,
         "data_digest": data.digest,
         "network": network,
-        "network_options": options,
-        "optimiser": recipe.optimiser,
-        "layer_decay": layer_decay,
-        "first_pass": recipe.first_pass,
-        "labels": settings.labels,
-        "held_out": held_out,
+        "network_options": _network_options(settings, data),
         "evaluated_on": evaluated_on,
         "figures": figures_for(evaluated_on, data.num_classes),
         "curves": CURVES,
         "baselines": BASELINES,
         "classes": data.classes,
-        "test_images": judging or len(data.y_test),
+        "test_images": held_out or len(data.y_test),
         "version": __version__,
     }
-    return fields | shared | seeing
+    # How the network sees images; to find the statistics of a folder means to decode all of it.
+    pretrained = pretrained_fields(settings, network, values["network_options"])
+    if pretrained:
+        values["settings"] |= {"pretrained": pretrained["pretrained"]}
+        return values | pretrained
+    size = {"channels": data.channels, "image_size": data.image_size}
+    return values | {"mean": data.mean, "std": data.std, **size}
 
 
 def _warn_of_classes(data: DataSet) -> None:
@@ -172,8 +159,6 @@ def _class_counts(settings: ClassificationSettings, data: DataSet) -> tuple[int,
     """Training images of each class where the seed has no say in it; none where equally many of each are drawn."""
     labels = data.y_train[training_and_evaluation(data, settings.held_out or 0)[0]]
     if settings.imbalance is not None:
-        if not 1 <= settings.imbalance < math.inf:
-            raise ValueError(f"imbalance must be a finite number >= 1, got {settings.imbalance}")
         try:
             labels = labels[long_tailed(labels, settings.imbalance, size=settings.labels)]
         except ValueError as error:
@@ -198,9 +183,8 @@ def _generated_fields(settings: ClassificationSettings, data: DataSet, batch_siz
 
 
 def _network_options(settings: ClassificationSettings, data: DataSet) -> dict[str, Any]:
-    chosen = {"width": settings.width, "dropout": settings.dropout}
-    options = {name: value for name, value in chosen.items() if value is not None}
-    return {"in_channels": data.channels} | options_from_text(settings.network_options) | options
+    options = options_from_text(settings.network_options)
+    return {"in_channels": data.channels} | options | settings.part_of("network_options")
 
 
 def _augmented(config: ClassificationConfig, data: DataSet) -> Tensor:

@@ -5,13 +5,15 @@ Recipes follow the paper's table of training configurations; those for fine-tuni
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from isda.engine.settings import Recipe, RunSettings
-from isda.engine.trainer import TrainingConfig
+from isda._utils.choices import check_choice
+from isda.engine.settings import Auto, Recipe, TrainingSettings, auto, stored_in
+from isda.engine.trainer import OPTIMISERS, TrainingConfig
 from isda.networks.registry import IMAGENET
 from isda.networks.timm_models import TIMM_PREFIX
 from isda.tasks.classification.pipelines import InputFormat
@@ -26,15 +28,15 @@ class HubOrFile(str):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(RunSettings):
-    """Settings of a run; what is left out comes from the paper's recipe for the network, or is what the help says."""
+class ClassificationSettings(TrainingSettings):
+    """Settings of a run; what is not given comes from the paper's recipe for the network, or is what the help says."""
 
-    data: str | None = None
-    """digits (if left out), cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
-    network: str | None = None
+    data: Auto[str] = auto()
+    """digits (if not given), cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
+    network: Auto[str] = auto()
     """Network, see `isda networks`; by default fast-cnn, or resnet-50 on imagenet."""
-    method: str | None = None
-    """cross-entropy, isda (if left out), isda-tilted or a rival: large-margin, distribution-net, label-smoothing,
+    method: Auto[str] = auto()
+    """cross-entropy, isda (if not given), isda-tilted or a rival: large-margin, distribution-net, label-smoothing,
     disturb-label, focal, lq, confidence-penalty or center, the last six also with +isda (docs/rivals.md). For long
     tails: logit-adjustment, ldam, class-balanced, each also with +isda, risda, metasaug (docs/longtail.md). Options
     follow a colon: isda:lambda_0=1,covariance=diagonal. Semi-supervised: supervised (the floor), pi-model,
@@ -46,11 +48,11 @@ class ClassificationSettings(RunSettings):
     imbalance: float | None = None
     """Train on a long tail: class sizes fall exponentially, the first class has this many times as many images as the
     last (100 in most publications); drawn with the seed, --labels in all. What a run is judged by stays as it is."""
-    held_out: int | None = None
+    held_out: Auto[int] = auto(0)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
-    lambda_0: float | None = None
+    lambda_0: float | None = stored_in("method_options")
     """ISDA's strength at the end of training."""
-    augment: str | None = None
+    augment: Auto[str] = auto()
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop."""
     pretrained: str | HubOrFile | None = None
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
@@ -58,66 +60,61 @@ class ClassificationSettings(RunSettings):
     images are brought to the size and normalisation that it knows (docs/finetuning.md)."""
     freeze: bool = False
     """Train the classifier only; all below it stays as it is pretrained, running figures of batch norm included."""
-    input_size: int | None = None
+    input_size: Auto[int] = auto(0)
     """Side of the images that a pretrained network sees, instead of the one it was trained with."""
-    optimiser: Literal["sgd", "adamw"] | None = None
-    """sgd, with Nesterov momentum, or adamw; the recipe's if left out. Another than the recipe's has a learning rate
+    optimiser: Auto[Literal["sgd", "adamw"]] = auto("sgd")
+    """sgd, with Nesterov momentum, or adamw; the recipe's if not given. Another than the recipe's has a learning rate
     and a weight decay of its own."""
-    warm_up: str | None = None
-    """Let the learning rate rise in a line over so many epochs, 2 or 0.5, or steps: 100steps."""
-    layer_decay: float | None = None
+    layer_decay: Auto[float] = auto(1.0)
     """Each layer learns at this share of the rate of the one above it; the classifier has the whole rate."""
-    width: float | None = None
+    width: float | None = stored_in("network_options")
     """Factor on the network's channel counts, where the family has it."""
-    dropout: float | None = None
+    dropout: float | None = stored_in("network_options")
     """Dropout rate, where the family has it."""
     generated: str | None = None
     """Run folder of a generator of the same classes (`isda generate train`), whose images are part of every batch."""
-    generated_share: float | None = None
-    """Their share of a batch, 1/6 if left out as in the paper; the batch size stays the same."""
+    generated_share: float | None = stored_in("generated_per_batch")
+    """Their share of a batch, 1/6 if not given as in the paper; the batch size stays the same."""
     network_options: dict[str, str] = field(default_factory=dict)
     """Further options of the network as KEY VALUE pairs."""
 
+    def check(self) -> None:
+        """Raise a ValueError if a setting is out of range."""
+        super().check()
+        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        if not (math.isfinite(self.layer_decay) and 0 < self.layer_decay <= 1):
+            raise ValueError(f"layer_decay must be above 0 and at most 1, got {self.layer_decay}")
+        if self.imbalance is not None and not 1 <= self.imbalance < math.inf:
+            raise ValueError(f"imbalance must be a finite number >= 1, got {self.imbalance}")
+
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationConfig(TrainingConfig):
-    """The settings of a run with every default filled in, and what the run needs to know of its data set."""
+class ClassificationConfig(ClassificationSettings, TrainingConfig):
+    """The resolved settings of a run, and facts of its data set."""
 
-    augment: str
-    labels: int | None
-    held_out: int
+    network_options: dict[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     channels: int
     image_size: tuple[int, int] | None
+    """None where images differ in size, or are brought to that of a pretrained network."""
     train_images: int
     test_images: int
-    imbalance: float | None = None
-    """How many times as many training images the first class has as the last; None where none was asked for."""
     class_counts: tuple[int, ...] = ()
     """Training images of each class; none where equally many of each are drawn."""
-    generated: str = ""
-    """The run folder of a generator, whose images are part of every batch; empty for none."""
     generated_per_batch: int = 0
-    """How many of the batch_size images of a step."""
+    """How many of the batch_size images of a step a generator makes."""
     generated_sha256: str = ""
     """Of the generator's weights."""
     data_digest: str = ""
     """Of labels, sizes and class names: a run goes on with the data that it was started with."""
-    network_options: dict[str, Any] = field(default_factory=dict)
-    pretrained: str = ""
-    """The file of the weights that the network begins with, or "hub"; empty for random ones."""
     pretrained_sha256: str = ""
-    """Of those tensors."""
-    freeze: bool = False
-    """Whether the classifier alone is trained."""
-    input_size: int = 0
-    """Side of the square that a pretrained network sees; 0: as the augmentation leaves the image."""
+    """Of the pretrained tensors."""
     input_resize: int = 0
-    """The shorter side before that square is cut out, to evaluate."""
+    """The shorter side before the square of input_size is cut out, to evaluate."""
     first_pass: bool = False
-    """Whether ISDA's statistics have seen every training image before the first step."""
+    """Whether the statistics of methods have seen every training image before the first step."""
 
     told: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
@@ -177,30 +174,40 @@ def counts_for(config: ClassificationConfig, num_classes: int) -> list[int]:
     return [max(1, count) for count in config.class_counts or [1] * num_classes]
 
 
+def _cifar_recipe(*, disturb_rate: float = 0.05, **values: Any) -> Recipe:
+    """A recipe for small images, with the paper's options of methods on CIFAR."""
+    return Recipe(
+        {"batch_size": 128, "weight_decay": 1e-4, "lr": 0.1, "average_last": 10, **values},
+        {
+            "isda": {"lambda_0": 0.5, "covariance": "full", "bound": "jensen"},
+            "disturb-label": {"rate": disturb_rate},
+        },
+        {"isda": {"lambda_0": (0.1, 0.25, 0.5, 0.75, 1.0)}},
+    )
+
+
 CIFAR_RECIPES = {
-    "resnet": Recipe(epochs=160, batch_size=128, weight_decay=1e-4, milestones=(80, 120)),
-    "se-resnet": Recipe(epochs=200, batch_size=128, weight_decay=1e-4, milestones=(80, 120, 160)),
-    "wide-resnet": Recipe(epochs=240, batch_size=128, weight_decay=5e-4, milestones=(60, 120, 160, 200), lr_factor=0.2),
-    "densenet-bc": Recipe(epochs=300, batch_size=64, weight_decay=1e-4, milestones=(150, 200, 250)),
-    "resnext": Recipe(epochs=350, batch_size=128, weight_decay=5e-4, lr=0.05, milestones=(150, 225, 300)),
-    "shake-shake": Recipe(epochs=1800, batch_size=64, weight_decay=1e-4, schedule="cosine"),
+    "resnet": _cifar_recipe(epochs=160, milestones=(80, 120)),
+    "se-resnet": _cifar_recipe(epochs=200, milestones=(80, 120, 160)),
+    "wide-resnet": _cifar_recipe(epochs=240, weight_decay=5e-4, milestones=(60, 120, 160, 200), lr_factor=0.2),
+    "densenet-bc": _cifar_recipe(epochs=300, batch_size=64, milestones=(150, 200, 250)),
+    "resnext": _cifar_recipe(epochs=350, weight_decay=5e-4, lr=0.05, milestones=(150, 225, 300)),
+    "shake-shake": _cifar_recipe(epochs=1800, batch_size=64, schedule="cosine"),
     # The semi-supervised experiments, appendix B.
-    "cnn-13": Recipe(epochs=400, batch_size=128, weight_decay=1e-4, schedule="cosine"),
+    "cnn-13": _cifar_recipe(epochs=400, schedule="cosine"),
     # Ours: the network is not in the paper.
-    "fast-cnn": Recipe(epochs=60, batch_size=128, weight_decay=5e-4, schedule="cosine", average_last=5),
+    "fast-cnn": _cifar_recipe(epochs=60, weight_decay=5e-4, schedule="cosine", average_last=5),
 }
 """By network family, for images of about 32x32 pixels."""
 
-IMAGENET_RECIPE = Recipe(
-    epochs=300,
-    batch_size=512,
-    weight_decay=1e-4,
-    lr=0.2,
-    schedule="cosine",
-    covariance="diagonal",
-    lambda_0=7.5,
-    strengths=(1.0, 2.5, 5.0, 7.5, 10.0),
-)
+IMAGENET_VALUES = {
+    "epochs": 300,
+    "batch_size": 512,
+    "weight_decay": 1e-4,
+    "lr": 0.2,
+    "schedule": "cosine",
+    "average_last": 10,
+}
 """All ImageNet networks; "the same L2 weight decay as CIFAR" is read as 1e-4, which most families have there."""
 
 RATES: dict[str, dict[str, Any]] = {
@@ -229,57 +236,63 @@ def recipe_for(network: str, data: str = "") -> Recipe:
     The data set matters for one number: DisturbLabel's rate is 0.1 for ResNet-110 on CIFAR-100, else 0.05.
 
     Example:
-        >>> recipe_for("wide-resnet-28-10").weight_decay
+        >>> recipe_for("wide-resnet-28-10")["weight_decay"]
         0.0005
-        >>> recipe_for("resnet-101").lambda_0
+        >>> recipe_for("resnet-101").method_defaults["isda"]["lambda_0"]
         5.0
-        >>> recipe_for("resnet-110", "cifar100").label_noise
-        0.1
+        >>> recipe_for("resnet-110", "cifar100").method_defaults["disturb-label"]
+        {'rate': 0.1}
     """
     if network in IMAGENET or network.startswith(TIMM_PREFIX):
-        return replace(IMAGENET_RECIPE, lambda_0=imagenet_strength(network))
+        return Recipe(
+            IMAGENET_VALUES,
+            {
+                "isda": {"lambda_0": imagenet_strength(network), "covariance": "diagonal", "bound": "jensen"},
+                "disturb-label": {"rate": 0.05},
+            },
+            {"isda": {"lambda_0": (1.0, 2.5, 5.0, 7.5, 10.0)}},
+        )
+    if network == "resnet-110" and data.startswith("cifar100"):
+        return _cifar_recipe(disturb_rate=0.1, **CIFAR_RECIPES["resnet"].values)
     for family, recipe in CIFAR_RECIPES.items():
         if network == family or network.startswith(f"{family}-"):
-            noisy = network == "resnet-110" and data.startswith("cifar100")
-            return replace(recipe, label_noise=0.1) if noisy else recipe
+            return recipe
     raise ValueError(
         f"there is no recipe for the network {network!r}; there are recipes for {', '.join(CIFAR_RECIPES)}"
     )
 
 
-_COMMON = Recipe(
-    epochs=20,
-    batch_size=32,
-    weight_decay=0.05,
-    lr=2e-3,
-    optimiser="adamw",
-    schedule="cosine",
-    warm_up=2.0,
-    layer_decay=0.85,
-    first_pass=True,
-    average_last=1,
-    covariance="diagonal",
-    lambda_0=5.0,
-    strengths=(0.5, 1.5, 5.0, 15.0),
+FINE_TUNING_RECIPE = Recipe(
+    {
+        "epochs": 20,
+        "batch_size": 32,
+        "weight_decay": 0.05,
+        "lr": 2e-3,
+        "optimiser": "adamw",
+        "schedule": "cosine",
+        "warm_up": 2.0,
+        "layer_decay": 0.85,
+        "first_pass": True,
+        "average_last": 1,
+    },
+    {
+        "isda": {"lambda_0": 5.0, "covariance": "diagonal", "bound": "jensen"},
+        "disturb-label": {"rate": 0.05},
+    },
+    {"isda": {"lambda_0": (0.5, 1.5, 5.0, 15.0)}},
 )
-
-ALL_LAYERS = {"adamw": _COMMON, "sgd": replace(_COMMON, optimiser="sgd", lr=0.02, weight_decay=1e-4)}
-"""By optimiser, where the whole network is trained."""
-
-CLASSIFIER_ONLY = {
-    "adamw": replace(_COMMON, layer_decay=1.0),
-    "sgd": replace(_COMMON, optimiser="sgd", lr=0.1, weight_decay=1e-4, layer_decay=1.0),
-}
-"""By optimiser, where all but the classifier is frozen."""
 
 
 def fine_tuning_recipe(optimiser: str | None, freeze: bool) -> Recipe:
-    """The recipe of an optimiser, AdamW unless one is named.
+    """The recipe of an optimiser, AdamW unless one is named; ``freeze``: only the classifier is trained.
 
     Example:
-        >>> fine_tuning_recipe(None, freeze=False).optimiser
+        >>> fine_tuning_recipe(None, freeze=False)["optimiser"]
         'adamw'
-        >>> fine_tuning_recipe("sgd", freeze=True).lr
+        >>> fine_tuning_recipe("sgd", freeze=True)["lr"]
         0.1
     """
-    return (CLASSIFIER_ONLY if freeze else ALL_LAYERS)[optimiser or "adamw"]
+    recipe = FINE_TUNING_RECIPE | ({"layer_decay": 1.0} if freeze else {})
+    if optimiser == "sgd":
+        return recipe | {"optimiser": "sgd", "lr": 0.1 if freeze else 0.02, "weight_decay": 1e-4}
+    return recipe

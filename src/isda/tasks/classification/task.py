@@ -16,7 +16,7 @@ from isda.data.augment import Compose
 from isda.engine.config import RunConfig
 from isda.engine.method import Method
 from isda.engine.options import option_types, split_method
-from isda.engine.settings import RunSettings
+from isda.engine.settings import AUTO, RunSettings
 from isda.engine.task import HeldOut, Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.losses import SemanticLoss
@@ -200,6 +200,7 @@ class Classification(Task):
     config_type: ClassVar[type[RunConfig]] = ClassificationConfig
     default_methods = ("cross-entropy", "isda", "isda-tilted")
     default_data = "digits"
+    class_options = ("covariance",)
 
     def __init__(self, network: Network | None = None) -> None:
         self._network = network
@@ -215,7 +216,7 @@ class Classification(Task):
     def resolve(self, settings: ClassificationSettings, data: DataSet) -> ClassificationConfig:
         """See `isda.tasks.classification.resolve`."""
         # Settings of a task that has further ones: ignored, they would promise what a run does not do.
-        foreign = settings.asked().keys() - {f.name for f in fields(self.settings_type)}
+        foreign = settings.given().keys() - {f.name for f in fields(self.settings_type)}
         if foreign:
             raise ValueError(f"{min(foreign)} is not a setting of method {settings.method or 'isda'}")
         return resolve(settings, data)
@@ -267,4 +268,4 @@ class Classification(Task):
             labels = total - held
             told += f", which leaves {labels:,} labels to learn from"
         choosing = replace(settings, held_out=held, labels=labels)
-        return HeldOut(choosing, replace(settings, held_out=None), told)
+        return HeldOut(choosing, replace(settings, held_out=AUTO), told)

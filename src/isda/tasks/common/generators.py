@@ -62,7 +62,9 @@ def load_generator(folder: Path) -> TrainedGenerator:
     run, stored = open_finished_run(folder)
     check_task(run, stored, GENERATION_TASK, "a generator")
     with config_errors(run, "generator"):
-        network = create_generator(stored["network"], len(stored["classes"]), **stored["network_options"])
+        options = {name: stored[name] for name in ("channels", "noise", "codes", "width")}
+        size = stored["image_size"][0]
+        network = create_generator(stored["network"], len(stored["classes"]), size=size, **options)
         network = network.double() if stored["precision"] == "float64" else network
         fields = {name: stored[name] for name in ("method", "data", "labels", "held_out", "seed", "data_digest")}
     load_weights(run, network, str(stored["network"]))

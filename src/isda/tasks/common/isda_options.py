@@ -20,6 +20,8 @@ ClassifierLayer = nn.Linear | nn.Conv2d
 
 _Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 
+DIVERGENCE_HINT = "try a smaller lr or lambda_0"
+
 _SCHEDULES = ("linear", "constant")
 
 _ESTIMATED = ("full", "diagonal", "low_rank", "shared", "within", "shrunk")

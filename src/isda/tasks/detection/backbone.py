@@ -32,45 +32,45 @@ class DetectionBackbone:
 
     network: str
     options: dict[str, Any] = field(default_factory=dict)
-    weights: str = ""
-    """A file, torchvision or timm; random if empty."""
+    weights: str | None = None
+    """A file, torchvision or timm; random if None."""
     digest: str = ""
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
 
 
-def find_backbone(asked: str, options: Mapping[str, str], weights: str | None) -> DetectionBackbone:
-    """What a user means by a backbone.
+def find_backbone(name: str, options: Mapping[str, str], weights: str | None) -> DetectionBackbone:
+    """The backbone of a name.
 
     Args:
-        asked: a run folder, the name of a network, or timm:NAME.
+        name: a run folder, the name of a network, or timm:NAME.
         options: of the network, as they are written.
         weights: a file, torchvision or timm; a run folder has its own.
 
     Raises:
         ValueError: none of these, or weights that are not there.
     """
-    known = asked in names() or asked.startswith(TIMM_PREFIX)
-    if not known and (Path(asked).is_dir() or os.sep in asked):
-        found = _of_run(Path(asked))
+    known = name in names() or name.startswith(TIMM_PREFIX)
+    if not known and (Path(name).is_dir() or os.sep in name):
+        backbone = _of_run(Path(name))
         if weights is not None or options:
-            raise ValueError(f"backbone {asked} is a run, which has its own weights and options")
-        return found
+            raise ValueError(f"backbone {name} is a run, which has its own weights and options")
+        return backbone
     if not known:
-        hint = did_you_mean(asked, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
-        raise ValueError(f"unknown backbone {asked!r}{hint}")
-    read = options_from_text(options)
+        hint = did_you_mean(name, names()) or "; it must be a run folder, a network of `isda networks` or timm:NAME"
+        raise ValueError(f"unknown backbone {name!r}{hint}")
+    values = options_from_text(options)
     if weights is None:
-        return DetectionBackbone(asked, read)
+        return DetectionBackbone(name, values)
     if weights in (TORCHVISION, TIMM):
-        fits = asked.startswith(TIMM_PREFIX) if weights == TIMM else _torchvisions(asked) in list_models()
+        fits = name.startswith(TIMM_PREFIX) if weights == TIMM else _torchvision_name(name) in list_models()
         if not fits:
-            raise ValueError(f"backbone_weights must be a file for {asked}, {weights} has none, got {weights!r}")
-        return DetectionBackbone(asked, read, weights)
+            raise ValueError(f"backbone_weights must be a file for {name}, {weights} has none, got {weights!r}")
+        return DetectionBackbone(name, values, weights)
     path = Path(weights).expanduser()
     if not path.is_file():
         raise ValueError(f"backbone_weights must be torchvision, timm or a file, got {weights!r}")
-    return DetectionBackbone(asked, read, str(path.absolute()), str(file_digest(path)["sha256"]))
+    return DetectionBackbone(name, values, str(path.absolute()), str(file_digest(path)["sha256"]))
 
 
 def _of_run(folder: Path) -> DetectionBackbone:
@@ -90,7 +90,7 @@ def _of_run(folder: Path) -> DetectionBackbone:
     )
 
 
-def _torchvisions(name: str) -> str:
+def _torchvision_name(name: str) -> str:
     """What torchvision calls a network: resnext-50-32x4d is its resnext50_32x4d."""
     return name.replace("-", "", 1).replace("-", "_") if name in IMAGENET else ""
 
@@ -117,25 +117,24 @@ def initialise(detector: Detector, config: DetectionConfig) -> None:
         ValueError: they are not there any more, or do not fit.
     """
     if config.backbone_weights:
-        load_backbone_weights(detector.backbone.body, _initial_weights(config), config.backbone_weights)
+        weights = _initial_weights(config, config.backbone_weights)
+        load_backbone_weights(detector.backbone.body, weights, config.backbone_weights)
 
 
-def _initial_weights(config: DetectionConfig) -> Mapping[str, Tensor]:
-    if config.backbone_weights not in (TORCHVISION, TIMM):
-        return read_weights(Path(config.backbone_weights))
+def _initial_weights(config: DetectionConfig, source: str) -> Mapping[str, Tensor]:
+    if source not in (TORCHVISION, TIMM):
+        return read_weights(Path(source))
     try:
-        if config.backbone_weights == TIMM:
+        if source == TIMM:
             import timm
 
             name = config.backbone.removeprefix(TIMM_PREFIX)
-            made: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
+            network: Any = timm.create_model(name, features_only=True, pretrained=True, **config.backbone_options)
         else:
             # Those of the paper's "original" rows: PyTorch's official ones of the first generation.
-            made = get_model(_torchvisions(config.backbone), weights="IMAGENET1K_V1")
+            network = get_model(_torchvision_name(config.backbone), weights="IMAGENET1K_V1")
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"the weights of {config.backbone} from {config.backbone_weights} could not be had: {reason}"
-        ) from error
-    weights: Mapping[str, Tensor] = made.state_dict()
+        raise ValueError(f"the weights of {config.backbone} from {source} could not be had: {reason}") from error
+    weights: Mapping[str, Tensor] = network.state_dict()
     return weights

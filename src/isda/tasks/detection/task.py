@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.method import NamedMethod, Outcome, find_method_class
 from isda.engine.options import split_method
-from isda.engine.settings import Recipe, RunSettings
+from isda.engine.settings import AUTO, RunSettings, warm_up_steps
 from isda.engine.task import Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.networks.detection import Detector, has_masks, names
@@ -37,14 +37,7 @@ from isda.tasks.detection.evaluation import (
     draw_beside_truth,
     figures_for,
 )
-from isda.tasks.detection.settings import (
-    DETECTOR_OPTIONS,
-    RECIPE,
-    DetectionConfig,
-    DetectionSettings,
-    default_warm_up_steps,
-    warm_up_rate,
-)
+from isda.tasks.detection.settings import RECIPE, DetectionConfig, DetectionSettings, default_warm_up_steps
 
 
 class DetectionMethod(NamedMethod):
@@ -88,85 +81,62 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
     network = check_choice("network", settings.network or "faster-rcnn", names())
     if has_masks(network) and not (data.train.has_masks and data.validation.has_masks):
         raise ValueError(f"network {network} needs the masks of all objects, {data.name} does not have them")
-    if settings.compile:
-        raise ValueError("compile must be left out for detectors, whose shapes differ from image to image")
     recipe = settings.shortened(RECIPE)
+    if settings.batch_size is not AUTO:
+        # In proportion to the images of a step (Goyal et al., 2017).
+        recipe |= {"lr": recipe["lr"] * settings.batch_size / recipe["batch_size"]}
     name, words = split_method(settings.method or "multi-task")
     method: type[DetectionMethod] = find_method_class(name, METHODS, DetectionMethod)  # type: ignore[type-abstract]
     options = {key: value for key, value in method.resolve(words, recipe).items() if value is not None}
+    values = settings.resolved(recipe)
     backbone = _backbone(settings, options)
-    fields = settings.resolved(_for_batch(recipe, settings.batch_size))
-    images, size = len(data.train.marked), fields["batch_size"]
+    images, size = len(data.train.marked), values["batch_size"]
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images with objects, got {size}")
-    warmup = (
-        default_warm_up_steps(images // size * fields["epochs"])
-        if settings.warmup_steps is None
-        else settings.warmup_steps
-    )
-    if warmup < 0:
-        raise ValueError(f"warmup_steps must be at least 0, got {warmup}")
-    fields["asked"] |= {"data": data.source}
-    config = DetectionConfig(
-        task="detection",
-        data=data.name,
-        network=network,
-        method=name,
-        method_options=options,
-        steps_per_epoch=images // size,
-        evaluated_on=EVALUATED_ON,
-        figures=figures_for(has_masks(network)),
-        curves=CURVES[:1],
-        classes=data.classes,
-        category_ids=tuple(data.train.categories),
-        backbone=backbone.network,
-        backbone_options=backbone.options,
-        backbone_weights=backbone.weights,
-        backbone_digest=backbone.digest,
-        detector_options=_detector_options(settings, backbone),
-        mean=backbone.mean,
-        std=backbone.std,
-        warmup_steps=warmup,
-        train_images=images,
-        test_images=len(data.validation),
-        data_digest=data.digest,
-        version=__version__,
-        **fields,
-    )
+    steps_per_epoch = images // size
+    warm_up = default_warm_up_steps(steps_per_epoch * recipe["epochs"])
+    # Nothing is frozen where weights are random; not all of timm's networks run their layers one after the other.
+    batch_norm = "frozen" if backbone.weights else "trained"
+    frozen_stages = int(bool(backbone.weights) and not backbone.network.startswith(TIMM_PREFIX))
+    values["settings"] |= {"data": data.source}
+    values |= {
+        "task": "detection",
+        "data": data.name,
+        "network": network,
+        "method": name,
+        "method_options": options,
+        "steps_per_epoch": steps_per_epoch,
+        "warm_up_steps": warm_up_steps(settings.warm_up or f"{warm_up}steps", recipe, steps_per_epoch),
+        "evaluated_on": EVALUATED_ON,
+        "figures": figures_for(has_masks(network)),
+        "curves": CURVES[:1],
+        "classes": data.classes,
+        "category_ids": tuple(data.train.categories),
+        "backbone": backbone.network,
+        "backbone_options": backbone.options,
+        "backbone_weights": backbone.weights,
+        "backbone_digest": backbone.digest,
+        "batch_norm": batch_norm if settings.batch_norm is AUTO else settings.batch_norm,
+        "frozen_stages": frozen_stages if settings.frozen_stages is AUTO else settings.frozen_stages,
+        "mean": backbone.mean,
+        "std": backbone.std,
+        "train_images": images,
+        "test_images": len(data.validation),
+        "data_digest": data.digest,
+        "version": __version__,
+    }
+    config = DetectionConfig(**values)
     _dry_run(config)
     return config
 
 
-def _for_batch(recipe: Recipe, batch_size: int | None) -> Recipe:
-    """The recipe with the learning rate in proportion to the images of a step (Goyal et al., 2017)."""
-    return recipe if batch_size is None else replace(recipe, lr=recipe.lr * batch_size / recipe.batch_size)
-
-
 def _backbone(settings: DetectionSettings, options: dict[str, Any]) -> DetectionBackbone:
     """The one that the method names, or else the settings."""
-    asked = {"backbone": settings.backbone, "backbone_weights": settings.backbone_weights}
-    twice = [name for name, value in asked.items() if value is not None and name in options]
-    if twice:
-        raise ValueError(f"{twice[0]} must be said by the settings or by the method, got it twice")
+    for name in ("backbone", "backbone_weights"):
+        if name in settings.given() and name in options:
+            raise ValueError(f"{name} must be said by the settings or by the method, got it twice")
     weights = options.get("backbone_weights", settings.backbone_weights)
     return find_backbone(options.get("backbone", settings.backbone) or "resnet-50", settings.backbone_options, weights)
-
-
-def _detector_options(settings: DetectionSettings, backbone: DetectionBackbone) -> dict[str, Any]:
-    """MMDetection's defaults and the user's word; nothing is frozen where weights are random."""
-    said_of = {name: getattr(settings, name) for name in DETECTOR_OPTIONS}
-    trained = bool(backbone.weights)
-    norm = settings.batch_norm or ("frozen" if trained else "trained")
-    # Not all of timm's networks run their layers one after the other.
-    frozen = int(trained and not backbone.network.startswith(TIMM_PREFIX))
-    return (
-        DETECTOR_OPTIONS
-        | {name: value for name, value in said_of.items() if value is not None}
-        | {
-            "freeze_batch_norm": check_choice("batch_norm", norm, ("frozen", "trained")) == "frozen",
-            "frozen_stages": frozen if settings.frozen_stages is None else settings.frozen_stages,
-        }
-    )
 
 
 def _dry_run(config: DetectionConfig) -> None:
@@ -208,20 +178,6 @@ class DetectionJob(Trainer):
             workers=place.workers,
         )
         self._last: DetectionScores | None = None
-
-    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Plain momentum, as in MMDetection; what is frozen is left out."""
-        config = self.config
-        return torch.optim.SGD(
-            [parameter for parameter in parameters if parameter.requires_grad],
-            lr=config.lr,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-        )
-
-    def learning_rate(self, step: int) -> float:
-        """The schedule's, after a warm-up."""
-        return warm_up_rate(self.config, step, self.config.warmup_steps)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[DetectionBatch]:
         """Images with their objects."""

@@ -22,6 +22,7 @@ from isda.engine.loop import train
 from isda.engine.processes import Processes
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import open_finished_run
+from isda.engine.settings import AUTO
 from isda.networks.generative import ImageGenerator
 from isda.tasks.classification.resolve import resolve
 from isda.tasks.classification.settings import ClassificationSettings
@@ -237,7 +238,7 @@ def train_judge(folder: Path, data: DataSet, held_out: int, processes: Processes
         network="fast-cnn",
         width=WIDTH,
         method="cross-entropy",
-        held_out=held_out or None,
+        held_out=held_out or AUTO,
         batch_size=size,
         epochs=epochs,
         evaluate_every=epochs,

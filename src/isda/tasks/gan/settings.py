@@ -7,52 +7,51 @@ gradient penalty (Gulrajani et al., 2017): Adam at 1e-4 with betas 0 and 0.9. Th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from isda.engine.config import RunConfig
-from isda.engine.settings import Recipe, RunSettings
+from isda.engine.settings import Auto, OptimiserSettings, Recipe, auto
+from isda.networks.generative.models import NOISE_DIM
 
 
 @dataclass(frozen=True, kw_only=True)
-class GANSettings(RunSettings):
-    """Settings of a run; what is left out comes from the method's publication, or is what the help says."""
+class GANSettings(OptimiserSettings):
+    """Settings of a run; what is not given comes from the method's publication, or is what the help says."""
 
-    data: str | None = None
-    """digits (if left out), fashion-mnist, cifar10, cifar100, svhn or an .npz file: images of 8x8, 28x28 or 32x32."""
-    network: str | None = None
+    data: Auto[str] = auto()
+    """digits (if not given), fashion-mnist, cifar10, cifar100, svhn or an .npz file: images of 8x8, 28x28 or 32x32."""
+    network: Auto[str] = auto()
     """Decided by the method: dcgan, or for wgan dcgan-per-class."""
-    method: str | None = None
-    """wgan (one generator and critic per class), cgan, acgan (if left out) or infogan; options follow a colon:
+    method: Auto[str] = auto("acgan")
+    """wgan (one generator and critic per class), cgan, acgan (if not given) or infogan; options follow a colon:
     wgan:penalty=10 has a gradient penalty instead of clipped weights. A class of your own: package.module.Class."""
-    epochs: int | None = None
+    epochs: Auto[int] = auto()
     """Number of epochs; by default as many as come nearest to 40,000 steps, times the scale."""
-    evaluate_every: int | None = None
-    """Measure after every so many epochs, and after the last; 20 times in all if left out."""
-    batch_size: int | None = None
-    """Real images per step, over all processes together, and as many generated ones; about 64 if left out."""
-    lr: float | None = None
-    """Learning rate of generator and discriminator; that of the method's publication if left out."""
+    evaluate_every: Auto[int] = auto()
+    """Measure after every so many epochs, and after the last; 20 times in all if not given."""
+    batch_size: Auto[int] = auto()
+    """Real images per step, over all processes together, and as many generated ones; about 64 if not given."""
+    lr: Auto[float] = auto()
+    """Learning rate of generator and discriminator; that of the method's publication if not given."""
+    precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32")
+    """float32 if not given; bfloat16 is mixed precision (autocast)."""
     labels: int | None = None
     """Learn from this many images, equally many of each class, drawn with the seed; all of them by default."""
-    held_out: int | None = None
+    held_out: Auto[int] = auto(0)
     """Hold out this many training images and measure on them instead of the test set."""
-    width: float | None = None
-    """Factor on the channels of generator and discriminator; 1 if left out."""
-    noise: int | None = None
-    """Dimensions of the noise; 100 if left out."""
+    width: float = 1.0
+    """Factor on the channels of generator and discriminator."""
+    noise: int = NOISE_DIM
+    """Dimensions of the noise."""
     judge: str | None = None
     """Run folder of the classifier on whose features images are judged; by default one is trained on the same data and
     kept in the folder judge of the run."""
 
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16")
 
-# How the publications train their networks; the paper says which methods, the noise and the share, and no more.
-#
-# WGAN (Arjovsky et al., 2017): RMSprop at 5e-5, batches of 64, five steps of the critic for one of the generator. With
-# gradient penalty (Gulrajani et al., 2017): Adam at 1e-4 with betas 0 and 0.9. The others as DCGAN (Radford et al.,
-# 2016): Adam at 2e-4 with betas 0.5 and 0.999. How long, 40,000 steps, is ours.
 
 STEPS = 40_000
 BATCH_SIZE = 64
@@ -77,51 +76,52 @@ def recipe_for(optimiser: PlayerOptimiser, steps_per_epoch: int) -> Recipe:
     """The recipe in epochs of so many steps: as many as come nearest to 40,000 steps.
 
     Example:
-        >>> recipe_for(DCGAN, 50_000 // 64).epochs
+        >>> recipe_for(DCGAN, 50_000 // 64)["epochs"]
         51
     """
     return Recipe(
-        epochs=max(1, round(STEPS / steps_per_epoch)),
-        batch_size=BATCH_SIZE,
-        weight_decay=0.0,
-        lr=optimiser.lr,
-        average_last=1,
+        {
+            "epochs": max(1, round(STEPS / steps_per_epoch)),
+            "lr": optimiser.lr,
+            "optimiser": optimiser.name,
+            "betas": optimiser.betas,
+            "average_last": 1,
+        }
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class GANConfig(RunConfig):
-    """The settings of a run with every default filled in, and what the run needs to know of its data set."""
+class GANConfig(GANSettings, RunConfig):
+    """The resolved settings of a run, and facts of its data set."""
 
-    batch_size: int
     optimiser: str
     """Of both players: "adam" or "rmsprop"."""
     betas: tuple[float, ...]
     """Adam's; empty for another optimiser."""
-    lr: float
-    weight_decay: float
-    precision: str = "float32"
-    ema: float | None = None
-    labels: int | None
-    held_out: int
+    codes: int
+    """Dimensions of the generator's codes."""
     classes: tuple[str, ...]
     channels: int
-    image_size: tuple[int, int] | None
+    image_size: tuple[int, int]
     train_images: int
     test_images: int
-    judge: str = ""
-    """The run folder of the classifier that judges; empty for one of its own."""
     judge_sha256: str = ""
-    """Of its weights."""
+    """Of the judge's weights."""
     data_digest: str = ""
     """Of labels, sizes and class names: a run goes on with the data that it was started with."""
-    network_options: dict[str, Any] = field(default_factory=dict)
 
-    of_method: ClassVar[tuple[str, ...]] = ("network", "network_options", "optimiser", "betas", "lr")
+    of_method: ClassVar[tuple[str, ...]] = ("network", "codes", "optimiser", "betas", "lr")
     told: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
         "judge_sha256": "the judge has changed since the run was started",
     }
+
+    @property
+    def network_options(self) -> dict[str, Any]:
+        """The arguments of `isda.networks.generative.create_generator`."""
+        return {name: getattr(self, name) for name in ("channels", "noise", "codes", "width")} | {
+            "size": self.image_size[0]
+        }
 
     @property
     def dtype(self) -> torch.dtype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,10 +13,9 @@ from isda import __version__
 from isda.data import CATALOGUE, DataSet, load
 from isda.engine.config import RunConfig
 from isda.engine.options import split_method
-from isda.engine.settings import RunSettings
+from isda.engine.settings import AUTO, Recipe, RunSettings
 from isda.engine.task import Job, RunContext, Task
 from isda.networks.generative import SIZES
-from isda.networks.generative.models import NOISE_DIM
 from isda.tasks.common.data import count_training_images, split_data
 from isda.tasks.common.dry_run import dry_run
 from isda.tasks.common.generators import GENERATION_TASK
@@ -31,10 +30,6 @@ def create_players(config: GANConfig, method: type[GenerativeMethod]) -> Players
     return Players(method.make_generator(config), method.make_discriminator(config))
 
 
-UNUSED = ("schedule", "milestones", "lr_factor", "momentum", "channels_last", "compile")
-"""What recipes of stochastic gradient descent have, and these runs have not."""
-
-
 def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
     """Fill in everything that the settings leave open, and check all of it before anything is trained.
 
@@ -43,92 +38,69 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
     """
     name, words = split_method(settings.method or "acgan")
     method = find_method(name)
-    if settings.network not in (None, method.network):
+    if settings.network not in (AUTO, method.network):
         raise ValueError(f"network must be {method.network} for method {name}, got {settings.network!r}")
-    for unused in ("channels_last", "compile"):
-        if getattr(settings, unused):
-            raise ValueError(f"{unused} must be left out for generators, got it")
-    if settings.precision == "float16":
-        raise ValueError("precision must be float32, float64 or bfloat16 for generators, got float16")
-    size = _image_size(data)
+    _check_images(data)
     images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
     batch_size = _batch_size(settings, method, data.num_classes, images)
-    options = method.resolve(words, recipe_for(method.optimiser({}), 1))
-    optimiser = method.optimiser(options)
-    chosen = settings.resolved(settings.shortened(recipe_for(optimiser, images // batch_size)))
-    chosen = {key: value for key, value in chosen.items() if key not in UNUSED} | {"batch_size": batch_size}
-    if settings.evaluate_every is None:
-        chosen["evaluate_every"] = max(1, chosen["epochs"] // EVALUATIONS)
-    if "data" in chosen["asked"] and data.name not in CATALOGUE and data.source:
+    options = method.resolve(words, Recipe({}))
+    recipe = settings.shortened(recipe_for(method.optimiser(options), images // batch_size))
+    values = settings.resolved(recipe | {"evaluate_every": max(1, recipe["epochs"] // EVALUATIONS)})
+    if "data" in values["settings"] and data.name not in CATALOGUE and data.source:
         # A relative path is found again from wherever the run is taken up.
-        chosen["asked"] |= {"data": data.source}
+        values["settings"] |= {"data": data.source}
     if settings.judge:
-        chosen["asked"] |= {"judge": str(Path(settings.judge).absolute())}
+        judge = {"judge": str(Path(settings.judge).absolute())}
+        values["settings"] |= judge
+        values |= judge | {"judge_sha256": load_judge(Path(settings.judge), data).sha256}
     evaluated_on = "held-out" if settings.held_out else "test"
-    config = GANConfig(
-        task=GENERATION_TASK,
-        data=data.name,
-        data_digest=data.digest,
-        network=method.network,
-        network_options={
-            "channels": data.channels,
-            "size": size,
-            "noise": NOISE_DIM if settings.noise is None else settings.noise,
-            "codes": method.codes,
-            "width": 1.0 if settings.width is None else settings.width,
-        },
-        method=name,
-        method_options=options,
-        optimiser=optimiser.name,
-        betas=optimiser.betas,
-        steps_per_epoch=images // batch_size,
-        evaluated_on=evaluated_on,
-        figures=figures_for(evaluated_on),
-        curves=curves_for(evaluated_on),
-        labels=settings.labels,
-        held_out=settings.held_out or 0,
-        classes=data.classes,
-        channels=data.channels,
-        image_size=data.image_size,
-        train_images=images,
-        test_images=settings.held_out or len(data.y_test),
-        version=__version__,
-        **_judge(settings, data),
-        **chosen,
-    )
+    values |= {
+        "task": GENERATION_TASK,
+        "data": data.name,
+        "data_digest": data.digest,
+        "network": method.network,
+        "codes": method.codes,
+        "method": name,
+        "method_options": options,
+        "batch_size": batch_size,
+        "steps_per_epoch": images // batch_size,
+        "evaluated_on": evaluated_on,
+        "figures": figures_for(evaluated_on),
+        "curves": curves_for(evaluated_on),
+        "classes": data.classes,
+        "channels": data.channels,
+        "image_size": data.image_size,
+        "train_images": images,
+        "test_images": settings.held_out or len(data.y_test),
+        "version": __version__,
+    }
+    config = GANConfig(**values)
     dry_run(config, lambda: create_players(config, method), lambda players: method.create(players, config))
     _check_classes(config, data)
     return config
 
 
-def _image_size(data: DataSet) -> int:
+def _check_images(data: DataSet) -> None:
+    """Raise a ValueError unless the images have a size that generators can have."""
     if not isinstance(data.x_train, Tensor) or data.image_size is None:
         raise ValueError(f"generators need images of one size in memory, {data.name} is decoded on access")
     height, width = data.image_size
     if height != width or height not in SIZES:
         sizes = ", ".join(f"{side}x{side}" for side in SIZES)
         raise ValueError(f"images must be of {sizes} pixels for generators, those of {data.name} are {height}x{width}")
-    return height
 
 
 def _batch_size(settings: GANSettings, method: type[GenerativeMethod], classes: int, images: int) -> int:
-    """The one asked for, or about 64; with equally many images of each class where the method needs that."""
+    """The given one, or about 64; with equally many images of each class where the method needs that."""
     unit = classes if method.balanced else 1
     size = settings.batch_size
-    if size is None:
+    if size is AUTO:
         size = max(1, min(round(BATCH_SIZE / unit), images // unit)) * unit
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
     if size % unit:
         raise ValueError(f"batch_size must be a multiple of the {classes} classes for method {method.name}, got {size}")
     return size
-
-
-def _judge(settings: GANSettings, data: DataSet) -> dict[str, Any]:
-    if not settings.judge:
-        return {}
-    judge = load_judge(Path(settings.judge), data)
-    return {"judge": str(Path(settings.judge).absolute()), "judge_sha256": judge.sha256}
 
 
 def _check_classes(config: GANConfig, data: DataSet) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,10 @@ from isda._utils.distributed import all_reduce_sum, world_size
 from isda._utils.errors import expect_type
 from isda.data.segmentation import IGNORED
 from isda.engine.method import NamedMethod, Outcome, find_method_class
-from isda.engine.settings import Recipe
 from isda.losses import ISDALoss
 from isda.losses.targets import resize_logits
 from isda.networks.segmentation import SegmentationNetwork
-from isda.tasks.common.isda_options import ISDAOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ISDAOptions
 from isda.tasks.segmentation.data import SegmentationBatch
 from isda.tasks.segmentation.settings import SegmentationConfig
 
@@ -178,6 +177,8 @@ class PixelISDA(SegmentationMethod):
 
     name = "isda"
     Options = ISDAPixelOptions
+    families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
 
     def __init__(self, options: ISDAPixelOptions, network: SegmentationNetwork, config: SegmentationConfig) -> None:
         super().__init__(options, network, config)
@@ -195,17 +196,6 @@ class PixelISDA(SegmentationMethod):
                     dtype=head.weight.dtype,
                     **options.criterion_settings(head, config.total_steps),
                 )
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The strength and covariance of the authors' code."""
-        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
-        return {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """The strengths that the paper chooses from."""
-        return {"lambda_0": recipe.strengths}
 
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
         """The bound of the pixel's expected cross-entropy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from isda.data.segmentation import IGNORED, SegmentationData, load
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.options import option_types, split_method
-from isda.engine.settings import RunSettings
+from isda.engine.settings import AUTO, RunSettings, warm_up_steps
 from isda.engine.task import HeldOut, Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.losses.targets import resize_labels
@@ -39,16 +38,7 @@ from isda.tasks.segmentation.evaluation import (
 )
 from isda.tasks.segmentation.methods import METHODS, SegmentationMethod, find_method
 from isda.tasks.segmentation.pictures import draw_predictions
-from isda.tasks.segmentation.settings import (
-    AUXILIARY_WEIGHT,
-    BATCH_SIZE,
-    CROP,
-    NETWORK,
-    SCALE_RANGE,
-    SegmentationConfig,
-    SegmentationSettings,
-    recipe_for,
-)
+from isda.tasks.segmentation.settings import BATCH_SIZE, SegmentationConfig, SegmentationSettings, recipe_for
 
 
 def create_network(config: SegmentationConfig, pretrained: str | None = None) -> SegmentationNetwork:
@@ -65,81 +55,59 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
             set that is wrong.
     """
     images = len(data.train)
-    size = BATCH_SIZE if settings.batch_size is None else settings.batch_size
+    size = BATCH_SIZE if settings.batch_size is AUTO else settings.batch_size
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
-    recipe = settings.shortened(recipe_for(images // size))
+    steps_per_epoch = images // size
+    recipe = settings.shortened(recipe_for(steps_per_epoch))
     name, words = split_method(settings.method or "isda")
     method = find_method(name)
-    judging = evaluation_part(data, settings.evaluate_on)
-    data.check(("train", judging))
-    for part in ("train", judging):
+    evaluated_on = evaluation_part(data, settings.evaluate_on)
+    data.check(("train", evaluated_on))
+    for part in ("train", evaluated_on):
         check_labelled_pixels(data, part)
-    chosen = settings.resolved(recipe)
-    if "data" in chosen["asked"] and Path(str(settings.data)).expanduser().is_dir():
+    values = settings.resolved(recipe)
+    if "data" in values["settings"] and Path(settings.data).expanduser().is_dir():
         # A relative path is found again from wherever the run is taken up.
-        chosen["asked"] |= {"data": data.source}
-    statistics = data.statistics
-    config = SegmentationConfig(
-        task="segmentation",
-        data=data.name,
-        data_digest=data.digest,
-        network=check_choice("network", settings.network or NETWORK, networks.names()),
-        network_options=_network_options(settings),
-        method=name,
-        method_options=method.resolve(words, recipe, settings.lambda_0),
-        steps_per_epoch=images // size,
-        evaluated_on=judging,
-        figures=figures_for(judging, settings.multi_scale),
-        curves=CURVES,
-        baselines=BASELINES,
-        classes=data.classes,
-        colours=data.colours,
-        mean=statistics.mean,
-        std=statistics.std,
-        crop=crop_size(str(CROP) if settings.crop is None else settings.crop),
-        **_scales(settings),
-        mirror=settings.mirror,
-        auxiliary_weight=_auxiliary_weight(settings),
-        freeze_batch_norm=settings.freeze_batch_norm,
-        sync_batch_norm=settings.sync_batch_norm,
-        multi_scale=settings.multi_scale,
-        pretrained=settings.pretrained or "",
-        train_images=images,
-        test_images=len(data.part(judging)),
-        version=__version__,
-        **chosen,
-    )
-    if config.pretrained not in ("", "torchvision") and not Path(config.pretrained).is_file():
+        values["settings"] |= {"data": data.source}
+    values |= {
+        "task": "segmentation",
+        "data": data.name,
+        "data_digest": data.digest,
+        "network": check_choice("network", values["network"], networks.names()),
+        "stem": ("torchvision" if settings.pretrained else "deep") if settings.stem is AUTO else settings.stem,
+        "method": name,
+        "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
+        "steps_per_epoch": steps_per_epoch,
+        "warm_up_steps": warm_up_steps(settings.warm_up, recipe, steps_per_epoch),
+        "evaluated_on": evaluated_on,
+        "figures": figures_for(evaluated_on, settings.multi_scale),
+        "curves": CURVES,
+        "baselines": BASELINES,
+        "classes": data.classes,
+        "colours": data.colours,
+        "mean": data.statistics.mean,
+        "std": data.statistics.std,
+        "train_images": images,
+        "test_images": len(data.part(evaluated_on)),
+        "version": __version__,
+    }
+    config = SegmentationConfig(**values)
+    if config.pretrained not in (None, "torchvision") and not Path(config.pretrained).is_file():
         raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
     images_shape = (config.batch_size, 3, *config.crop_size)
     dry_run(config, lambda: create_network(config), lambda network: method.create(network, config), images_shape)
     return config
 
 
-def crop_size(text: str, name: str = "crop") -> tuple[int, int]:
-    """Height and width from SIDE or HEIGHTxWIDTH; messages call them ``name``.
-
-    Example:
-        >>> crop_size("769"), crop_size("180x240")
-        ((769, 769), (180, 240))
-    """
-    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text)
-    size = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
-    if min(size) < 1:
-        raise ValueError(f"{name} must be a number of pixels, SIDE or HEIGHTxWIDTH, got {text!r}")
-    return size
-
-
-def evaluation_part(data: SegmentationData, asked: str | None) -> str:
-    """The part that judges: the one asked for, else validation, else test; it must have labels."""
-    if asked is None:
-        asked = "validation" if data.validation.labelled else "test"
-    part = data.part(check_choice("evaluate_on", asked, ("validation", "test")))
+def evaluation_part(data: SegmentationData, evaluate_on: str | None) -> str:
+    """The part that judges: the given one, else validation, else test; it must have labels."""
+    name = evaluate_on or ("validation" if data.validation.labelled else "test")
+    part = data.part(check_choice("evaluate_on", name, ("validation", "test")))
     if not part.labelled:
-        told = "no labels" if part.pairs else "no images"
-        raise ValueError(f"evaluate_on must name a part with labels, got {asked}, of which {data.name} has {told}")
-    return asked
+        missing = "no labels" if part.pairs else "no images"
+        raise ValueError(f"evaluate_on must name a part with labels, got {name}, of which {data.name} has {missing}")
+    return name
 
 
 def check_labelled_pixels(data: SegmentationData, name: str) -> None:
@@ -150,33 +118,6 @@ def check_labelled_pixels(data: SegmentationData, name: str) -> None:
             f"the {name} part of {data.name} must have pixels of at least one class, got {len(part)} images with "
             "ignored labels only"
         )
-
-
-def _scales(settings: SegmentationSettings) -> dict[str, Any]:
-    smallest = SCALE_RANGE[0] if settings.smallest_scale is None else settings.smallest_scale
-    largest = SCALE_RANGE[1] if settings.largest_scale is None else settings.largest_scale
-    if not 0.01 <= smallest <= largest <= 100:
-        told = f"got {smallest} and {largest}"
-        raise ValueError(f"smallest_scale and largest_scale must be in order, from 0.01 to 100, {told}")
-    return {"smallest_scale": smallest, "largest_scale": largest}
-
-
-def _auxiliary_weight(settings: SegmentationSettings) -> float:
-    weight = AUXILIARY_WEIGHT if settings.auxiliary_weight is None else settings.auxiliary_weight
-    if not 0 <= weight <= 100:
-        raise ValueError(f"auxiliary_weight must lie in 0..100, got {weight}")
-    return weight
-
-
-def _network_options(settings: SegmentationSettings) -> dict[str, Any]:
-    chosen = {
-        "width": settings.width,
-        "output_stride": settings.output_stride,
-        "stem": settings.stem or ("torchvision" if settings.pretrained == "torchvision" else None),
-        "dropout": settings.dropout,
-    }
-    options = {name: value for name, value in chosen.items() if value is not None}
-    return options | {"auxiliary": _auxiliary_weight(settings) > 0}
 
 
 PICTURES_FOLDER = "pictures"
@@ -213,11 +154,6 @@ class SegmentationJob(Trainer):
             data.train, config, processes.rank, processes.world, processes.device, place.workers
         )
         self._last: ConfusionMatrix | None = None
-
-    def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Plain momentum, as in the authors' code."""
-        config = self.config
-        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[SegmentationBatch]:
         """Augmented crops with their labels."""
@@ -277,6 +213,7 @@ class Segmentation(Task):
     name = "segmentation"
     settings_type: ClassVar[type[RunSettings]] = SegmentationSettings
     config_type: ClassVar[type[RunConfig]] = SegmentationConfig
+    class_options = ("covariance",)
 
     def methods(self) -> Sequence[str]:
         """Cross-entropy, and ISDA with either bound."""
@@ -296,7 +233,7 @@ class Segmentation(Task):
         """The run, before its first step."""
         processes = place.processes
         torch.manual_seed(config.seed)
-        network = create_network(config, config.pretrained or None)
+        network = create_network(config, config.pretrained)
         if config.sync_batch_norm and processes.world > 1:
             if on_host(processes.device):
                 raise ValueError("sync_batch_norm needs a GPU for each process, got processes on the CPU")

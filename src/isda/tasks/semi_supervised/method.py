@@ -8,6 +8,7 @@ from isda.engine.method import Method, Outcome
 from isda.networks import Network
 from isda.semi import RampedWeight, SemiSupervised, create
 from isda.semi.methods import ISDA_SUFFIX
+from isda.tasks.common.isda_options import DIVERGENCE_HINT
 from isda.tasks.semi_supervised.data import SemiBatch
 from isda.tasks.semi_supervised.settings import SemiConfig, isda_options
 
@@ -20,6 +21,8 @@ class SemiMethod(Method):
         labelled: labelled images per step, over all processes together.
         unlabelled: unlabelled images per step.
     """
+
+    divergence_hint = DIVERGENCE_HINT
 
     def __init__(self, objective: SemiSupervised, labelled: int, unlabelled: int) -> None:
         super().__init__()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from isda._utils.choices import check_choice
 from isda.engine.options import option_types, parse_options, split_method
-from isda.engine.settings import Recipe
+from isda.engine.settings import Auto, Recipe, auto
 from isda.semi.defaults import MethodSettings
 from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
@@ -17,40 +18,40 @@ from isda.tasks.common.isda_options import ISDAOptions
 
 @dataclass(frozen=True, kw_only=True)
 class SemiSettings(ClassificationSettings):
-    """Settings of a semi-supervised run; what is left out comes from the method's publication and the recipe."""
+    """Settings of a semi-supervised run; what is not given comes from the method's publication and the recipe."""
 
-    method: str | None = None
+    method: Auto[str] = auto()
     """supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
     options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
     labels: int | None = None
     """How many images keep their label, equally many of each class, drawn with the seed."""
-    unlabelled: int | None = None
+    unlabelled: Auto[int] = auto()
     """Use this many further images without labels, drawn with the seed; all by default. An epoch is one pass over
     labelled and unlabelled images together."""
-    labelled_per_batch: int | None = None
+    labelled_per_batch: Auto[int] = auto()
     """Labelled images in each step, which come on top of batch_size unlabelled ones; by default in the proportion of
     the method's publication."""
-    held_out_labels: float | None = None
+    held_out_labels: Auto[float] = auto(0.0)
     """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
     choose settings with; leaving it out puts them back."""
-    batch_size: int | None = None
+    batch_size: Auto[int] = auto()
     """Unlabelled images per step, over all processes together."""
-    augment: str | None = None
+    augment: Auto[str] = auto()
     """none, translate or translate-flip."""
+
+    def check(self) -> None:
+        """Raise a ValueError if a setting is out of range."""
+        super().check()
+        if not 0 <= self.held_out_labels < 1:
+            raise ValueError(f"held_out_labels must be a share from 0 to below 1, got {self.held_out_labels}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SemiConfig(ClassificationConfig):
+class SemiConfig(SemiSettings, ClassificationConfig):
     """A classification run that also sees images without labels; batch_size counts those."""
 
-    labels: int
+    labels: int = field()
     """Images with labels, those held out included."""
-    unlabelled: int
-    """Images used without labels."""
-    labelled_per_batch: int
-    """Labelled images of each step."""
-    held_out_labels: float
-    """Share of the labelled images that the run is judged by instead of the test set."""
     normalisation: str
     """"channel", "per-image" or "zca"."""
 
@@ -123,12 +124,12 @@ def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str,
 
     Example:
         >>> from isda.tasks.classification.settings import recipe_for
-        >>> grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
+        >>> tuning_grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
         (0.5, 1.0, 2.0)
     """
     tried: dict[str, tuple[float, ...]] = {}
     if name.endswith(ISDA_SUFFIX):
-        tried["lambda_0"] = recipe.strengths
+        tried |= recipe.method_grids["isda"]
         if not name.startswith(SUPERVISED):
             tried["eta_1"] = CONSISTENCY_WEIGHTS
     if options.get("eta_2"):
@@ -137,7 +138,12 @@ def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str,
 
 
 def resolve_options(
-    text: str, defaults: MethodSettings, labels: int, samples: int, recipe: Recipe, lambda_0: float | None = None
+    text: str,
+    defaults: MethodSettings,
+    labels: int,
+    samples: int,
+    recipe: Recipe,
+    shortcuts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All options of a method written as ``name`` or ``name:key=value,key=value``.
 
@@ -146,8 +152,8 @@ def resolve_options(
         defaults: of the method's publication.
         labels: number of labelled images.
         samples: number of all images, labelled or not.
-        recipe: gives lambda_0 and the covariance where nobody else does.
-        lambda_0: ISDA's strength where the text does not say.
+        recipe: gives ISDA's options where nobody else does.
+        shortcuts: settings that set an option of ISDA, where the text does not.
 
     Example:
         >>> from isda.tasks.classification.settings import recipe_for
@@ -162,8 +168,7 @@ def resolve_options(
     method = name.removesuffix(ISDA_SUFFIX)
     options: dict[str, Any] = {}
     if name.endswith(ISDA_SUFFIX):
-        strength = recipe.lambda_0 if lambda_0 is None else lambda_0
-        options |= {"lambda_0": strength, "covariance": recipe.covariance, "bound": "jensen"}
+        options |= {**recipe.method_defaults["isda"], **(shortcuts or {})}
         options["eta_1"] = 0.0 if method == SUPERVISED else 1.0
     if method in REGULARISERS:
         options["ramp_up"] = defaults.ramp_up

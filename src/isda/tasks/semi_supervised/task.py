@@ -15,7 +15,7 @@ from isda.data import DataSet, ZCAWhitening
 from isda.data.augment import Compose
 from isda.engine.config import RunConfig
 from isda.engine.options import option_types, split_method
-from isda.engine.settings import RunSettings, warm_up_steps
+from isda.engine.settings import AUTO, RunSettings, warm_up_steps
 from isda.engine.task import HeldOut, Job, RunContext
 from isda.networks import Network
 from isda.semi import NAMES, defaults_for, inputs_for
@@ -68,11 +68,11 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled
     defaults, inputs = defaults_for(method, data.name), inputs_for(data.name)
-    fields = image_fields(settings, data, network, recipe, held)
-    size, per_batch = fields["batch_size"], settings.labelled_per_batch
+    values = image_fields(settings, data, network, recipe, held)
+    size, per_batch = values["batch_size"], settings.labelled_per_batch
     if not 0 < size <= samples:
         raise ValueError(f"batch_size must be from 1 to {samples}, the training images, got {size}")
-    if per_batch is None:
+    if per_batch is AUTO:
         per_batch = defaults.labelled_beside(size, labels - held, samples)
     if not 0 < per_batch <= labels - held:
         raise ValueError(f"labelled_per_batch must be from 1 to labels={labels - held}, got {per_batch}")
@@ -80,20 +80,20 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
     if augment not in WEAK:
         raise ValueError(f"augment must be one of {', '.join(WEAK)} for method {name}, got {augment!r}")
     few = len(data.x_train) < IMAGES_PER_PIXEL * data.x_train[0].numel()
-    config = SemiConfig(
-        task="semi-supervised",
-        method=name,
-        method_options=resolve_options(text, defaults, labels - held, samples, recipe, settings.lambda_0),
-        augment=augment,
-        normalisation="channel" if inputs.normalisation == "zca" and few else inputs.normalisation,
-        unlabelled=unlabelled,
-        labelled_per_batch=per_batch,
-        held_out_labels=settings.held_out_labels or 0.0,
-        train_images=samples,
-        steps_per_epoch=samples // size,
-        warm_up_steps=warm_up_steps(settings.warm_up, recipe, samples // size),
-        **fields,
-    )
+    shortcuts = settings.part_of("method_options")
+    values |= {
+        "task": "semi-supervised",
+        "method": name,
+        "method_options": resolve_options(text, defaults, labels - held, samples, recipe, shortcuts),
+        "augment": augment,
+        "normalisation": "channel" if inputs.normalisation == "zca" and few else inputs.normalisation,
+        "unlabelled": unlabelled,
+        "labelled_per_batch": per_batch,
+        "train_images": samples,
+        "steps_per_epoch": samples // size,
+        "warm_up_steps": warm_up_steps(settings.warm_up, recipe, samples // size),
+    }
+    config = SemiConfig(**values)
     try:
         split_data(config, data)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _images(settings: SemiSettings, name: str, total: int) -> tuple[int, int, in
     if share and not 0 < held < settings.labels:
         raise ValueError(f"held_out_labels must hold out some of labels={settings.labels} and not all, got {share}")
     rest = left - settings.labels
-    unlabelled = rest if settings.unlabelled is None else settings.unlabelled
+    unlabelled = rest if settings.unlabelled is AUTO else settings.unlabelled
     if not 0 < unlabelled <= rest:
         raise ValueError(f"unlabelled must be from 1 to {rest}, the images left without a label, got {unlabelled}")
     return settings.labels, unlabelled, held
@@ -244,4 +244,4 @@ class SemiSupervisedClassification(Classification):
             return super().held_out(settings, data)
         share = settings.held_out_labels or HELD_OUT_LABELS
         told = f"{share:.0%} of {settings.labels} labelled images"
-        return HeldOut(replace(settings, held_out_labels=share), replace(settings, held_out_labels=None), told)
+        return HeldOut(replace(settings, held_out_labels=share), replace(settings, held_out_labels=AUTO), told)

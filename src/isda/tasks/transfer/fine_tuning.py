@@ -11,7 +11,7 @@ from typing import ClassVar
 from isda._utils.errors import expect_type
 from isda.data import DataSet
 from isda.engine.config import RunConfig
-from isda.engine.settings import RunSettings
+from isda.engine.settings import AUTO, Auto, RunSettings, auto
 from isda.engine.task import Job, RunContext
 from isda.networks import Network
 from isda.tasks.classification.methods import find_method
@@ -30,15 +30,14 @@ METHOD = "cross-entropy"
 class FineTuningSettings(ClassificationSettings):
     """As for classification; network and seed are the backbone's, and 20 epochs from a rate of 0.01 the default."""
 
-    source: str | None = None
+    source: Auto[str] = auto()
     """The run folder of the backbone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningConfig(ClassificationConfig):
+class FineTuningConfig(FineTuningSettings, ClassificationConfig):
     """Method and seed are the backbone's; the fine-tuning itself is by cross-entropy, whatever the backbone saw."""
 
-    source: str
     source_data: str
     source_sha256: str
 
@@ -61,7 +60,7 @@ class FineTuning(Classification):
         settings = expect_type(settings, FineTuningSettings)
         source = load_source(Path(settings.source or ""))
         config = resolve(_with_backbone(settings, source), adapt_images(data, source.trained.config))
-        own = {"task": self.name, "data_digest": data.digest, "asked": settings.asked()}
+        own = {"task": self.name, "data_digest": data.digest, "settings": settings.given()}
         # A backbone that was itself fine-tuned sees images at a size of its own.
         own |= {name: getattr(source.trained.config, name) for name in ("input_size", "input_resize")}
         return FineTuningConfig(**{f.name: getattr(config, f.name) for f in fields(config)} | source.fields | own)
@@ -102,6 +101,6 @@ def _with_backbone(settings: ClassificationSettings, source: Source) -> Classifi
         network_options=options,
         method=METHOD,
         seed=config.seed,
-        lr=LEARNING_RATE if settings.lr is None else settings.lr,
-        epochs=EPOCHS if settings.epochs is None and settings.scale is None else settings.epochs,
+        lr=LEARNING_RATE if settings.lr is AUTO else settings.lr,
+        epochs=EPOCHS if settings.epochs is AUTO and settings.scale is AUTO else settings.epochs,
     )

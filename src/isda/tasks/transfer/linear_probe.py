@@ -18,7 +18,7 @@ from isda._utils.errors import expect_type
 from isda.data import DataSet, hold_out, load
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
-from isda.engine.settings import RunSettings
+from isda.engine.settings import Auto, RunSettings, auto
 from isda.engine.task import Job, RunContext, Task
 from isda.tasks.common.data import count_training_images, split_data
 from isda.tasks.common.evaluation import BASELINES, Tally, figures_for
@@ -134,23 +134,20 @@ def _fit(rows: Tensor, labels: Tensor, classes: int, penalty: float) -> tuple[Te
 class ProbeSettings(RunSettings):
     """A backbone and a data set; all else follows from them."""
 
-    source: str | None = None
+    source: Auto[str] = auto()
     """The run folder of the backbone."""
     labels: int | None = None
     """Probe with this many images, equally many of each class, drawn with the backbone's seed; all by default."""
-    held_out: int | None = None
+    held_out: Auto[int] = auto(0)
     """Hold out this many training images and judge by them instead of the test set."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeConfig(RunConfig):
+class ProbeConfig(ProbeSettings, RunConfig):
     """Method and seed are the backbone's."""
 
-    source: str
     source_data: str
     source_sha256: str
-    labels: int | None
-    held_out: int
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -193,7 +190,7 @@ class LinearProbing(Task):
             evaluated_on=evaluated_on,
             figures=figures_for(evaluated_on, data.num_classes)[:-1],
             baselines=BASELINES,
-            asked=settings.asked(),
+            settings=settings.given(),
             version=__version__,
             labels=settings.labels,
             held_out=settings.held_out or 0,

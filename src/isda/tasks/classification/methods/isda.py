@@ -5,33 +5,24 @@ from __future__ import annotations
 from dataclasses import make_dataclass
 from typing import Any, ClassVar, TypeVar
 
-from isda.engine.settings import Recipe
 from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
 from isda.networks import Network
 from isda.tasks.classification.methods.base import ISDA_SUFFIX, CombinableMethod, CriterionMethod, CrossEntropy
 from isda.tasks.classification.settings import ClassificationConfig
-from isda.tasks.common.isda_options import ExplicitOptions, ISDAOptions, SemanticOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ExplicitOptions, ISDAOptions, SemanticOptions
 
 
 class SemanticMethod(CriterionMethod):
     """A criterion over augmented features, attached to the network's classifier."""
 
     criterion: SemanticLoss
+    families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
     criterion_type: ClassVar[type[SemanticLoss]]
 
     def __init__(self, options: SemanticOptions, network: Network, config: ClassificationConfig) -> None:
         super().__init__()
         self.criterion = options.attached(self.criterion_type, network, config.total_steps)
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength and covariance for the network."""
-        return {"lambda_0": recipe.lambda_0 if lambda_0 is None else lambda_0, "covariance": recipe.covariance}
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """The strengths that the paper chooses from."""
-        return {"lambda_0": recipe.strengths}
 
     def measures(self) -> dict[str, float]:
         """The strength lambda."""
@@ -44,11 +35,6 @@ class ISDA(SemanticMethod):
     name = term = "isda"
     Options = ISDAOptions
     criterion_type = ISDALoss
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength, covariance and bound for the network."""
-        return super().defaults(recipe, lambda_0) | {"bound": "jensen"}
 
 
 class ISDATilted(ISDA):
@@ -72,15 +58,7 @@ _Method = TypeVar("_Method", bound=CombinableMethod)
 class _WithISDA(CombinableMethod):
     """What `with_isda` overrides of a method."""
 
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """ISDA's own for the network, and the method's."""
-        return ISDA.defaults(recipe, lambda_0) | super().defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """ISDA's strengths; the method's own stays as it is."""
-        return ISDA.grid_for(recipe)
+    divergence_hint = DIVERGENCE_HINT
 
     def base_criterion(self, options: Any, network: Network, config: ClassificationConfig, **settings: Any) -> ISDALoss:
         """ISDA's bound, attached to the network's classifier; its strength grows over the whole run."""
@@ -104,6 +82,7 @@ def with_isda(method: type[_Method]) -> type[_Method]:
     body = {
         "name": method.name + ISDA_SUFFIX,
         "term": method.term.replace(CrossEntropy.term, ISDA.term),
+        "families": (*ISDA.families, *method.families),
         "Options": make_dataclass(
             method.Options.__name__, (), bases=(method.Options, ISDAOptions), frozen=True, kw_only=True
         ),

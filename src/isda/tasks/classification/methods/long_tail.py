@@ -16,16 +16,15 @@ from torch import Tensor, nn
 from isda._utils.errors import expect_type
 from isda._utils.seeds import generator, mix
 from isda.covariance import ConfusionCovariance, CovarianceModel, ScaledCovariance, create
-from isda.engine.settings import Recipe, learning_rate
+from isda.engine.settings import learning_rate
 from isda.functional.long_tail import class_balanced_weights, class_counts
 from isda.losses import ISDALoss
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner, Offset
 from isda.networks import Network
 from isda.tasks.classification.methods.base import CombinableMethod
-from isda.tasks.classification.methods.isda import SemanticMethod
 from isda.tasks.classification.settings import ClassificationConfig, counts_for
 from isda.tasks.common.data import ImageBatch, ImageBatches
-from isda.tasks.common.isda_options import ISDAOptions, SemanticOptions
+from isda.tasks.common.isda_options import DIVERGENCE_HINT, ISDAOptions, SemanticOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +165,8 @@ _OF_CRITERION = ("lambda_0", "total_steps", "bound", "tilt_steps", "label_smooth
 class DerivedCovarianceMethod(LongTailMethod):
     """A method whose covariance model is built on the one that the options name."""
 
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's strength and covariance for the network."""
-        return SemanticMethod.defaults(recipe, lambda_0)
-
-    @classmethod
-    def grid_for(cls, recipe: Recipe) -> dict[str, tuple[Any, ...]]:
-        """The strengths that the paper chooses from."""
-        return SemanticMethod.grid_for(recipe)
+    families = ("isda",)
+    divergence_hint = DIVERGENCE_HINT
 
     @abstractmethod
     def wrapped(self, base: CovarianceModel, options: Any) -> CovarianceModel:

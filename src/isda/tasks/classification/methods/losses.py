@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from isda.engine.settings import Recipe
 from isda.losses import ConfidencePenalty, DisturbLabel, FocalLoss, LabelSmoothing, LqLoss
 from isda.networks import Network
 from isda.tasks.classification.methods.base import CombinableMethod
@@ -79,13 +78,9 @@ class DisturbLabelMethod(LossMethod):
     name = "disturb-label"
     Options = DisturbLabelOptions
     grid = {"rate": (0.02, 0.05, 0.1, 0.2, 0.3)}  # noqa: RUF012, a class variable of the base
+    families = ("disturb-label",)
     loss_type = DisturbLabel
     arguments = ("rate",)
-
-    @classmethod
-    def defaults(cls, recipe: Recipe, lambda_0: float | None) -> dict[str, Any]:
-        """The paper's rate for the network and the data set."""
-        return {"rate": recipe.label_noise}
 
 
 LOSS_METHODS: tuple[type[LossMethod], ...] = (
