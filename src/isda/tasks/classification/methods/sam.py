@@ -14,8 +14,7 @@ from torch import nn
 from isda._utils.errors import expect_type
 from isda.losses import SemanticLoss
 from isda.networks import Network
-from isda.semi import frozen_batch_norm
-from isda.semi.base import RandomState
+from isda.semi.base import RandomState, frozen_batch_norm
 from isda.tasks.classification.methods.base import CrossEntropy, CrossEntropyOptions
 from isda.tasks.classification.settings import ClassificationConfig
 
