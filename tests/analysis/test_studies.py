@@ -100,3 +100,9 @@ def test_unfinished_runs_do_not_count(sensitivity, tmp_path):
         result.unlink()
     with pytest.raises(ValueError, match="no run of the study is finished"):
         rows_of(SensitivityStudy.cells(["isda"], [0.5, 5.0]), copy, [0, 1])
+
+
+def test_a_strength_that_is_not_finite_is_refused_although_the_study_replaces_it(tmp_path):
+    with pytest.raises(SystemExit, match="lambda_0 must be a finite number, got inf"):
+        main(["study", "sensitivity", *WORDS, "--values", "0.5", "--lambda-0", "inf", "--out", str(tmp_path / "new")])
+    assert not (tmp_path / "new").exists()

@@ -110,6 +110,7 @@ def test_methods_are_compared_although_they_have_recipes_of_their_own(finished_r
         (["--judge", "nowhere"], "no run in nowhere"),
         (["--labels", "0"], "labels must be from 1 to 1297"),
         (["--held-out", "1297"], "held_out must be from 0 to 1296"),
+        (["--held-out", "1"], "held_out must be at least 2 for generators"),
         (["--ema", "2"], "ema must lie strictly between 0 and 1"),
         (["--evaluate-every", "0"], "evaluate_every must be at least 1"),
     ],

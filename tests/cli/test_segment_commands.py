@@ -111,6 +111,7 @@ def test_compare_makes_a_table_and_a_page_with_classes_and_pictures(tmp_path, mo
     [
         (["--crop", "big"], "crop must be a number of pixels, SIDE or HEIGHTxWIDTH, got 'big'"),
         (["--crop", "0x5"], "crop must be a number of pixels"),
+        (["--crop", "99999x99999"], "images of 3x99999x99999 needs"),
         (["--output-stride", "7"], "output_stride must be one of 8, 16, 32, got 7"),
         (["--network", "pspnet-resnet-19"], "did you mean 'pspnet-resnet-18'"),
         (["--method", "isad"], "did you mean 'isda'"),

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from isda import networks
 from isda.networks.export import export_state
 from isda.networks.pretrained import HUB, load_pretrained, pretrained_inputs, pretrained_weights
+from isda.networks.weight_files import read_weights
 
 
 def test_a_hub_that_is_not_there_is_said_within_seconds(monkeypatch, tmp_path):
@@ -88,6 +89,12 @@ def test_tensors_with_values_that_no_weights_have_are_named(change, message):
     with pytest.raises(ValueError, match=f"^a.pth must hold .*{message}"):
         load_pretrained(network, "timm:test_resnet", weights, "a.pth")
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_file_with_a_sparse_tensor_is_refused(tmp_path):
+    torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"a.pth must hold dense tensors, but weight is torch.sparse_coo"):
+        read_weights(tmp_path / "a.pth")
 
 
 def test_variances_below_zero_are_named():

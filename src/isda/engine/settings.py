@@ -195,9 +195,13 @@ class RunSettings:
         return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
     def part_of(self, name: str) -> dict[str, Any]:
-        """The given settings that a configuration holds in its field ``name``."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("stored_in") == name}
-        return {key: value for key, value in given.items() if value is not None}
+        """The given settings that a configuration holds in its field ``name``; numbers must be finite."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("stored_in") == name}
+        given = {key: value for key, value in values.items() if value is not None}
+        for key, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{key} must be a finite number, got {value}")
+        return given
 
     def shortened(self, recipe: Recipe) -> Recipe:
         """The recipe at the given scale, or in the given number of epochs."""

@@ -54,6 +54,11 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
         values["settings"] |= judge
         values |= judge | {"judge_sha256": load_judge(Path(settings.judge), data).sha256}
     evaluated_on = "held-out" if settings.held_out else "test"
+    test_images = settings.held_out or len(data.y_test)
+    if test_images < 2:
+        raise ValueError(
+            f"held_out must be at least 2 for generators, which compare pairs of images, got {test_images}"
+        )
     values |= {
         "task": GENERATION_TASK,
         "data": data.name,
@@ -71,7 +76,7 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
         "channels": data.channels,
         "image_size": data.image_size,
         "train_images": images,
-        "test_images": settings.held_out or len(data.y_test),
+        "test_images": test_images,
         "version": __version__,
     }
     config = GANConfig(**values)
