@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from csv_files import write_csv
-from isda.engine.run_records import RunRecord, find_runs
-from isda.engine.task import Task, find_task
+from isda.engine import RunRecord, Task, find_runs, find_task
 from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.segmentation.settings import SegmentationSettings

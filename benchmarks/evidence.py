@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from isda.engine.run_records import RunRecord, find_runs
+from isda.engine import RunRecord, find_runs
 from isda.report.statistics import paired_difference
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import plus_minus

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from efficientnet_lite import NETWORK, write_weights
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.cli import main as isda
-from isda.engine.run_records import RunRecord, find_runs
+from isda.engine import RunRecord, find_runs
 from isda.engine.tuning.records import MethodSearchRecord, read_search
 from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus

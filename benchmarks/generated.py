@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isda.cli import main as isda
+from isda.engine import RunRecord, read_run
 from isda.engine.comparison import run_folder_name
 from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import RunRecord, read_run
 from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from recording import RESULTS

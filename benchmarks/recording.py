@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csv_files import write_csv
-from isda.engine.comparison import compare
+from isda.engine import RunRecord, RunSettings, Task, compare, read_run
 from isda.engine.executors import Watcher
-from isda.engine.run_records import RunRecord, read_run
-from isda.engine.settings import RunSettings
-from isda.engine.task import Task
 from isda.report.summary import MethodSummary
 from isda.train import image_task
 

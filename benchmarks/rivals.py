@@ -16,8 +16,8 @@ from pathlib import Path
 
 from csv_files import write_csv
 from isda.cli import main as isda
+from isda.engine import RunRecord, read_run
 from isda.engine.comparison import run_folder_name
-from isda.engine.run_records import RunRecord, read_run
 from isda.engine.tuning.records import MethodSearchRecord, read_search
 from isda.engine.tuning.request import FINAL_FOLDER
 from isda.report.statistics import level_of_each, mean_std, paired_difference

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isda.engine.run_records import find_runs
+from isda.engine import find_runs
 from isda.report.summary import Comparison, summarise
 from isda.report.wording import difference_text, plus_minus
 from isda.tasks.semi_supervised.settings import SemiSettings

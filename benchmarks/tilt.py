@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from core import markdown, take_turns
 from isda import ISDALoss
 from isda.covariance import CovarianceModel, create
-from isda.functional.bounds import quadratic_tables, tilted_bound
+from isda.functional import tilted_bound
+from isda.functional.bounds import quadratic_tables
 from isda.functional.tilt import find_tilt
 from steps import Shape, make_step
 

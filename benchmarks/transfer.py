@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from csv_files import write_csv
 from isda.cli import main as isda
-from isda.engine.run_records import RunRecord, find_runs
+from isda.engine import RunRecord, find_runs
 from isda.report.statistics import level_of_each, mean_std, paired_difference
 from isda.report.wording import plus_minus
 from isda.tasks.classification.settings import ClassificationSettings

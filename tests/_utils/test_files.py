@@ -14,13 +14,13 @@ import pytest
 
 from isda import ISDAClassifier
 from isda._utils.files import atomic_write, write_text
+from isda.data import ZCAWhitening
 from isda.data.archives import read_members, verify_md5
 from isda.data.coco import read_part
 from isda.data.image_files import read_image
 from isda.data.readers.folder import unpack_imagenet
 from isda.data.readers.npz import npz_contents, read_npz
 from isda.data.readers.small_images import read_idx, read_mat
-from isda.data.whitening import ZCAWhitening
 from isda.engine.digests import file_digest, read_json_object
 from isda.engine.tuning.records import JOURNAL_FILE, TrialJournal
 from isda.estimator.embedding_files import read_csv_rows, read_npz_rows

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isda.analysis import Observed, observe
-from isda.cli.main import main
+from isda.cli import main
 
 SETTINGS = {"labels": 60, "epochs": 1, "width": 0.25, "batch-size": 20, "lambda-0": 1, "threads": 1}
 WORDS = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]

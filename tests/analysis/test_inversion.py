@@ -9,15 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from isda.analysis.inversion import nearest_images
-from isda.analysis.inversion.generator_adapters import (
+from isda.analysis.inversion import (
+    Descent,
     LatentGenerator,
     biggan,
     conditional,
+    nearest_images,
     normalised_noise,
     unconditional,
 )
-from isda.analysis.inversion.inverter import Descent, Encoder, InversionObjective, descend
+from isda.analysis.inversion.inverter import Encoder, InversionObjective, descend
 
 NOISE, CLASSES, FEATURES = 6, 3, 4
 

@@ -8,7 +8,7 @@ import torch
 
 from isda.analysis.evaluation_features import evaluation_features
 from isda.analysis.maps import embed, measure_separation
-from isda.cli.main import main
+from isda.cli import main
 
 WORDS = ["--labels", "60", "--epochs", "1", "--width", "0.25", "--batch-size", "20", "--threads", "1"]
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from isda.analysis.studies import STUDIES, AblationStudy, ExplicitStudy, SensitivityStudy, rows_of
-from isda.cli.main import main
+from isda.cli import main
 from isda.report.statistics import paired_difference
 
 WORDS = ["--labels", "60", "--epochs", "1", "--width", "0.25", "--batch-size", "20", "--threads", "1", "--seeds", "2"]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from isda.analysis import observe
 from isda.analysis.tightness import bounds_at, bounds_over_training, measure_bounds
-from isda.cli.main import main
+from isda.cli import main
 from isda.covariance import FullCovariance
 
 STEPS = 10

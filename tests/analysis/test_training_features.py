@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from isda.analysis import observe
-from isda.cli.main import main
+from isda.cli import main
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from torchvision import datasets
 from torchvision.datasets import imagenet
 
 import isda.data
+from isda.data import CATALOGUE
 from isda.data.archives import DataFile, data_root
-from isda.data.catalogue import CATALOGUE, FileLayout
+from isda.data.catalogue import FileLayout
 
 
 class SilentHandler(SimpleHTTPRequestHandler):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from isda.engine import State
 from isda.engine import checkpoint as module
-from isda.engine.checkpoint import Checkpoint, Checkpoints, State, write_tensors
+from isda.engine.checkpoint import Checkpoint, Checkpoints, write_tensors
 from isda.engine.digests import file_digest
 
 RUN = "a run"

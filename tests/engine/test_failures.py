@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from isda import networks
 from isda.cli import main
-from isda.engine.callbacks import Hook
+from isda.engine import Hook
 from isda.train import Classification, NonFiniteLoss, Saving, Settings, Stopped, load_data, resolve, train
 
 SETTINGS = Settings(labels=60, batch_size=20, width=0.25, epochs=4, method="isda")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from isda.engine.settings import Recipe, learning_rate, warm_up_steps
+from isda.engine import Recipe, learning_rate
+from isda.engine.settings import warm_up_steps
 from isda.engine.trainer import RATE_SHARE, make_optimiser
 from small_runs import small_config, small_job
 

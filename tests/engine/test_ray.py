@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from isda.engine import Saving
 from isda.engine.comparison import run_planned
 from isda.engine.executors import ExecutorOptions, ExecutorRequest, Watcher, open_executor
-from isda.engine.loop import Saving
 from parabola import begun, parabolas
 from resumable_runs import outcome
 from small_runs import isda

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from isda.engine.checkpoint import State
-from isda.engine.loop import AGREE_EVERY, CheckpointSchedule, Saving
-from isda.engine.processes import Processes, Stopped
+from isda.engine import Processes, Saving, State, Stopped
+from isda.engine.loop import AGREE_EVERY, CheckpointSchedule
 from isda.engine.run_folder import RunFolder
 
 TOTAL = 40

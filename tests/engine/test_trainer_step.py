@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from isda import networks
-from isda.engine import learning_rate
-from isda.engine.checkpoint import State
+from isda.engine import State, learning_rate
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config, small_job
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from isda.engine.settings import TrainingSettings
+from isda.engine import TrainingSettings
 from isda.engine.tuning.proposers import GridProposer, OptunaProposer, is_geometric, step_beyond
 from isda.engine.tuning.search_space import SearchedSetting, Trial, best_trial, parse_searches
 

@@ -13,9 +13,10 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from isda.data import DataSet
+from isda.engine import find_runs
 from isda.engine.comparison import Planner, run_planned
 from isda.engine.executors import RunsFailed, Watcher
-from isda.engine.run_records import find_runs, run_folders
+from isda.engine.run_records import run_folders
 from isda.engine.tuning.method_search import run_search
 from isda.engine.tuning.records import find_searches, read_search
 from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates

@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from isda.covariance import create
 from isda.functional import tilt as search
-from isda.functional.bounds import quadratic_tables, tilted_bound
+from isda.functional import tilted_bound
+from isda.functional.bounds import quadratic_tables
 from isda.functional.tilt import find_tilt
 from oracles import random_covariances, tilted_value
 

@@ -8,11 +8,11 @@ import torch
 from isda import covariance
 from isda.covariance import full
 from isda.functional import bounds as consistency
-from isda.functional import grouping, quadratic
+from isda.functional import grouping, jensen_consistency, quadratic
 from isda.functional import grouping as workspace
 from isda.functional import moments as device_moments
 from isda.functional import quadratic as class_margins
-from isda.functional.bounds import jensen_consistency, quadratic_tables
+from isda.functional.bounds import quadratic_tables
 from isda.functional.diagonal import diagonal_gram
 from isda.functional.grouping import Tiles, group_rows
 from isda.functional.moments import add_outer_products_on_device

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isda.engine.run_records import find_runs
+from isda.engine import find_runs
 from isda.report.page import write_report
 
 PAPER = {"light": (0xFD, 0xFC, 0xF9), "dark": (0x16, 0x18, 0x1B)}

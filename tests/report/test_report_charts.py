@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.engine.run_records import find_runs
+from isda.engine import find_runs
 from isda.report.charts import (
     Axis,
     Chart,

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from isda.engine.run_records import find_runs
+from isda.engine import find_runs
 from isda.report.page import render_report
 from isda.report.per_class import MOST_CLASSES, class_figures, draw_bars
 from isda.report.pictures import MOST_BYTES, MOST_PER_RUN, MOST_PIXELS, picture_figures, png_size, run_pictures

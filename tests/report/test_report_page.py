@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from isda.engine.run_records import find_runs
+from isda.engine import find_runs
 from isda.report.markup import Markup, join, tag
 from isda.report.page import write_report
 

@@ -7,9 +7,8 @@ import re
 import pytest
 from rich.console import Console
 
-from isda.engine.config import Figure
+from isda.engine import Figure, find_runs
 from isda.engine.digests import with_digest
-from isda.engine.run_records import find_runs
 from isda.engine.tuning.records import MethodSearchRecord, SearchRecord, find_searches, read_search, write_search
 from isda.engine.tuning.search_space import SearchedSetting, Trial, grid_points
 from isda.report.page import render_report, write_report

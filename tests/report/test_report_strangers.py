@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from isda.engine import Figure
-from isda.engine.run_records import find_runs
+from isda.engine import Figure, find_runs
 from isda.report.charts import draw_forest
 from isda.report.page import render_report
 from isda.report.summary import summarise

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from isda import networks
-from isda.networks.cost import additional_multiply_adds, count_multiply_adds, count_parameters
+from isda.networks import additional_multiply_adds, count_multiply_adds, count_parameters
 from isda.reproduce.costs import cost_record, cost_rows, cost_tables, paper_costs
 from isda.reproduce.printed_tables import PaperCell
 

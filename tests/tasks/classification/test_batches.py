@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
+from isda.data import ImageFiles
 from isda.data.augment import Compose, HorizontalFlip, Normalize, RandomResizedCrop
-from isda.data.image_files import ImageFiles
 from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
 from isda.tasks.common.data import ImageBatches, evaluation_batches
 from small_runs import digits

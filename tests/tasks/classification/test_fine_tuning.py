@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as images
 
 from fine_tuning_runs import CLASSES, MODEL, TRAINING, draw_folder, fine_tune, words, write_pretrained
 from isda.data import load
-from isda.engine.settings import learning_rate
+from isda.engine import learning_rate
 from isda.tasks.classification.resolve import resolve
 from isda.tasks.classification.task import Classification, criteria_of
 from isda.train import Hook, Saving, Settings, load_trained, train

@@ -14,8 +14,7 @@ import torch
 from generative_runs import small_config as generator_config
 from isda._utils.seeds import generator
 from isda.data import DataSet
-from isda.engine import Saving, Stopped
-from isda.engine.callbacks import Hook
+from isda.engine import Hook, Saving, Stopped
 from isda.tasks.classification.generated import count_per_batch
 from isda.tasks.common.generators import GeneratedImages, load_generator, make_images
 from isda.tasks.gan.task import Generation

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.engine.checkpoint import State
+from isda.engine import State
 from isda.functional import class_balanced_weights
 from isda.tasks.classification.methods import find_method
 from isda.tasks.classification.methods.long_tail import BalancedBatches

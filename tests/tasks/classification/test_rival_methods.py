@@ -16,8 +16,7 @@ from rivals_worker import run
 from safetensors.torch import load_file
 
 from isda import ISDALoss, losses, networks
-from isda.engine import Processes, learning_rate
-from isda.engine.checkpoint import State
+from isda.engine import Processes, State, learning_rate
 from isda.engine.options import option_types
 from isda.tasks.classification.methods import METHODS, find_method
 from isda.tasks.classification.settings import recipe_for

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from generative_runs import METHODS, small_config, small_job
 from isda._utils.seeds import generator
-from isda.engine import Saving, Stopped, train
-from isda.engine.callbacks import Hook
+from isda.engine import Hook, Saving, Stopped, train
 from isda.tasks.common.generators import load_generator, make_images
 from isda.tasks.gan.job import GenerationJob
 from isda.tasks.gan.task import Generation

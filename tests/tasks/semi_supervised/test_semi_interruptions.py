@@ -6,7 +6,7 @@ import random
 import pytest
 from safetensors.torch import load_file
 
-from isda.engine.callbacks import Hook
+from isda.engine import Hook
 from isda.train import Saving, Stopped, train
 from semi_runs import WRITTEN, semi_config
 from small_runs import digits

@@ -11,9 +11,7 @@ from safetensors.torch import load_file
 from isda.cli import main
 from isda.data import DataSet
 from isda.data.augment.compose import convert_channels
-from isda.engine.loop import train
-from isda.engine.processes import Processes
-from isda.engine.task import RunContext
+from isda.engine import Processes, RunContext, train
 from isda.tasks.classification.trained import load_classifier
 from isda.tasks.transfer.features import adapt_images, extract_features, load_source
 from isda.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
