@@ -24,7 +24,7 @@ __all__ = [
     "train",
 ]
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _NAMES = {"ISDAClassifier": "isda.estimator", "ISDABCELoss": "isda.losses", "ISDALoss": "isda.losses"}
 """Names that are imported on first access, so that `isda --help` does not import torch."""
