@@ -14,7 +14,7 @@ def parsed(module: Path) -> ast.Module:
 
 
 def test_packages_list_what_they_export():
-    """A package's ``__init__.py`` names its public interface in ``__all__``; other modules need none."""
+    """Packages name their public interface in ``__all__``; so do modules that users import from directly."""
     for module in MODULES:
         assigned = [node for node in parsed(module).body if isinstance(node, ast.Assign)]
         names = [ast.unparse(target) for node in assigned for target in node.targets]

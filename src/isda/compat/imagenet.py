@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from isda.compat.base import DiagonalEstimator as EstimatorCV
 from isda.compat.base import PublishedLoss
 
+__all__ = ["EstimatorCV", "ISDALoss"]
+
 
 class ISDALoss(PublishedLoss[EstimatorCV]):
     """``loss, output = criterion(model, x, target_x, ratio)``.

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from isda.compat.base import DiagonalEstimator, PublishedLoss, classifier_weight
 
+__all__ = ["EstimatorCV", "ISDALoss"]
+
 IGNORED = 255
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 from isda.integrations.common import import_library
 from isda.losses import AugmentedLoss
 
+__all__ = ["prepare_criterion"]
+
 _GradientState: Any = import_library("accelerate", "accelerate").state.GradientState
 
 _Criterion = TypeVar("_Criterion", bound=AugmentedLoss)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from isda.integrations.common import CriterionReplacement, import_library
 from isda.losses import AugmentedLoss
 
+__all__ = ["ISDACallback"]
+
 _Callback: Any = import_library("fastai.callback.core", "fastai").Callback
 
 _BEFORE_MIXUP = -1

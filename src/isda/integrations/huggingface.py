@@ -16,6 +16,8 @@ from isda.losses import AugmentedLoss, ISDABCELoss, ISDALoss
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
+__all__ = ["ISDATraining"]
+
 
 def write_statistics(criterion: nn.Module, path: Path, origin: dict[str, str]) -> None:
     """Write the state_dict of ``criterion``, with ``origin`` as metadata; the file is never left incomplete."""

@@ -12,6 +12,8 @@ from isda.attach.autograd_compat import outside_graphs
 from isda.integrations.common import CriterionReplacement, import_library
 from isda.losses import AugmentedLoss
 
+__all__ = ["ISDACallback"]
+
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from isda.integrations.common import import_library
 from isda.losses import AugmentedLoss, ExplicitLoss, ISDALoss
 
+__all__ = ["ISDANeuralNetClassifier"]
+
 _NeuralNetClassifier: Any = import_library("skorch", "skorch").NeuralNetClassifier
 
 
