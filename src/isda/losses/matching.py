@@ -125,7 +125,7 @@ class TrainingSamples:
         """Copies hold nothing."""
         return (TrainingSamples, ())
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the inputs of a training pass until its labels come."""
         if self._model is not None and module.training and torch.is_grad_enabled():
