@@ -149,13 +149,13 @@ def run(lambda_0, steps, **settings):
 
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_a_variance_term_that_swamps_the_logits_is_warned_about(bound):
-    with pytest.warns(UserWarning, match="swamps them; lower lambda_0") as caught:
+    with pytest.warns(UserWarning, match="swamps them, and training may diverge") as caught:
         run(500.0, 1, bound=bound)
     assert [warning.filename for warning in caught] == [__file__]  # the caller's line, not one of ours
 
 
 def test_a_schedule_that_ends_far_too_high_is_warned_about_on_the_way():
-    with pytest.warns(UserWarning, match="swamps them; lower lambda_0"):
+    with pytest.warns(UserWarning, match="swamps them, and training may diverge"):
         run(500.0, 102, total_steps=101, covariance="diagonal")
 
 
@@ -178,18 +178,87 @@ def test_the_warning_comes_at_ten_times_the_spread_and_says_both(variance, warns
     logits = torch.tensor([[0.2, -0.2], [0.2, -0.2], [0.6, 0.2]])  # every row varies by 0.2
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        StrengthMonitor(lambda_0=3.0).check(torch.full((3, 2), variance), logits, strength=1.0)
+        StrengthMonitor().check(torch.full((3, 2), variance), logits, strength=1.0)
     assert len(caught) == warns
     if warns:
         assert "averages 2.05 where the logits of a sample vary by 0.2: at strength 1 " in str(caught[0].message)
-        assert "lower lambda_0 (now 3)" in str(caught[0].message)
+        assert "decay the learning rate, lower lambda_0" in str(caught[0].message)
 
 
-def test_the_strength_is_looked_at_in_the_first_and_every_hundredth_call():
-    monitor, looked = StrengthMonitor(lambda_0=1.0), []
-    for call in range(1, 203):
+def looks(monitor, ratios):
+    """The calls in which a monitor warns, given the strengths of calls and what the variance is at strength 2."""
+    warned, logits = [], torch.tensor([[0.5, -0.5]])
+    for call, (strength, variance) in enumerate(ratios, 1):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            monitor.check(torch.full((2, 2), 9.0), torch.tensor([[0.1, 0.0], [0.0, 0.1]]), strength=float(call != 101))
-        looked += [call] * len(caught)
-    assert looked == [1, 201]  # without any strength there is nothing to look at in call 101
+            monitor.check(torch.full((1, 2), float(variance)), logits, strength=strength)
+        warned += [call] * len(caught)
+    return warned
+
+
+def test_every_call_is_looked_at_and_a_ratio_is_warned_of_again_when_it_has_doubled():
+    calls = [(0.0, 1e9)] + [(2.0, 1.0)] * 50 + [(2.0, 6.0), (2.0, 7.0), (2.0, 13.0), (2.0, 25.0)]
+    # Ratios of 2 up to call 51, then 12, 14, 26 and 50; there is nothing to look at without a strength.
+    assert looks(StrengthMonitor(), calls) == [52, 54]
+
+
+@pytest.mark.any_device
+def test_elsewhere_the_worst_ratio_is_read_every_hundredth_call():
+    calls = [(2.0, 1.0)] * 60 + [(2.3, 60.0)] + [(2.3, 1.0)] * 60
+    expected = [61] if torch.zeros(1).device.type == "cpu" else [101]
+    assert looks(StrengthMonitor(), calls) == expected
+
+
+def test_a_run_that_diverges_is_warned_of_while_its_loss_is_finite():
+    """A large strength and a constant rate: the weights run away within some steps."""
+    torch.manual_seed(0)
+    head = torch.nn.Linear(6, 4)
+    criterion = ISDALoss(4, 6, 50.0, total_steps=60)
+    features, targets = torch.randn(40, 6), torch.arange(40) % 4
+    optimizer, warned = torch.optim.SGD(head.parameters(), lr=1.0), None
+    for step in range(60):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loss = criterion(head(features), targets, features=features, weight=head.weight)
+        if caught and warned is None:
+            warned = step
+            assert "training may diverge" in str(caught[0].message)
+        if not torch.isfinite(loss):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert not torch.isfinite(loss)
+    assert warned is not None
+    assert warned < step
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_max_ratio_lowers_the_strength_of_a_batch_that_exceeds_it(bound):
+    features, targets = normal(30, 6, seed=1), torch.arange(30) % 4
+    weight = normal(4, 6, seed=2).requires_grad_()
+
+    def loss(max_ratio, strength):
+        criterion = ISDALoss(4, 6, 1.0, bound=bound, max_ratio=max_ratio, dtype=torch.float64)
+        criterion.covariance.update(normal(80, 6, seed=3), torch.arange(80) % 4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return criterion(features @ weight.t(), targets, features=features, weight=weight, strength=strength)
+
+    assert torch.equal(loss(1e6, 0.5), loss(None, 0.5)), "to the bit within the limit"
+    assert loss(1.0, 100.0) < loss(None, 100.0)
+    assert bool(torch.autograd.grad(loss(1.0, 100.0), weight)[0].isfinite().all())
+    if bound == "jensen":  # lambda is lowered to the one at which the ratio is reached
+        criterion = ISDALoss(4, 6, 1.0, dtype=torch.float64)
+        criterion.covariance.update(normal(80, 6, seed=3), torch.arange(80) % 4)
+        logits = (features @ weight.t()).detach()
+        criterion.covariance.update(features, targets)
+        half = criterion.augmented_logits(logits, targets, weight=weight.detach(), strength=1.0) - logits
+        strength = float(logits.std(1, correction=0).mean() / half.mean())
+        torch.testing.assert_close(loss(1.0, 100.0), loss(None, strength))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_max_ratio_must_be_positive(value):
+    with pytest.raises(ValueError, match="max_ratio must be a positive number or None"):
+        ISDALoss(3, 4, max_ratio=value)

@@ -25,7 +25,15 @@ from isda.attach.autograd_compat import (
     operation_name,
     saved_factor,
 )
-from isda.attach.hook import EXPLICIT_CALL, NO_RECORD, ForwardRecord, RecordingHook, drops_features, remove_hooks
+from isda.attach.hook import (
+    EXPLICIT_CALL,
+    NO_RECORD,
+    ForwardRecord,
+    RecordingHook,
+    drops_features,
+    remove_hooks,
+    weight_of,
+)
 from isda.attach.operations import TracedFeatures, TracedOperation, operation_of, stacked_inputs
 from isda.functional.patches import Patches
 
@@ -378,6 +386,16 @@ class Recorder:
         if len(newest) > 1 or newest[0] is NO_RECORD:
             raise self._unknown(logits)
         return newest[0].weight
+
+    def current_weight(self, logits: Tensor) -> Tensor:
+        """The weight for ``logits`` made by the model as it is now, whether or not their pass was recorded."""
+        match = self.find(logits.detach(), verify=False)
+        if match is not None:
+            return match.weight
+        heads = [None if hook.head is None else hook.head() for hook in self.hooks]
+        if len(heads) > 1 or heads[0] is None:
+            raise self._unknown(logits)
+        return weight_of(heads[0])
 
     def find(self, logits: Tensor, *, verify: bool = True) -> RecordedFeatures | None:
         """Like ``take``, but None for logits without a graph that no recorded pass made: another model's, or copies."""

@@ -29,6 +29,7 @@ from isda.losses.inputs import (
     plain_weight,
     refuse_sizes,
 )
+from isda.losses.matching import AutomaticStrength, TrainingSamples
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import (
     REDUCTIONS,
@@ -76,12 +77,15 @@ class AugmentedLoss(nn.Module, ABC):
     _recorder: Recorder | None = None
     _last_strength = 0.0
     _held = False
+    _samples: TrainingSamples | None = None
+    _supports_matching: ClassVar[bool] = False
+    """Whether lambda_0 may be "auto"."""
 
     def __init__(
         self,
         num_classes: int,
         feature_dim: int,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
         covariance: str | CovarianceModel = "full",
@@ -94,7 +98,7 @@ class AugmentedLoss(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
-        self.schedule = StrengthSchedule(lambda_0, total_steps, device)
+        self.schedule = self._make_schedule(lambda_0, total_steps, device)
         classes = 1 if self._pooled else num_classes
         self.covariance = make_covariance(
             covariance, classes, feature_dim, covariance_settings, type(self), device=device, dtype=dtype
@@ -104,11 +108,26 @@ class AugmentedLoss(nn.Module, ABC):
         self.register_buffer("class_weight", class_weight)
         self._repeats = RepeatMonitor()
 
+    def _make_schedule(
+        self, lambda_0: float | str, total_steps: int | None, device: torch.device | str | None
+    ) -> StrengthSchedule:
+        if not isinstance(lambda_0, str):
+            return StrengthSchedule(lambda_0, total_steps, device)
+        if lambda_0 != "auto":
+            raise ValueError(f"lambda_0 must be a finite number >= 0 or 'auto', got {lambda_0!r}")
+        if not self._supports_matching:
+            raise ValueError(f"lambda_0 must be a number for {type(self).__name__}: only ISDALoss supports 'auto'")
+        if total_steps is not None:
+            raise ValueError(
+                f"total_steps must not be given with lambda_0='auto', which criterion.match() sets, got {total_steps}"
+            )
+        return AutomaticStrength(device)
+
     @classmethod
     def attach(
         cls: type[_Criterion],
         model: nn.Module,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
         classifier: nn.Module | str | Sequence[nn.Module | str] | None = None,
@@ -136,6 +155,8 @@ class AugmentedLoss(nn.Module, ABC):
         sizes = [sizes_of(head) for head in heads]
         criterion = cls(sizes[0][0], sum(size for _, size in sizes), lambda_0, total_steps, **settings)
         criterion._recorder = record_inputs(*heads, model=model)
+        if criterion.schedule.automatic:
+            criterion._samples = TrainingSamples(model)
         return criterion
 
     def detach(self) -> None:
@@ -147,6 +168,9 @@ class AugmentedLoss(nn.Module, ABC):
         if self._recorder is not None:
             self._recorder.detach()
             self._recorder = None
+        if self._samples is not None:
+            self._samples.remove()
+            self._samples = None
 
     @property
     def strength(self) -> float:
@@ -298,6 +322,8 @@ class AugmentedLoss(nn.Module, ABC):
             self._update_statistics(inputs, groups)
             if self.validate:
                 self._repeats.check(targets, weight)
+            if self._samples is not None:
+                self._samples.add(targets)
         loss = self._loss(inputs, groups, state.strength)
         if state.updates:
             self._finish(state)
@@ -444,4 +470,6 @@ class AugmentedLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Show the settings in repr()."""
+        if self.schedule.automatic:
+            return "lambda_0='auto'"
         return f"lambda_0={self.schedule.lambda_0}, total_steps={self.schedule.total_steps}"

@@ -4,7 +4,8 @@ SemanticLoss, the base of the losses for one class per sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from isda._utils import checks
 from isda._utils.choices import check_choice
 from isda._utils.devices import on_host, outside_autocast
+from isda._utils.distributed import all_reduce_sum, world_size
 from isda.attach.autograd_compat import outside_graphs, refuse_transforms
 from isda.covariance import CovarianceModel
 from isda.functional.bounds import augmented_logits, jensen_consistency, tilted_consistency, tilted_variance
@@ -21,9 +23,10 @@ from isda.functional.grouping import Groups
 from isda.functional.patches import Patches
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.base import AugmentedLoss
-from isda.losses.inputs import LossInputs, check_features, check_weights
+from isda.losses.inputs import LossInputs, check_features, check_logits, check_weights
 from isda.losses.long_tail import MeanShift, Offset, check_providers, margin_terms
-from isda.losses.schedule import StrengthMonitor
+from isda.losses.matching import KEPT_ROWS, AutomaticStrength, loader_outputs, solve_strength
+from isda.losses.schedule import StrengthMonitor, capped_variance
 from isda.losses.targets import (
     SoftTargetMonitor,
     as_maps,
@@ -52,7 +55,7 @@ class SemanticLoss(AugmentedLoss):
         self,
         num_classes: int,
         feature_dim: int,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
         ignore_index: int = -100,
@@ -198,7 +201,8 @@ class ISDALoss(SemanticLoss):
     Args:
         num_classes: C.
         feature_dim: A, the inputs of the classifier.
-        lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper.
+        lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper. "auto" for a strength
+            that ``match`` sets after each evaluation.
         total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
         covariance: full, diagonal, low_rank, shared, within (one matrix, pooled within the classes), shrunk (full,
             shrunk towards within), identity, learned, auto (full up to 1 GiB of state, else low_rank), or a
@@ -211,6 +215,8 @@ class ISDALoss(SemanticLoss):
         offset: what is added to the margins in training, such as LogitAdjustment or LDAMMargins (docs/longtail.md).
         shift: what moves the means of the augmented features, such as ConfusionShift.
         tilt_steps: Newton steps of the search for the tilted bound; 0 leaves it at the published one.
+        max_ratio: upper limit of the mean of lambda/2 times the margin variances, in units of what the logits of a
+            sample vary by; lambda is lowered for batches that exceed it. None for no limit.
         align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
         validate: check labels and features for values that would spoil the statistics.
         device: where the statistics live.
@@ -230,11 +236,13 @@ class ISDALoss(SemanticLoss):
         0.005
     """
 
+    _supports_matching = True
+
     def __init__(
         self,
         num_classes: int,
         feature_dim: int,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
         covariance: str | CovarianceModel = "full",
@@ -246,6 +254,7 @@ class ISDALoss(SemanticLoss):
         offset: Offset | None = None,
         shift: MeanShift | None = None,
         tilt_steps: int = TILT_STEPS,
+        max_ratio: float | None = None,
         align_corners: bool = False,
         validate: bool = True,
         device: torch.device | str | None = None,
@@ -272,8 +281,12 @@ class ISDALoss(SemanticLoss):
             dtype=dtype,
             **covariance_settings,
         )
-        self.bound, self.tilt_steps = bound, tilt_steps
-        self._monitor = StrengthMonitor(self.schedule.lambda_0)
+        if self.schedule.automatic and (offset is not None or shift is not None):
+            raise ValueError("lambda_0 must be a number with offset or shift: 'auto' does not support them")
+        if max_ratio is not None and not 0 < max_ratio < math.inf:
+            raise ValueError(f"max_ratio must be a positive number or None, got {max_ratio!r}")
+        self.bound, self.tilt_steps, self.max_ratio = bound, tilt_steps, max_ratio
+        self._monitor = StrengthMonitor()
 
     @outside_graphs
     def consistency(
@@ -325,6 +338,134 @@ class ISDALoss(SemanticLoss):
         with outside_autocast(logits.device):
             return self._augment(self._with_terms(inputs, groups, strength), groups, strength, mask=True)
 
+    @outside_graphs
+    @torch.no_grad()
+    def match(
+        self,
+        logits: Any,
+        targets: Tensor | None = None,
+        *,
+        training: Any = None,
+        weight: Tensor | None = None,
+    ) -> float:
+        """Set the strength of lambda_0="auto" so that the augmented training loss predicts the held-out loss.
+
+        Solves mean_i [logsumexp_j(z_ij + lambda/2 R[y_i, j]) - z_iy] = held-out cross-entropy for lambda, with
+        bound="tilted" the same of the tilted bound, at the current weights and in eval mode. The strength is the median
+        of the last five solutions, 0 before the first call. Call it once per epoch; with several processes, on each.
+
+        Args:
+            logits: held-out logits, computed in eval mode; or a loader of held-out (inputs, targets), over which the
+                attached model is run.
+            targets: (N,) or (N, H, W) held-out class indices; not given with a loader.
+            training: (logits, targets) of training samples, in eval mode and without augmentation, or a loader of
+                them; by default the inputs of the latest training batches, run again through the attached model.
+            weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
+
+        Returns:
+            The new strength.
+
+        Example:
+            >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+            >>> criterion = ISDALoss.attach(model, lambda_0="auto")
+            >>> x, y = torch.randn(30, 4), torch.arange(30) % 3
+            >>> criterion(model(x), y).backward()
+            >>> strength = criterion.match(model(torch.randn(10, 4)), torch.arange(10) % 3)
+            >>> strength == criterion.strength
+            True
+        """
+        schedule = self.schedule
+        if not isinstance(schedule, AutomaticStrength):
+            raise ValueError(f"match needs a criterion with lambda_0='auto', got lambda_0={schedule.lambda_0}")
+        samples = self._training_rows(training, weight)
+        held_out = torch.zeros(2, dtype=torch.float64, device=self.covariance.count.device)
+        for output, given in self._outputs(logits, targets):
+            rows, labels = self._labelled_rows(*self._classes_second(logits_of(output), given))
+            held_out[0] += F.cross_entropy(rows, labels, reduction="sum").double()
+            held_out[1] += len(rows)
+        together = self.covariance.sync and world_size(self.covariance.process_group) > 1
+        held_out = all_reduce_sum(held_out) if together else held_out
+        if not held_out[1]:
+            raise ValueError("match needs at least one held-out sample with a label, got none")
+        target = float(held_out[0] / held_out[1])
+        if not math.isfinite(target):
+            raise ValueError(f"match needs a finite held-out loss, got {target}")
+        solution = solve_strength(self._bound_curve(samples), target)
+        if together:
+            mean = all_reduce_sum(held_out.new_tensor([solution, 1.0]))
+            solution = float(mean[0] / mean[1])
+        schedule.add(solution)
+        return schedule.strength
+
+    def _outputs(self, outputs: Any, targets: Tensor | None) -> list[tuple[Any, Tensor]]:
+        """Outputs and targets as they were given, or those of the attached model over a loader."""
+        if targets is not None:
+            return [(outputs, targets)]
+        model = None if self._samples is None else self._samples.model
+        if model is None:
+            raise ValueError("match needs targets beside the logits; a loader needs ISDALoss.attach(model)")
+        return loader_outputs(model, outputs)
+
+    def _training_rows(self, training: Any, weight: Tensor | None) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Rows of logits, labels and the classifier's weight, of training samples."""
+        if training is not None:
+            pair = isinstance(training, tuple) and len(training) == 2 and isinstance(training[1], Tensor)
+            outputs = self._outputs(*training) if pair else self._outputs(training, None)
+        elif self._samples is not None and len(self._samples):
+            outputs = self._samples.outputs()
+        else:
+            raise ValueError(
+                "match needs training batches: call it after the first ones with labels, or pass "
+                "training=(logits, targets)"
+            )
+        samples = []
+        for output, given in outputs:
+            logits, targets = self._classes_second(logits_of(output), given)
+            own = self._require_recorder("weight").current_weight(logits) if weight is None else weight
+            own = self._check_classifier(logits, targets, None, own)
+            samples.append((*self._labelled_rows(logits, targets), own))
+        return samples
+
+    def _labelled_rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of logits (N, C) with a label, and the labels; of many pixels at most KEPT_ROWS."""
+        check_logits(logits, self.num_classes)
+        if is_soft(targets):
+            raise ValueError("match needs targets of class indices, got distributions")
+        check_targets(logits, targets)
+        labels = targets.flatten().long()
+        message = checks.label_error(labels, self.num_classes, self.ignore_index)
+        if message is not None:
+            raise ValueError(message)
+        rows = as_rows(resize_logits(self._wide(logits), targets.shape[1:], self.align_corners))
+        counted = (labels != self.ignore_index).nonzero().flatten()
+        counted = counted[:: max(1, math.ceil(len(counted) / KEPT_ROWS))]
+        return rows[counted], labels[counted]
+
+    def _bound_curve(self, samples: Sequence[tuple[Tensor, Tensor, Tensor]]) -> Callable[[float], float]:
+        """The mean bound of samples as a function of lambda."""
+        count = max(1, sum(len(rows) for rows, _, _ in samples))
+        if self.bound == "tilted":
+
+            def tilted(strength: float) -> float:
+                total = 0.0
+                for rows, labels, weight in samples:
+                    augmented = self.augmented_logits(rows, labels, weight=weight, strength=strength)
+                    own = rows.gather(1, labels.unsqueeze(1)).squeeze(1)
+                    total += float((augmented.double().logsumexp(1) - own.double()).sum())
+                return total / count
+
+            return tilted
+        halves = [
+            (rows, self.augmented_logits(rows, labels, weight=weight, strength=1.0) - rows, labels)
+            for rows, labels, weight in samples
+        ]
+
+        def jensen(strength: float) -> float:
+            losses = (F.cross_entropy(rows + strength * half, labels, reduction="sum") for rows, half, labels in halves)
+            return sum(map(float, losses)) / count
+
+        return jensen
+
     # -- how it is computed ------------------------------------------------------------------------------------------
 
     def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
@@ -359,6 +500,8 @@ class ISDALoss(SemanticLoss):
         if inputs.counts is not None and mask:
             variance = variance * inputs.counts.unsqueeze(1)
         self._monitor.check(variance, rows, strength)
+        if self.max_ratio is not None:
+            variance = capped_variance(variance, rows, strength, self.max_ratio)
         variance = resize_rows(variance, inputs.grid, logits, self.align_corners)
         return augmented_logits(logits, variance, strength)
 

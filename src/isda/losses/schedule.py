@@ -27,13 +27,15 @@ class StrengthSchedule(nn.Module):
         device: where the step counter lives.
     """
 
+    automatic = False
+    """Whether the strength is matched to a held-out loss instead."""
     step: Tensor
     microstep: Tensor
 
     def __init__(self, lambda_0: float, total_steps: int | None, device: torch.device | str | None = None) -> None:
         super().__init__()
         if not isinstance(lambda_0, SupportsFloat):  # a model, where attach(model) takes one first
-            raise ValueError(f"lambda_0 must be a finite number >= 0, got {type(lambda_0).__name__}")
+            raise ValueError(f"lambda_0 must be a finite number >= 0 or 'auto', got {type(lambda_0).__name__}")
         checks.check_strength("lambda_0", lambda_0)
         self.lambda_0, self.total_steps = float(lambda_0), total_steps
         self._advance_every = 1
@@ -126,24 +128,59 @@ class _Counter:
 
 
 _RATIO = 10.0
+_GROWTH = 1.1
+
+
+def variance_and_spread(variance: Tensor, logits: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """The mean of strength/2 * variance (N, C), and what the logits (N, C) of a sample vary by on average; detached."""
+    return strength / 2 * variance.detach().mean(), logits.detach().std(1, correction=0).mean()
+
+
+def capped_variance(variance: Tensor, logits: Tensor, strength: float, max_ratio: float) -> Tensor:
+    """The variance (N, C) as of a smaller strength where its term would exceed ``max_ratio`` times the logits' spread.
+
+    Nothing is read on the host, and a variance within the limit is returned to the bit.
+    """
+    added, spread = variance_and_spread(variance, logits, strength)
+    return variance * (max_ratio * spread / added).nan_to_num(nan=1.0, posinf=1.0).clamp(max=1.0)
 
 
 class StrengthMonitor:
-    """Checks, every hundredth call, whether the variance term is far larger than the differences between the logits."""
+    """Warns, while the loss is still finite, if the variance term is far larger than differences between the logits.
 
-    def __init__(self, lambda_0: float) -> None:
-        self._lambda_0, self._calls = lambda_0, 0
+    On the CPU it looks at every call: a run that diverges does so within ten steps. Elsewhere it looks at calls 1, 2,
+    4, 8, ... and whenever the strength has grown by a tenth; a look leaves its result on the device, and results are
+    read every hundredth call: no look makes the host wait.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._seen_strength, self._warned = 0, 0.0, _RATIO
+        self._worst: Tensor | None = None
 
     def check(self, variance: Tensor, logits: Tensor, strength: float) -> None:
-        """Warn if strength/2 * variance (N, C) is on average ten times what the logits (N, C) of a sample vary by."""
+        """Look at strength/2 * variance (N, C) and at what the logits (N, C) of a sample vary by, on average."""
         self._calls += 1
-        if self._calls % READ_EVERY != 1 or strength == 0:
+        if self._worst is not None and self._calls % READ_EVERY == 1:
+            self._warn(self._worst)
+            self._worst = None
+        grown, power = strength >= _GROWTH * self._seen_strength, self._calls & (self._calls - 1) == 0
+        if strength == 0 or not (grown or power or on_host(variance)):
             return
-        means = torch.stack([variance.detach().mean(), logits.detach().std(1, correction=0).mean()])
-        average, spread = means.tolist()
-        added = strength / 2 * average
-        if added > _RATIO * spread:
-            warn(
-                f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at "
-                f"strength {strength:.3g} it swamps them; lower lambda_0 (now {self._lambda_0:g})"
-            )
+        self._seen_strength = strength if grown else self._seen_strength
+        added, spread = variance_and_spread(variance, logits, strength)
+        look = torch.stack([added / spread, added, spread, torch.full_like(added, strength)])
+        if on_host(look):
+            self._warn(look)
+        else:
+            self._worst = look if self._worst is None else torch.where(look[0] > self._worst[0], look, self._worst)
+
+    def _warn(self, look: Tensor) -> None:
+        ratio, added, spread, strength = look.tolist()
+        if not ratio > self._warned:
+            return
+        self._warned = 2 * ratio  # again only if it becomes much worse
+        warn(
+            f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at strength "
+            f"{strength:.3g} it swamps them, and training may diverge; decay the learning rate, lower lambda_0, clip "
+            "gradients, or use bound='tilted'"
+        )

@@ -1,0 +1,192 @@
+"""lambda_0="auto": the strength at which the augmented training loss predicts the held-out loss.
+
+After each evaluation lambda solves L_train(lambda) = L_held-out, both losses at the same weights, in eval mode.
+L_train is the bound that is trained, as a function of lambda alone; it grows with lambda. Without a gap between the two
+losses there is no augmentation; as the network starts to overfit, lambda grows.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isda._utils import checks
+from isda.losses.schedule import StrengthSchedule
+from isda.losses.targets import is_soft
+
+SOLUTIONS = 5
+"""The strength is the median of so many solutions: held-out losses are noisy."""
+KEPT_SAMPLES = 512
+"""Training samples, at least, on whose loss the solution is based; those of the latest batches."""
+KEPT_ROWS = 16_384
+"""Rows of logits at most that take part in a solution: of pixels, evenly spaced ones."""
+LARGEST_STRENGTH = 1e3
+_RELATIVE_ERROR, _ROUNDING = 1e-4, 1e-6
+
+
+def solve_strength(loss_at: Callable[[float], float], target: float, largest: float = LARGEST_STRENGTH) -> float:
+    """The lambda at which an increasing loss equals ``target``, by bisection; 0 if the loss at 0 is not below it.
+
+    Gaps of less than 1e-6 are taken for rounding.
+
+    Args:
+        loss_at: the loss as a function of lambda >= 0.
+        target: the loss to reach.
+        largest: returned if the loss stays below the target up to it.
+
+    Example:
+        >>> round(solve_strength(lambda strength: 1 + strength**2, 5.0), 3)
+        2.0
+        >>> solve_strength(lambda strength: 1 + strength, 0.5)
+        0.0
+    """
+    if not loss_at(0.0) < target - _ROUNDING * max(1.0, abs(target)):
+        return 0.0
+    low, high = 0.0, 1.0
+    while loss_at(high) < target:
+        if high >= largest:
+            return largest
+        low, high = high, min(2 * high, largest)
+    while high - low > _RELATIVE_ERROR * high:
+        middle = (low + high) / 2
+        if loss_at(middle) < target:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+class AutomaticStrength(StrengthSchedule):
+    """The median of the last solutions; 0 before the first. Steps are counted and do not matter.
+
+    Args:
+        device: of the step counter.
+    """
+
+    automatic = True
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        super().__init__(0.0, None, device)
+        self.lambda_0 = math.nan
+        self.solutions: list[float] = []
+
+    @property
+    def strength(self) -> float:
+        """The current lambda."""
+        return median(self.solutions) if self.solutions else 0.0
+
+    def add(self, solution: float) -> None:
+        """Take a solution into the median."""
+        self.solutions = [*self.solutions, solution][-SOLUTIONS:]
+
+    def get_extra_state(self) -> Tensor:
+        """The solutions, oldest first, padded by -1."""
+        padded = self.solutions + [-1.0] * (SOLUTIONS - len(self.solutions))
+        return torch.tensor(padded, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the solutions."""
+        self.solutions = [value for value in state.tolist() if value >= 0]
+
+    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
+        super()._check_state(state, prefix)
+        solutions = state.get(prefix + "_extra_state")
+        checks.check_entry(prefix + "_extra_state", solutions, -1)
+
+    def extra_repr(self) -> str:
+        """Show the strength in repr()."""
+        return f"strength={self.strength:.3g}"
+
+
+class TrainingSamples:
+    """Inputs and labels of the latest training batches, to compute their loss in eval mode.
+
+    A forward pre-hook on the model; copies and pickles of the model carry one without a model and without samples.
+    The inputs are kept as they were passed to the model, not copied.
+
+    Args:
+        model: the model that the criterion is attached to.
+    """
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self._model = None if model is None else weakref.ref(model)
+        self._handle = None if model is None else model.register_forward_pre_hook(self, with_kwargs=True)
+        self._inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._batches: list[tuple[tuple[Any, ...], dict[str, Any], Tensor]] = []
+
+    def __reduce__(self) -> tuple[type[TrainingSamples], tuple[()]]:
+        """Copies hold nothing."""
+        return (TrainingSamples, ())
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember the inputs of a training pass until its labels come."""
+        if self._model is not None and module.training and torch.is_grad_enabled():
+            self._inputs = (args, kwargs)
+
+    def remove(self) -> None:
+        """Take the hook off the model and drop the samples."""
+        if self._handle is not None:
+            self._handle.remove()
+        self._model = self._handle = self._inputs = None
+        self._batches = []
+
+    def add(self, targets: Tensor) -> None:
+        """The labels of the pass whose inputs came last; distributions do not take part."""
+        inputs, self._inputs = self._inputs, None
+        if inputs is None or is_soft(targets):
+            return
+        self._batches.append((*inputs, targets.detach()))
+        while sum(len(labels) for *_, labels in self._batches[1:]) >= KEPT_SAMPLES:
+            del self._batches[0]
+
+    def __len__(self) -> int:
+        """How many batches are kept."""
+        return len(self._batches)
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model, while it exists."""
+        return None if self._model is None else self._model()
+
+    def outputs(self) -> list[tuple[Any, Tensor]]:
+        """Outputs of the model in eval mode, and labels, of the kept batches."""
+        model = self.model
+        if model is None:
+            return []
+        with evaluating(model):
+            return [(model(*args, **kwargs), targets) for args, kwargs, targets in self._batches]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; afterwards every module is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def loader_outputs(model: nn.Module, loader: Iterable[Any]) -> list[tuple[Any, Tensor]]:
+    """Outputs of the model in eval mode, and labels, of a loader of (inputs, targets)."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    outputs = []
+    with evaluating(model):
+        for batch in loader:
+            if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[1], Tensor)):
+                raise ValueError("the loader must yield (inputs, targets); for others pass logits and targets")
+            inputs, targets = batch
+            output = model(inputs.to(device) if isinstance(inputs, Tensor) else inputs)
+            outputs.append((output, targets.to(device)))
+    return outputs
