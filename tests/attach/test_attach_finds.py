@@ -159,7 +159,8 @@ TEXT = {
 BART = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 50,
         "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}  # fmt: skip
-SEGFORMER = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16}
+SEGFORMER: dict[str, Any] = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16}
+SEGFORMER["num_attention_heads"] = [1, 2, 2, 2]
 
 
 def huggingface(name: str, task: str, settings: dict[str, Any]) -> Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]:

@@ -189,10 +189,10 @@ def test_fewer_seeds_or_methods_show_fewer_and_say_what_is_left_out(comparison):
     assert code is None
     assert [method["seeds"] for method in json.loads(out)[0]["methods"]] == [1, 1]
     left = "cross-entropy/seed-1, cross-entropy/seed-2, isda/seed-1, isda/seed-2"
-    assert f"isda: left out 4 other runs in {comparison}: {left}\n" in err
+    assert f"isda: not shown: 4 other runs in {comparison}: {left}\n" in err
     out, err, code = compare(comparison, "--methods", "isda", "--seeds", 3)
     assert [method["label"] for method in json.loads(out)[0]["methods"]] == ["isda"]
-    assert "left out 3 other runs" in err
+    assert "not shown: 3 other runs" in err
     out, err, code = compare(comparison, "--methods", "cross-entropy", "isda", "--seeds", 3)
     assert [method["seeds"] for method in json.loads(out)[0]["methods"]] == [3, 3]
     assert "left out" not in err

@@ -243,7 +243,7 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--network-options", "num_classes", "5"], "network_options must not name num_classes, which the data set"),
         (["--network-options", "in_channels", "3"], "fast-cnn cannot be trained with 20 images of 1x8x8 at once"),
         (["--method", "vat", "--batch-size", "1", "--labelled-per-batch", "1"], "cannot be trained with 1 images"),
-        (["--lambda-0", "nan"], "lambda_0 must be a finite number >= 0, got nan"),
+        (["--lambda-0", "nan"], "lambda_0 must be a finite number, got nan"),
     ],
 )
 def test_a_wrong_value_ends_in_one_sentence_and_leaves_nothing(tmp_path, words, message):

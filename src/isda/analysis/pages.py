@@ -114,7 +114,7 @@ def svg_figure(figure: Figure, caption: str) -> Markup:
 
 
 def command_line(command: str, *paths: Path, **options: object) -> str:
-    """The command line of an analysis; options that are None or empty are left out.
+    """The command line of an analysis; options that are None or empty are omitted.
 
     Example:
         >>> command_line("map", Path("runs/a b"), perplexity=30.0, classes=["cat", "dog"], data_root=None)

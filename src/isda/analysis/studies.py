@@ -188,7 +188,7 @@ class StudyRow:
 
 
 def figures_of(runs: Iterable[RunRecord]) -> list[Figure]:
-    """The metrics that a study shows, the main one first; top-5 error is left out."""
+    """The metrics that a study shows, the main one first; without top-5 error."""
     first = next(iter(runs), None)
     if first is None:
         raise ValueError("no run of the study is finished")
@@ -196,7 +196,7 @@ def figures_of(runs: Iterable[RunRecord]) -> list[Figure]:
 
 
 def rows_of(cells: Sequence[StudyCell], folder: Path, seeds: Sequence[int]) -> list[StudyRow]:
-    """The rows of a study whose runs are in a folder; unfinished runs are left out.
+    """The rows of a study whose runs are in a folder; unfinished runs are skipped.
 
     Differences are to the first cell on common seeds, with simultaneous 95% confidence intervals (Bonferroni).
 

@@ -106,12 +106,14 @@ def _selection(
 
 
 def _slice(node: Any, output: int, shape: torch.Size) -> TracedOperation:
-    bounds = slice_bounds(node)
+    bounds, before = slice_bounds(node), input_sizes(node)
+    if shape == before and bounds[2] == 1:  # x[:], as older versions of torch record it beside an index
+        return TracedOperation(node.name(), before, lambda traced: traced, (node.name(), "all"))
 
     def select(features: Tensor, dim: int) -> Tensor:
         return features[(slice(None),) * dim + (slice(*bounds),)]
 
-    return _selection(node, bounds, select, shape, input_sizes(node))
+    return _selection(node, bounds, select, shape, before)
 
 
 def _select(node: Any, output: int, shape: torch.Size) -> TracedOperation:

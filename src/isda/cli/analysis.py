@@ -32,7 +32,7 @@ def directions(
         classes: names of the classes to show; all by default, or the first 20 of more than 20.
         directions: of each class, those of the largest variance.
         images: at each end of a direction, and nearest to each moved feature.
-        judge: the run folder of another network, by which the two ends of each direction are told apart.
+        judge: the run folder of another network, on whose features the two ends of each direction are compared.
         most: use this many training images at most, equally many of each class; all by default.
     """
     import shlex
@@ -186,7 +186,7 @@ def explore(
         least = 10 * len(load_classifier(run).config.classes)
         observed = observe(run, common.data_root, processes.device, most=max(2000, least) if most is None else most)
         if not is_loopback(host):
-            warning = f"whoever can reach {host} can see the images of this run; there is no password"
+            warning = f"any computer that can reach {host} can see the images of this run; there is no password"
             print_escaped(f"isda: warning: {warning}", sys.stderr)
         visualizer = None if generator is None else FeatureVisualizer(observed, generator, processes.device)
         application = make_application(Scene(observed, directions, images), host, visualizer)

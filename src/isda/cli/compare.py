@@ -67,7 +67,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             "compare", selected, settings, runtime, execution, methods, seed_range(seeds, settings.seed), folder
         )
         if runs:
-            _report_left_out_runs(folder, runs)
+            _report_runs_not_shown(folder, runs)
             write_report(method_folders(runs), out=report or folder / "report.html", json=json)
         if failure is not None:
             raise failure
@@ -114,14 +114,14 @@ def run_methods(
     return [run for run in runs if RunFolder(run).started], failure
 
 
-def _report_left_out_runs(folder: Path, shown: Sequence[Path]) -> None:
+def _report_runs_not_shown(folder: Path, shown: Sequence[Path]) -> None:
     """Name the runs of earlier comparisons in the same folder, which are not in the table."""
     others = [run for run in run_folders(folder) if run not in shown]
     if others:
         names = ", ".join(run.relative_to(folder).as_posix() for run in others[:MAX_NAMED_RUNS])
         more = f" and {len(others) - MAX_NAMED_RUNS} more" if len(others) > MAX_NAMED_RUNS else ""
         count = f"{len(others)} other run{'s' if len(others) > 1 else ''}"
-        print_escaped(f"isda: left out {count} in {folder}: {names}{more}", sys.stderr)
+        print_escaped(f"isda: not shown: {count} in {folder}: {names}{more}", sys.stderr)
 
 
 def method_folders(runs: Sequence[Path]) -> tuple[Path, ...]:

@@ -55,7 +55,7 @@ def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
 
 @REGISTRY.primitive_rule
 def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Parse an option whose type has an attribute ``bare``, the value of the option without a word."""
+    """Parse an option whose type has an attribute ``bare``, the value of the option when no word follows it."""
     kind: Any = info.type
     if not hasattr(kind, "bare"):
         return None

@@ -137,8 +137,8 @@ class RunConfig(RunSettings):
     """Further fields that may differ between the methods of one comparison."""
     of_run: ClassVar[tuple[str, ...]] = ()
     """Further fields that may differ between all its runs, beside method and seed."""
-    told: ClassVar[dict[str, str]] = {}
-    """What to say of fields that differ and whose values would tell nobody anything."""
+    change_messages: ClassVar[dict[str, str]] = {}
+    """Messages for fields such as digests, whose values say nothing to a user when they differ."""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -221,7 +221,7 @@ def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path, resolved
     hints = get_type_hints(kind)
     for f in fields(kind):
         if f.name not in stored or any(map(is_dataclass, get_args(hints[f.name]))):
-            continue  # whoever makes these dataclasses checks what they hold
+            continue  # nested dataclasses check their values when they are created
         value, types = stored[f.name], _alternatives(hints[f.name])
         if resolved and "auto" in f.metadata:
             types = tuple(part for part in types if part is not NoneType)

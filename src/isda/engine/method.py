@@ -62,7 +62,7 @@ class Method(nn.Module, ABC):
         """After each epoch."""
 
     def evaluated(self, network: nn.Module) -> nn.Module:
-        """The network that is judged: the trained one, unless a method says otherwise."""
+        """The network that is evaluated: the trained one by default."""
         return network
 
 
@@ -82,7 +82,7 @@ class NamedMethod(Method):
     settled: ClassVar[dict[str, Any]] = {}
     """Options that the name itself decides."""
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    """Options that `isda tune` chooses unless told, and the values that it tries, in order."""
+    """Options that `isda tune` chooses by default, and the values that it tries, in order."""
     families: ClassVar[tuple[str, ...]] = ()
     """The keys of `Recipe.method_defaults` and `Recipe.method_grids` that hold for the method."""
 

@@ -24,7 +24,7 @@ def import_class(name: str, kind: type[_Kind], what: str) -> type[_Kind]:
     """The class of a name, which must be a ``kind``.
 
     Modules are found where Python finds them, and in the current folder. Only names that a user has written may come
-    here: a name from a file of somebody else would run their code.
+    here: a name from an untrusted file would run its author's code.
 
     Args:
         name: as a user writes it.

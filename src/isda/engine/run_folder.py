@@ -164,7 +164,7 @@ class RunFolder:
         """Raise a ValueError unless the run in the folder was started with the same configuration."""
         stored = type(config).read(self.config_file)
         differences = stored.differences(config)
-        changes = [sentence for name, sentence in config.told.items() if any(differences.pop(name, ())[:1])]
+        changes = [message for name, message in config.change_messages.items() if any(differences.pop(name, ())[:1])]
         if changes and "data" not in differences:
             raise ValueError(f"{self.path}: {'; '.join(changes)}; choose another folder for this one")
         if differences:

@@ -77,7 +77,7 @@ def make_optimiser(
         config: says which, at what rate.
         parameters: to train.
         rates: the share of the learning rate that a parameter has; the whole where it is not named. Parameters with one
-            share are one group, which has it under RATE_SHARE: whoever sets the rate of a step multiplies by it.
+            share are one group, which has it under RATE_SHARE; the learning rate of a step is multiplied by it.
     """
     by_rate: dict[float, list[nn.Parameter]] = {}
     for parameter in parameters:
@@ -207,7 +207,7 @@ class Trainer(Job):
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
-        """What is measured on the images that the run is judged by; called in all processes."""
+        """Metrics on the images that the run is evaluated on; called in all processes."""
 
     def make_optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """The one that the configuration names, unless a task says otherwise."""
@@ -225,7 +225,7 @@ class Trainer(Job):
 
     @property
     def evaluated(self) -> nn.Module:
-        """The network that is judged: the averaged one where there is one, else the method's choice."""
+        """The network that is evaluated: the averaged one if there is one, else the method's choice."""
         return self.method.evaluated(self.network) if self.average is None else self.average.module
 
     def step(self, batch: Any, step: int) -> None:
@@ -255,7 +255,7 @@ class Trainer(Job):
             try:
                 outcome = self.method(self.forward, batch)
             except NonFiniteFeatures as error:
-                # Features follow a loss that nobody has looked at yet.
+                # The features follow from losses that have not been checked yet.
                 raise self.finite.own() or NonFiniteLoss(f"step {step + 1} failed: {error}") from error
             loss = torch.stack([*outcome.terms.values()]).sum()
         self.finite.observe(loss, step + 1)
@@ -310,7 +310,7 @@ class Trainer(Job):
         self.sums = {name: self.processes.own(totals) for name, totals in state.rest["sums"].items()}
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of the network that is judged."""
+        """Those of the network that is evaluated."""
         return self.evaluated.state_dict()
 
     def _autocast(self) -> AbstractContextManager[object]:

@@ -18,7 +18,7 @@ class Markup(str):
 
 
 def tag(name: str, /, *children: str, **attributes: object) -> Markup:
-    """One element; attributes that are None are left out, `class_` and `data_name` become class and data-name.
+    """One element; attributes that are None are omitted, `class_` and `data_name` become class and data-name.
 
     Example:
         >>> tag("td", "a < b", tag("b", "c"), class_="wide", id=None)

@@ -73,7 +73,7 @@ def _title(key: str, comparison: Comparison) -> str:
 
 
 def _values(run: RunRecord) -> Iterator[tuple[str, str, float]]:
-    """(metric, class, value) of one run; invalid values are left out."""
+    """(metric, class, value) of one run; invalid values are skipped."""
     stored = (run.result or {}).get(KEY)
     for title, by_class in stored.items() if isinstance(stored, dict) else ():
         for name, value in by_class.items() if isinstance(by_class, dict) else ():

@@ -190,7 +190,7 @@ class GeneratorTraining(Training):
 
 
 def generator(data: str, method: str) -> GeneratorTraining:
-    """A generator of the paper's Table 5, judged by the plain ResNet-110 of the same data."""
+    """A generator of the paper's Table 5, evaluated with the plain ResNet-110 of the same data."""
     judge = classifier(data, "resnet-110", "cross-entropy")
     return GeneratorTraining(settings=GANSettings(data=data, method=method), dependencies={"judge": judge})
 

@@ -291,7 +291,7 @@ def test_two_processes_fine_tune_what_one_does(material, tmp_path):
         (["--warm-up", "soon"], "warm_up must be a number of epochs, 2 or 0.5, or of steps, 100steps, got 'soon'"),
         (["--warm-up", "9"], "warm_up must end within the 8 steps of the run, got '9'"),
         (["--layer-decay", "1.5"], "layer_decay must be above 0 and at most 1, got 1.5"),
-        (["--method", "vat", "--labels", "9"], "pretrained must be left out for method vat"),
+        (["--method", "vat", "--labels", "9"], "method vat does not support --pretrained"),
     ],
 )
 def test_what_does_not_fit_is_said_before_a_folder_is_made(further, message, material, tmp_path):

@@ -197,7 +197,7 @@ def test_a_share_without_a_generator_and_semi_supervised_runs_are_refused(genera
     with pytest.raises(ValueError, match="generated_share must come with generated"):
         small_config(generated_share=0.2)
     settings = SemiSettings(**SMALL, method="vat", generated=str(generators["cgan"]))
-    with pytest.raises(ValueError, match="generated must be left out for method vat"):
+    with pytest.raises(ValueError, match="method vat does not support --generated"):
         resolve(settings, digits())
 
 

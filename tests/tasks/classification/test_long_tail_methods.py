@@ -74,7 +74,7 @@ def test_without_an_imbalance_counts_are_those_of_all_images_or_left_to_the_seed
             ["--imbalance", "100", "--labels", "900"],
             r"imbalance=100 does not fit digits: size=900 asks for",
         ),
-        (["--imbalance", "10", "--method", "vat"], "imbalance must be left out for method vat"),
+        (["--imbalance", "10", "--method", "vat"], "method vat does not support --imbalance"),
         (["--method", "logit-adjustment:tau=-1"], r"tau must be a finite number >= 0, got -1\.0"),
         (["--method", "ldam:s=nan"], "scale must be a finite number >= 0, got nan"),
         (["--method", "ldam:drw=true,drw_start=2"], r"drw_start must lie in 0\.\.1, got 2\.0"),

@@ -1,4 +1,4 @@
-"""What `isda segment tune` chooses, by the validation part, and by whom the final runs are judged."""
+"""What `isda segment tune` chooses on the validation part, and which part the final runs are evaluated on."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def test_the_validation_part_chooses_and_the_test_part_judges_where_it_has_label
     secret = load(draw(tmp_path / "secret", {"train": 4, "val": 2}))
     found = TASK.held_out(SegmentationSettings(method="isda"), secret)
     assert found.final.evaluate_on == "validation"
-    assert "by which the final runs are judged too" in found.description
+    assert "on which the final runs are evaluated too" in found.description
 
 
 def test_without_a_validation_part_nothing_is_chosen(tmp_path):

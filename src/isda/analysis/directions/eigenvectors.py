@@ -43,7 +43,7 @@ def leading_eigenvectors(features: Tensor, count: int) -> Directions:
 
     Args:
         features: (n, A), any n.
-        count: at most so many; variances within rounding error of 0 are left out.
+        count: at most so many; variances within rounding error of 0 are omitted.
 
     Example:
         >>> directions = leading_eigenvectors(torch.tensor([[0.0, -2.0], [0.0, 2.0], [1.0, 0.0], [-1.0, 0.0]]), 2)

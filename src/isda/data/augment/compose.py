@@ -40,7 +40,7 @@ class Compose:
         self.transforms = transforms
 
     def __call__(self, images: Tensor | Sequence[Tensor], draws: Draws | None = None) -> Tensor:
-        """Images after the last transform; `draws` may be left out if no transform is random."""
+        """Images after the last transform; `draws` may be None if no transform is random."""
         for transform in self.transforms:
             images = transform(images, draws)
         if not isinstance(images, Tensor):

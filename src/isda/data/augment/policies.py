@@ -142,7 +142,7 @@ class AutoAugment(_DrawnOperations):
         check_choice("policy", self.policy, [known.value for known in AutoAugmentPolicy])
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a step left out is Identity."""
+        """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a skipped step is Identity."""
         table = auto_augment_table(self.policy, height, width)
         choice = draws.integers(len(table.operation))[:, 0]
         applied = draws.uniform(count=2) < table.probability[choice]

@@ -43,7 +43,7 @@ class _LocalExecutor(WorkerExecutor):
 
 @contextmanager
 def local_executor(jobs: int, processes: int = 1) -> Iterator[WorkerExecutor]:
-    """Worker processes, which share the threads evenly; they save and exit when this process is asked to exit.
+    """Worker processes, which share the threads evenly; they save and exit when this process receives a signal to exit.
 
     Args:
         jobs: runs at the same time.

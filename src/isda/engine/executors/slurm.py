@@ -28,7 +28,7 @@ from isda.engine.executors.worker import plan_text, user_code_arguments
 from isda.engine.run_folder import RunFolder
 
 ACCEPTED_OPTIONS = ("cpus_per_run", "gpus_per_run", "sbatch")
-# Seconds before its time limit at which a job is told to save.
+# Seconds before its time limit at which a job is signalled to save.
 SECONDS_TO_SAVE = 120
 _OPTION = re.compile(r"[a-z][a-z-]*(=[^\s#]+)?")
 

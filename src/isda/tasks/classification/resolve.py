@@ -75,7 +75,7 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
 
 
 def choose_network(settings: ClassificationSettings, data: DataSet) -> tuple[str, Recipe]:
-    """The network's name, and its recipe at the scale that is asked for."""
+    """The network's name, and its recipe at the requested scale."""
     network = settings.network or ("resnet-50" if data.name == "imagenet" else "fast-cnn")
     if not network.startswith(TIMM_PREFIX):
         check_choice("network", network, networks.names())

@@ -47,7 +47,7 @@ class ClassificationSettings(TrainingSettings):
     """Train on this many images, equally many of each class, drawn with the seed; all of them by default."""
     imbalance: float | None = None
     """Train on a long tail: class sizes fall exponentially, the first class has this many times as many images as the
-    last (100 in most publications); drawn with the seed, --labels in all. What a run is judged by stays as it is."""
+    last (100 in most publications); drawn with the seed, --labels in all. The evaluation images do not change."""
     held_out: Auto[int] = auto(0)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
     lambda_0: float | None = stored_in("method_options")
@@ -108,7 +108,7 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     generated_sha256: str = ""
     """Of the generator's weights."""
     data_digest: str = ""
-    """Of labels, sizes and class names: a run goes on with the data that it was started with."""
+    """Of labels, sizes and class names: a run is resumed only with the data that it was started with."""
     pretrained_sha256: str = ""
     """Of the pretrained tensors."""
     input_resize: int = 0
@@ -116,7 +116,7 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     first_pass: bool = False
     """Whether the statistics of methods have seen every training image before the first step."""
 
-    told: ClassVar[dict[str, str]] = {
+    change_messages: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
         "generated_sha256": "the generator has changed since the run was started",
         "pretrained_sha256": "the pretrained weights have changed since the run was started",
@@ -165,7 +165,7 @@ def class_parts(counts: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def measured_parts(config: ClassificationConfig) -> dict[str, tuple[int, ...]]:
-    """The parts whose errors are measured: those of a run with an imbalance that was asked for."""
+    """The parts whose errors are measured: those of a run with --imbalance."""
     return {} if config.imbalance is None else class_parts(config.class_counts)
 
 

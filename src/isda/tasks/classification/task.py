@@ -72,8 +72,8 @@ class ImageJob(Trainer):
         config: of the run.
         network: on its device.
         method: made for it.
-        place: where it runs.
-        evaluation: what it is judged by.
+        context: where it runs.
+        evaluation: the images that it is evaluated on.
         pipeline: from those images to what the network sees.
     """
 
@@ -85,15 +85,15 @@ class ImageJob(Trainer):
         config: ClassificationConfig,
         network: Network,
         method: Method,
-        place: RunContext,
+        context: RunContext,
         evaluation: EvaluationImages,
         pipeline: Compose,
     ) -> None:
-        super().__init__(config, network, method, place.processes)
-        self.place, self.evaluation, self.pipeline = place, evaluation, pipeline
+        super().__init__(config, network, method, context.processes)
+        self.context, self.evaluation, self.pipeline = context, evaluation, pipeline
 
     def rates(self) -> Mapping[nn.Parameter, float]:
-        """Layers below the classifier learn more slowly where the configuration says so."""
+        """Layers below the classifier learn more slowly if the configuration says so."""
         return {} if self.config.layer_decay == 1 else layer_rate_factors(self.network, self.config.layer_decay)
 
     def samples(self, batch: ImageBatch) -> int:
@@ -114,7 +114,7 @@ class ImageJob(Trainer):
         images, labels, indices = self.evaluation
         mine = indices.tensor_split(self.processes.world)[self.processes.rank]
         batches = evaluation_batches(
-            images, labels, mine, self.pipeline, self.processes.device, workers=self.place.workers
+            images, labels, mine, self.pipeline, self.processes.device, workers=self.context.workers
         )
         classes, parts = len(self.config.classes), measured_parts(self.config)
         return evaluate(self.evaluated, batches, classes, self.processes, self.config.channels_last, parts)
@@ -129,12 +129,12 @@ class ClassificationJob(ImageJob):
         data: DataSet,
         network: Network,
         method: ClassificationMethod,
-        place: RunContext,
+        context: RunContext,
         pipeline: Compose,
     ) -> None:
         training, evaluation = split_data(config, data)
-        super().__init__(config, network, method, place, evaluation, pipeline)
-        device = place.processes.device
+        super().__init__(config, network, method, context, evaluation, pipeline)
+        device = context.processes.device
         self.source = ImageBatches(
             images=data.x_train.to(device) if isinstance(data.x_train, Tensor) else data.x_train,
             labels=data.y_train.to(device),
@@ -142,10 +142,10 @@ class ClassificationJob(ImageJob):
             batch_size=config.batch_size,
             pipeline=training_pipeline(config.augment, config.mean, config.std, config.data, config.seen),
             seed=config.seed,
-            rank=place.processes.rank,
-            world=place.processes.world,
+            rank=context.processes.rank,
+            world=context.processes.world,
             device=device,
-            workers=place.workers,
+            workers=context.workers,
             generated=generated_images(config, device),
         )
         method.feed(self.source)
@@ -160,7 +160,7 @@ class ClassificationJob(ImageJob):
         whole = source.indices.tensor_split(-(-len(source.indices) // self.config.batch_size))
         parts = [part.tensor_split(world)[rank] for part in whole]
         batches = batches_of_parts(
-            source.images, source.labels, parts, self.pipeline, self.processes.device, workers=self.place.workers
+            source.images, source.labels, parts, self.pipeline, self.processes.device, workers=self.context.workers
         )
         with self._autocast():
             fill_statistics(
@@ -172,8 +172,8 @@ class ClassificationJob(ImageJob):
         config = self.config
         if config.pretrained and self.processes.first:
             network = expect_type(self.evaluated, Network)
-            told = {"classes": config.classes, "mean": config.mean, "std": config.std, "input_size": config.input_size}
-            write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, told)
+            metadata = {name: getattr(config, name) for name in ("classes", "mean", "std", "input_size")}
+            write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, metadata)
         return {}
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[ImageBatch]:
@@ -221,18 +221,19 @@ class Classification(Task):
             raise ValueError(f"{min(foreign)} is not a setting of method {settings.method or 'isda'}")
         return resolve(settings, data)
 
-    def start(self, config: ClassificationConfig, data: DataSet, place: RunContext) -> Job:
+    def start(self, config: ClassificationConfig, data: DataSet, context: RunContext) -> Job:
         """The run, before its first step."""
-        network = self.network_for(config, place)
+        network = self.network_for(config, context)
         method = find_method(config.method).create(network, config)
-        method.to(place.processes.device)
-        return ClassificationJob(config, data, network, method, place, self.evaluation_pipeline(config, place.folder))
+        method.to(context.processes.device)
+        pipeline = self.evaluation_pipeline(config, context.folder)
+        return ClassificationJob(config, data, network, method, context, pipeline)
 
-    def network_for(self, config: ClassificationConfig, place: RunContext) -> Network:
+    def network_for(self, config: ClassificationConfig, context: RunContext) -> Network:
         """The network of a configuration with its initial weights, on its device."""
         torch.manual_seed(config.seed)
         network = load_initial_weights(self._network or create_network(config), config)
-        network.to(device=place.processes.device, dtype=config.dtype)
+        network.to(device=context.processes.device, dtype=config.dtype)
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
         return network
@@ -242,11 +243,11 @@ class Classification(Task):
         return split_data(config, data)[0]
 
     def evaluation(self, config: ClassificationConfig, data: DataSet) -> EvaluationImages:
-        """What a run is judged by."""
+        """The images that a run is evaluated on."""
         return split_data(config, data)[1]
 
     def evaluation_pipeline(self, config: ClassificationConfig, folder: Path) -> Compose:
-        """From the images that a run is judged by, or new ones, to what its network sees."""
+        """From the images that a run is evaluated on, or new ones, to what its network sees."""
         return evaluation_pipeline(config.augment, config.mean, config.std, config.seen)
 
     def options(self, method: str) -> dict[str, type]:
@@ -262,10 +263,10 @@ class Classification(Task):
         """5,000 training images, or a fifth of a small set, unless the user says how many."""
         total = len(data.y_train)
         held = settings.held_out or max(1, min(HELD_OUT, total // LARGEST_SHARE))
-        told = f"{held:,} of {total:,} training images"
+        description = f"{held:,} of {total:,} training images"
         labels = settings.labels
         if labels is not None and labels > total - held > 0:
             labels = total - held
-            told += f", which leaves {labels:,} labels to learn from"
+            description += f", which leaves {labels:,} labels to learn from"
         choosing = replace(settings, held_out=held, labels=labels)
-        return HeldOut(choosing, replace(settings, held_out=AUTO), told)
+        return HeldOut(choosing, replace(settings, held_out=AUTO), description)

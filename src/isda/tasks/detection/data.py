@@ -50,7 +50,7 @@ def mirrored(image: Tensor, target: dict[str, Any]) -> tuple[Tensor, dict[str, A
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionBatches:
-    """The training batches of any epoch, from any step on; images without objects are left out.
+    """The training batches of any epoch, from any step on; images without objects are skipped.
 
     Args:
         part: the images.

@@ -63,7 +63,7 @@ MASK_THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class DetectionScores:
-    """COCO's figures in percent; those without any object to measure are left out."""
+    """COCO's figures in percent; those without any object to measure are omitted."""
 
     figures: dict[str, float]
     per_class: dict[str, dict[str, float]]

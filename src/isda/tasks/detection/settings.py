@@ -100,7 +100,7 @@ class DetectionConfig(DetectionSettings, TrainingConfig):
     train_images: int
     test_images: int
     data_digest: str = ""
-    """Of sizes, names, boxes and masks: a run goes on with the data that it was started with."""
+    """Of sizes, names, boxes and masks: a run is resumed only with the data that it was started with."""
 
     of_method: ClassVar[tuple[str, ...]] = (
         "backbone",
@@ -112,7 +112,7 @@ class DetectionConfig(DetectionSettings, TrainingConfig):
         "mean",
         "std",
     )
-    told: ClassVar[dict[str, str]] = {
+    change_messages: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
         "backbone_digest": "the backbone's initial weights have changed since the run was started",
     }

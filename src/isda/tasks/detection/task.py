@@ -157,25 +157,25 @@ class DetectionJob(Trainer):
         data: the images.
         network: on its device.
         method: made for it.
-        place: where it runs.
+        context: where it runs.
     """
 
     config: DetectionConfig
     network: Detector
 
     def __init__(
-        self, config: DetectionConfig, data: CocoData, network: Detector, method: DetectionMethod, place: RunContext
+        self, config: DetectionConfig, data: CocoData, network: Detector, method: DetectionMethod, context: RunContext
     ) -> None:
-        super().__init__(config, network, method, place.processes)
-        self.place, self.judging, self.masks = place, data.validation, has_masks(config.network)
+        super().__init__(config, network, method, context.processes)
+        self.context, self.evaluation_part, self.masks = context, data.validation, has_masks(config.network)
         self.source = DetectionBatches(
             part=data.train,
             masks=self.masks,
             batch_size=config.batch_size,
             seed=config.seed,
-            rank=place.processes.rank,
-            world=place.processes.world,
-            workers=place.workers,
+            rank=context.processes.rank,
+            world=context.processes.world,
+            workers=context.workers,
         )
         self._last: DetectionScores | None = None
 
@@ -206,21 +206,20 @@ class DetectionJob(Trainer):
         """AP per class; pictures of what was found in a few images beside what is there."""
         scores = self._last or self._score()
         if self.processes.first:
-            chosen = torch.tensor(
-                self.judging.marked[:: max(1, len(self.judging.marked) // PICTURE_COUNT)][:PICTURE_COUNT]
-            )
-            images = evaluation_images(self.judging, chosen, self.place.workers)
+            marked = self.evaluation_part.marked
+            chosen = torch.tensor(marked[:: max(1, len(marked) // PICTURE_COUNT)][:PICTURE_COUNT])
+            images = evaluation_images(self.evaluation_part, chosen, self.context.workers)
             for position, found in detect(self.evaluated, images, self.processes.device):
-                picture = draw_beside_truth(self.judging, position, found, self.masks, self.config.classes)
-                save_picture(picture, folder / "pictures" / f"image-{self.judging.images[position].id}.png")
+                picture = draw_beside_truth(self.evaluation_part, position, found, self.masks, self.config.classes)
+                save_picture(picture, folder / "pictures" / f"image-{self.evaluation_part.images[position].id}.png")
         self.processes.wait()
         return {"per_class": scores.per_class}
 
     def _score(self) -> DetectionScores:
-        mine = torch.arange(len(self.judging)).tensor_split(self.processes.world)[self.processes.rank]
+        mine = torch.arange(len(self.evaluation_part)).tensor_split(self.processes.world)[self.processes.rank]
         ids, device = self.config.category_ids, self.processes.device
-        records = detection_records(self.evaluated, self.judging, mine, ids, device, self.place.workers)
-        return coco_scores(self.judging, self.processes.gather(records), masks=self.masks)
+        records = detection_records(self.evaluated, self.evaluation_part, mine, ids, device, self.context.workers)
+        return coco_scores(self.evaluation_part, self.processes.gather(records), masks=self.masks)
 
 
 class Detection(Task):
@@ -242,19 +241,19 @@ class Detection(Task):
         """See `isda.tasks.detection.task`."""
         return resolve(settings, data)
 
-    def start(self, config: DetectionConfig, data: CocoData, place: RunContext) -> Job:
+    def start(self, config: DetectionConfig, data: CocoData, context: RunContext) -> Job:
         """The run, before its first step."""
-        network = self.network_for(config, place)
+        network = self.network_for(config, context)
         kind = find_method_class(config.method, METHODS, DetectionMethod)  # type: ignore[type-abstract]
         method = kind.create(network, config)
-        return DetectionJob(config, data, network, method.to(place.processes.device), place)
+        return DetectionJob(config, data, network, method.to(context.processes.device), context)
 
-    def network_for(self, config: DetectionConfig, place: RunContext) -> Detector:
+    def network_for(self, config: DetectionConfig, context: RunContext) -> Detector:
         """The network of a configuration with its initial weights, on its device."""
         torch.manual_seed(config.seed)
         network = create_detector(config)
         initialise(network, config)
-        network.to(device=place.processes.device, dtype=config.dtype)
+        network.to(device=context.processes.device, dtype=config.dtype)
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
         return network

@@ -110,15 +110,15 @@ class GenerationJob(Job):
         data: the images.
         players: on their device.
         method: made for them.
-        place: where it runs.
+        context: where it runs.
     """
 
     config: GANConfig
 
     def __init__(
-        self, config: GANConfig, data: DataSet, players: Players, method: GenerativeMethod, place: RunContext
+        self, config: GANConfig, data: DataSet, players: Players, method: GenerativeMethod, context: RunContext
     ) -> None:
-        self.config, self.processes, self.place, self.data = config, place.processes, place, data
+        self.config, self.processes, self.context, self.data = config, context.processes, context, data
         self.players, self.method = players.train(), method
         self.average = None if config.ema is None else AveragedNetwork(players.generator, config.ema)
         self.optimisers = {name: self._optimiser(getattr(players, name)) for name in _TURNS}
@@ -150,7 +150,7 @@ class GenerationJob(Job):
 
     @property
     def evaluated(self) -> ImageGenerator:
-        """The generator that is judged and kept: the averaged one where there is one."""
+        """The generator that is evaluated and kept: the averaged one where there is one."""
         network = self.players.generator if self.average is None else self.average.module
         return expect_type(network, ImageGenerator)
 
@@ -233,7 +233,7 @@ class GenerationJob(Job):
     def _judge(self) -> Any:
         config = self.config
         if not config.judge:
-            return train_judge(self.place.folder / JUDGE_FOLDER, self.data, config.held_out, self.processes)
+            return train_judge(self.context.folder / JUDGE_FOLDER, self.data, config.held_out, self.processes)
         judge = load_judge(Path(config.judge), self.data)
         if judge.sha256 != config.judge_sha256:
             raise ValueError(f"{config.judge} holds another classifier than when the run was planned")
@@ -270,11 +270,11 @@ class GenerationJob(Job):
         self._last = None
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of the generator that is judged; the discriminator is needed no more."""
+        """Those of the evaluated generator; the discriminator is no longer needed."""
         return self.evaluated.state_dict()
 
     def conclude(self, folder: Path) -> dict[str, Any]:
-        """Figures per class and who judged; grids of generated and of real images."""
+        """Figures per class and the judge; grids of generated and of real images."""
         measured = self._last or self._measure()
         if self.processes.first:
             config, images = self.config, expect_type(self.data.x_train[self.training], Tensor)

@@ -47,8 +47,8 @@ class GANSettings(OptimiserSettings):
     noise: int = NOISE_DIM
     """Dimensions of the noise."""
     judge: str | None = None
-    """Run folder of the classifier on whose features images are judged; by default one is trained on the same data and
-    kept in the folder judge of the run."""
+    """Run folder of the classifier on whose features images are evaluated; by default one is trained on the same data
+    and kept in the folder judge of the run."""
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16")
 
@@ -108,10 +108,10 @@ class GANConfig(GANSettings, RunConfig):
     judge_sha256: str = ""
     """Of the judge's weights."""
     data_digest: str = ""
-    """Of labels, sizes and class names: a run goes on with the data that it was started with."""
+    """Of labels, sizes and class names: a run is resumed only with the data that it was started with."""
 
     of_method: ClassVar[tuple[str, ...]] = ("network", "codes", "optimiser", "betas", "lr")
-    told: ClassVar[dict[str, str]] = {
+    change_messages: ClassVar[dict[str, str]] = {
         "data_digest": "the data set has changed since the run was started",
         "judge_sha256": "the judge has changed since the run was started",
     }

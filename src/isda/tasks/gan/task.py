@@ -141,10 +141,10 @@ class Generation(Task):
         """See `isda.tasks.gan.task`."""
         return resolve(settings, data)
 
-    def start(self, config: GANConfig, data: DataSet, place: RunContext) -> Job:
+    def start(self, config: GANConfig, data: DataSet, context: RunContext) -> Job:
         """The run, before its first step."""
         kind = find_method(config.method)
         torch.manual_seed(config.seed)
-        players = create_players(config, kind).to(device=place.processes.device, dtype=config.dtype)
-        method = kind.create(players, config).to(place.processes.device)
-        return GenerationJob(config, data, players, method, place)
+        players = create_players(config, kind).to(device=context.processes.device, dtype=config.dtype)
+        method = kind.create(players, config).to(context.processes.device)
+        return GenerationJob(config, data, players, method, context)

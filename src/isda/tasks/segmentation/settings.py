@@ -124,9 +124,9 @@ class SegmentationConfig(SegmentationSettings, TrainingConfig):
     train_images: int
     test_images: int
     data_digest: str = ""
-    """Of file names, sizes and class names: a run goes on with the data that it was started with."""
+    """Of file names, sizes and class names: a run is resumed only with the data that it was started with."""
 
-    told: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
+    change_messages: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
 
     @property
     def crop_size(self) -> tuple[int, int]:

@@ -133,7 +133,7 @@ class SegmentationJob(Trainer):
         data: the images.
         network: on its device.
         method: made for it.
-        place: where it runs.
+        context: where it runs.
     """
 
     config: SegmentationConfig
@@ -145,13 +145,13 @@ class SegmentationJob(Trainer):
         data: SegmentationData,
         network: SegmentationNetwork,
         method: SegmentationMethod,
-        place: RunContext,
+        context: RunContext,
     ) -> None:
-        super().__init__(config, network, method, place.processes)
-        self.place, self.judging = place, data.part(config.evaluated_on)
-        processes = place.processes
+        super().__init__(config, network, method, context.processes)
+        self.context, self.evaluation_part = context, data.part(config.evaluated_on)
+        processes = context.processes
         self.source = SegmentationBatches(
-            data.train, config, processes.rank, processes.world, processes.device, place.workers
+            data.train, config, processes.rank, processes.world, processes.device, context.workers
         )
         self._last: ConfusionMatrix | None = None
 
@@ -182,24 +182,24 @@ class SegmentationJob(Trainer):
         self._last = None
 
     def conclude(self, folder: Path) -> dict[str, Any]:
-        """Figures per class, and at several scales if asked for; pictures of a few images."""
+        """Figures per class, and at several scales if configured; pictures of a few images."""
         confusion = self._last or self._count()
         result: dict[str, Any] = {"per_class": {"iou": confusion.iou_by_name(self.config.classes)}}
         if self.config.multi_scale:
             for name, flip in (("miou_multi_scale", False), ("miou_multi_scale_flip", True)):
                 result[name] = confusion_metrics(self._count(scales=SCALES, flip=flip))["miou"]
         if self.processes.first:
-            chosen = sorted({i * len(self.judging) // PICTURE_COUNT for i in range(PICTURE_COUNT)})
-            draw_predictions(self.evaluated, self.judging, chosen, self.config, folder / PICTURES_FOLDER)
+            chosen = sorted({i * len(self.evaluation_part) // PICTURE_COUNT for i in range(PICTURE_COUNT)})
+            draw_predictions(self.evaluated, self.evaluation_part, chosen, self.config, folder / PICTURES_FOLDER)
         self.processes.wait()
         return result
 
     def _count(self, **inference: Any) -> ConfusionMatrix:
         config, processes = self.config, self.processes
-        mine = torch.arange(len(self.judging)).tensor_split(processes.world)[processes.rank]
+        mine = torch.arange(len(self.evaluation_part)).tensor_split(processes.world)[processes.rank]
         return count_confusion(
             self.evaluated,
-            evaluation_batches(self.judging, mine, config, processes.device, self.place.workers),
+            evaluation_batches(self.evaluation_part, mine, config, processes.device, self.context.workers),
             len(config.classes),
             processes,
             channels_last=config.channels_last,
@@ -229,9 +229,9 @@ class Segmentation(Task):
         """See `isda.tasks.segmentation.task`."""
         return resolve(settings, data)
 
-    def start(self, config: SegmentationConfig, data: SegmentationData, place: RunContext) -> Job:
+    def start(self, config: SegmentationConfig, data: SegmentationData, context: RunContext) -> Job:
         """The run, before its first step."""
-        processes = place.processes
+        processes = context.processes
         torch.manual_seed(config.seed)
         network = create_network(config, config.pretrained)
         if config.sync_batch_norm and processes.world > 1:
@@ -243,7 +243,7 @@ class Segmentation(Task):
             network.to(memory_format=torch.channels_last)
         method = find_method(config.method).create(network, config)
         method.to(processes.device)
-        return SegmentationJob(config, data, network, method, place)
+        return SegmentationJob(config, data, network, method, context)
 
     def options(self, method: str) -> dict[str, type]:
         """What may follow its colon."""
@@ -254,11 +254,13 @@ class Segmentation(Task):
         return find_method(split_method(settings.method or "isda")[0]).grid_for(recipe_for(1))
 
     def held_out(self, settings: SegmentationSettings, data: SegmentationData) -> HeldOut:
-        """The validation part; the final runs are judged by the test part, where it has labels."""
+        """The validation part; the final runs are evaluated on the test part if it has labels."""
         if not data.validation.labelled:
             raise ValueError(f"settings are chosen by a validation part with labels, which {data.name} does not have")
-        judging = settings.evaluate_on or ("test" if data.part("test").labelled else "validation")
-        told = f"the {len(data.validation):,} images of the validation part"
-        if judging == "validation":
-            told += ", by which the final runs are judged too: their figures are a little too good"
-        return HeldOut(replace(settings, evaluate_on="validation"), replace(settings, evaluate_on=judging), told)
+        final_part = settings.evaluate_on or ("test" if data.part("test").labelled else "validation")
+        description = f"the {len(data.validation):,} images of the validation part"
+        if final_part == "validation":
+            description += ", on which the final runs are evaluated too: their figures are slightly optimistic"
+        return HeldOut(
+            replace(settings, evaluate_on="validation"), replace(settings, evaluate_on=final_part), description
+        )

@@ -115,7 +115,7 @@ def declared_options(name: str) -> list[type]:
 
 
 def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str, tuple[float, ...]]:
-    """What `isda tune` tries of a method unless told.
+    """The options that `isda tune` searches by default, and their values.
 
     Args:
         name: of the method.
@@ -152,7 +152,7 @@ def resolve_options(
         defaults: of the method's publication.
         labels: number of labelled images.
         samples: number of all images, labelled or not.
-        recipe: gives ISDA's options where nobody else does.
+        recipe: gives ISDA's options that are not set elsewhere.
         shortcuts: settings that set an option of ISDA, where the text does not.
 
     Example:

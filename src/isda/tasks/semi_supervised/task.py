@@ -59,11 +59,11 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
             f"ema is not for method {name}, whose teacher is an average already; its option is teacher_decay"
         )
     if settings.generated is not None or settings.generated_share is not None:
-        raise ValueError(f"generated must be left out for method {name}, got it: it is for supervised methods")
+        raise ValueError(f"method {name} does not support --generated, which is for supervised methods")
     if settings.pretrained is not None:
-        raise ValueError(f"pretrained must be left out for method {name}, got it: it is for supervised methods")
+        raise ValueError(f"method {name} does not support --pretrained, which is for supervised methods")
     if settings.imbalance is not None:
-        raise ValueError(f"imbalance must be left out for method {name}, got it: it is for supervised methods")
+        raise ValueError(f"method {name} does not support --imbalance, which is for supervised methods")
     network, recipe = choose_network(settings, data)
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled
@@ -125,7 +125,7 @@ def _images(settings: SemiSettings, name: str, total: int) -> tuple[int, int, in
     if not 0 <= share < 1:
         raise ValueError(f"held_out_labels must be a share from 0 to below 1, got {share}")
     if share and settings.held_out:
-        raise ValueError("held_out and held_out_labels must not be given together: a run is judged by one of them")
+        raise ValueError("held_out and held_out_labels must not be given together: a run is evaluated on one of them")
     held = round(settings.labels * share)
     if share and not 0 < held < settings.labels:
         raise ValueError(f"held_out_labels must hold out some of labels={settings.labels} and not all, got {share}")
@@ -145,17 +145,17 @@ class SemiSupervisedJob(ImageJob):
     config: SemiConfig
 
     def __init__(
-        self, config: SemiConfig, data: DataSet, network: Network, method: SemiMethod, place: RunContext
+        self, config: SemiConfig, data: DataSet, network: Network, method: SemiMethod, context: RunContext
     ) -> None:
-        processes = place.processes
-        self.whiten = whitening_for(config, data, place.folder, processes, place.data_root)
+        processes = context.processes
+        self.whiten = whitening_for(config, data, context.folder, processes, context.data_root)
         normalise = normaliser_for(config, self.whiten)
         split = split_data(config, data)
         images, labels, indices = split.evaluation
-        judged = expect_type(images[indices], Tensor)
-        ready = normalised(judged, normalise, processes.device)
+        selected = expect_type(images[indices], Tensor)
+        ready = normalised(selected, normalise, processes.device)
         evaluation = EvaluationImages(ready, labels[indices], torch.arange(len(indices)))
-        super().__init__(config, network, method, place, evaluation, Compose())
+        super().__init__(config, network, method, context, evaluation, Compose())
         self.source = semi_batches(
             config,
             data,
@@ -200,20 +200,20 @@ class SemiSupervisedClassification(Classification):
             )
         return resolve(settings, data)
 
-    def start(self, config: ClassificationConfig, data: DataSet, place: RunContext) -> Job:
+    def start(self, config: ClassificationConfig, data: DataSet, context: RunContext) -> Job:
         """The run, before its first step."""
         config = expect_type(config, SemiConfig)
-        network = self.network_for(config, place)
+        network = self.network_for(config, context)
         method = create_method(config, network)
-        method.to(place.processes.device)
-        return SemiSupervisedJob(config, data, network, method, place)
+        method.to(context.processes.device)
+        return SemiSupervisedJob(config, data, network, method, context)
 
     def training(self, config: ClassificationConfig, data: DataSet) -> Tensor:
         """(N,) the training images that a run has learnt from with their labels."""
         return split_data(expect_type(config, SemiConfig), data).labelled
 
     def evaluation(self, config: ClassificationConfig, data: DataSet) -> EvaluationImages:
-        """What a run is judged by."""
+        """The images that a run is evaluated on."""
         return split_data(expect_type(config, SemiConfig), data).evaluation
 
     def evaluation_pipeline(self, config: ClassificationConfig, folder: Path) -> Compose:
@@ -243,5 +243,5 @@ class SemiSupervisedClassification(Classification):
         if settings.held_out:
             return super().held_out(settings, data)
         share = settings.held_out_labels or HELD_OUT_LABELS
-        told = f"{share:.0%} of {settings.labels} labelled images"
-        return HeldOut(replace(settings, held_out_labels=share), replace(settings, held_out_labels=AUTO), told)
+        description = f"{share:.0%} of {settings.labels} labelled images"
+        return HeldOut(replace(settings, held_out_labels=share), replace(settings, held_out_labels=AUTO), description)

@@ -65,18 +65,18 @@ class FineTuning(Classification):
         own |= {name: getattr(source.trained.config, name) for name in ("input_size", "input_resize")}
         return FineTuningConfig(**{f.name: getattr(config, f.name) for f in fields(config)} | source.fields | own)
 
-    def start(self, config: ClassificationConfig, data: DataSet, place: RunContext) -> Job:
+    def start(self, config: ClassificationConfig, data: DataSet, context: RunContext) -> Job:
         """The run, before its first step."""
-        network = self.network_for(config, place)
+        network = self.network_for(config, context)
         method = find_method(METHOD).create(network, replace(config, method=METHOD, method_options={}))
-        method.to(place.processes.device)
-        pipeline = self.evaluation_pipeline(config, place.folder)
-        return ClassificationJob(config, adapt_images(data, config), network, method, place, pipeline)
+        method.to(context.processes.device)
+        pipeline = self.evaluation_pipeline(config, context.folder)
+        return ClassificationJob(config, adapt_images(data, config), network, method, context, pipeline)
 
-    def network_for(self, config: ClassificationConfig, place: RunContext) -> Network:
+    def network_for(self, config: ClassificationConfig, context: RunContext) -> Network:
         """The backbone with a new classifier, on its device."""
         config = expect_type(config, FineTuningConfig)
-        network = super().network_for(config, place)
+        network = super().network_for(config, context)
         source = load_source(Path(config.source))
         if source.sha256 != config.source_sha256:
             raise ValueError(f"{config.source} holds another network than when the run was planned")
@@ -84,7 +84,7 @@ class FineTuning(Classification):
         return network
 
     def evaluation(self, config: ClassificationConfig, data: DataSet) -> EvaluationImages:
-        """What a run is judged by, as the backbone sees it."""
+        """The images that a run is evaluated on, as the backbone sees them."""
         return super().evaluation(config, adapt_images(data, config))
 
 

@@ -73,29 +73,29 @@ def fit_probe(features: Tensor, labels: Tensor, classes: int) -> LinearProbe:
     mean, std = features.mean(0), features.std(0, correction=0)
     scale = torch.where(std > 0, std, torch.ones_like(std))
     rows = (features - mean) / scale
-    fitted, judged = hold_out(labels, held, seed=HOLD_OUT_SEED)
+    fitted, held_out = hold_out(labels, held, seed=HOLD_OUT_SEED)
     if len(labels[fitted].unique()) < 2:
         raise ValueError(f"{len(labels)} labelled images are too few to hold some out and keep two classes")
 
-    def judge(penalty: float) -> float:
+    def held_out_loss(penalty: float) -> float:
         weight, bias = _fit(rows[fitted], labels[fitted], classes, penalty)
-        return float(F.cross_entropy(F.linear(rows[judged], weight, bias), labels[judged]))
+        return float(F.cross_entropy(F.linear(rows[held_out], weight, bias), labels[held_out]))
 
-    penalty, tried = widening_search(judge, PENALTIES)
+    penalty, tried = widening_search(held_out_loss, PENALTIES)
     weight, bias = _fit(rows, labels, classes, penalty)
     weight = weight / scale
     return LinearProbe(weight, bias - weight @ mean, penalty, tried)
 
 
-def widening_search(judge: Callable[[float], float], grid: tuple[float, ...]) -> tuple[float, dict[float, float]]:
-    """The value of a grid by decades with the lowest judgement, which lies inside: the grid grows while its edge wins.
+def widening_search(loss: Callable[[float], float], grid: tuple[float, ...]) -> tuple[float, dict[float, float]]:
+    """The value with the lowest loss on a grid by decades, which is extended while the best value is at its edge.
 
     Example:
         >>> best, tried = widening_search(lambda c: abs(c - 100.0), (0.1, 1.0))
         >>> best, max(tried)
         (100.0, 1000.0)
     """
-    tried = {value: judge(value) for value in grid}
+    tried = {value: loss(value) for value in grid}
     while True:
         best = min(tried, key=lambda value: tried[value])
         lowest, highest = min(tried), max(tried)
@@ -105,7 +105,7 @@ def widening_search(judge: Callable[[float], float], grid: tuple[float, ...]) ->
             further = 10.0 ** (round(math.log10(highest)) + 1)
         else:
             return best, dict(sorted(tried.items()))
-        tried[further] = judge(further)
+        tried[further] = loss(further)
 
 
 def _fit(rows: Tensor, labels: Tensor, classes: int, penalty: float) -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ class ProbeConfig(ProbeSettings, RunConfig):
     network_options: dict[str, Any] = field(default_factory=dict)
 
     of_run: ClassVar[tuple[str, ...]] = ("source", "source_sha256")
-    told: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
+    change_messages: ClassVar[dict[str, str]] = {"data_digest": "the data set has changed since the run was started"}
 
 
 class LinearProbing(Task):
@@ -201,12 +201,12 @@ class LinearProbing(Task):
             **source.fields,
         )
 
-    def start(self, config: ProbeConfig, data: DataSet, place: RunContext) -> Job:
+    def start(self, config: ProbeConfig, data: DataSet, context: RunContext) -> Job:
         """The run, before its one step."""
         source = load_source(Path(config.source))
         if source.sha256 != config.source_sha256:
             raise ValueError(f"{config.source} holds another network than when the probe was planned")
-        return ProbingJob(config, data, source, place)
+        return ProbingJob(config, data, source, context)
 
 
 class ProbingJob(Job):
@@ -217,8 +217,8 @@ class ProbingJob(Job):
 
     config: ProbeConfig
 
-    def __init__(self, config: ProbeConfig, data: DataSet, source: Source, place: RunContext) -> None:
-        self.config, self.processes = config, place.processes
+    def __init__(self, config: ProbeConfig, data: DataSet, source: Source, context: RunContext) -> None:
+        self.config, self.processes = config, context.processes
         self.data, self.source = data, source
         self.training, self.evaluation = split_data(config, data)
         self.probe: LinearProbe | None = None

@@ -221,7 +221,7 @@ _PURPOSE = mix(*b"balanced")
 
 
 class BalancedBatches:
-    """Class-balanced batches, a function of (seed, step); classes without training images are left out.
+    """Class-balanced batches, a function of (seed, step); classes without training images are skipped.
 
     Args:
         source: the training batches of the run.
