@@ -41,7 +41,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	touch $@
 
 test-oldest: $(OLDEST)/.ready  ## the core's tests with the oldest versions that pyproject.toml promises; Python 3.11
-	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(CORE_TESTS)
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" --ignore tests/estimator/embeddings $(CORE_TESTS)
 
 test-anywhere: $(READY)  ## the numerical tests on each vector unit of this processor, with 1 and 2 threads, in random order
 	TOKENIZERS_PARALLELISM=false .ci/anywhere $(NUMERICAL_TESTS)
