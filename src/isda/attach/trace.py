@@ -377,7 +377,7 @@ class Recorder:
             raise self._unknown(logits)
         return match
 
-    def take_weight(self, logits: Tensor, *, verify: bool = True) -> Tensor:
+    def take_weight(self, logits: Tensor, *, verify: bool) -> Tensor:
         """The weight that belongs to ``logits``; without a graph, that of the classifier that ran last."""
         newest = [hook.newest for hook in self.hooks]
         match = self.find(logits, verify=verify)
