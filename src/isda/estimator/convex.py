@@ -20,7 +20,7 @@ from torch import Tensor
 from isda.estimator.covariances import KEEPS_AXES, ClassRows, row_covariances
 from isda.estimator.data import EncodedData, Scaler, Standardize
 from isda.estimator.objective import ConvexObjective
-from isda.estimator.selection import Selection, SelectionFold, select
+from isda.estimator.selection import Selection, SelectionFold, held_out_logits, select
 from isda.estimator.solver import minimise
 
 
@@ -95,28 +95,58 @@ class ConvexProblem:
             offset: as in ``fit``; with it, classes have equal weights in held-out rows.
             n_jobs: processes that solve folds.
         """
-        reduce, size = self.covariance not in KEEPS_AXES, self._size(data)
-
-        def scaled_folds(standardize: Standardize) -> list[SelectionFold]:
-            everything = _WeightedRows.of(data.scaled(scalers[standardize]))
-            if size >= _LARGE_FOLDS:
-                everything = everything.single()
-            balanced = offset is not None
-            return [_fold(self.covariance, everything, *fold, standardize, reduce, balanced) for fold in folds]
-
+        balanced = offset is not None
         return select(
-            {standardize: partial(scaled_folds, standardize) for standardize in scalers},
+            {
+                standardize: partial(self._folds, data, scaler, standardize, folds, balanced=balanced)
+                for standardize, scaler in scalers.items()
+            },
             strength=self.strength,
             C=self.C,
             scale=self.scale,
-            bound=self.bound,
-            offset=offset,
-            tol=max(self.tol, _TOL_OF_FOLDS),
-            polish=size < _EXACT_FOLDS,
-            max_iter=self.max_iter,
-            n_jobs=n_jobs,
             report=self.report,
+            **self._solver_of_folds(data, offset, n_jobs),
         )
+
+    def held_out_logits(
+        self,
+        data: EncodedData,
+        standardize: Standardize,
+        scaler: Scaler,
+        folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        *,
+        offset: Tensor | None = None,
+        n_jobs: int | None = None,
+    ) -> list[NDArray[Any]]:
+        """(M, C) logits of the held-out rows of each fold with the given lambda_0, C and scale; see ``choose``."""
+        strength, inverse, scale = (1.0 if value is None else value for value in (self.strength, self.C, self.scale))
+        scaled = self._folds(data, scaler, standardize, folds, balanced=False)
+        solver = self._solver_of_folds(data, offset, n_jobs)
+        return [scale * logits.numpy() for logits in held_out_logits(scaled, strength=strength, C=inverse, **solver)]
+
+    def _folds(
+        self,
+        data: EncodedData,
+        scaler: Scaler,
+        standardize: Standardize,
+        folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+        *,
+        balanced: bool,
+    ) -> list[SelectionFold]:
+        everything, reduce = _WeightedRows.of(data.scaled(scaler)), self.covariance not in KEEPS_AXES
+        if self._size(data) >= _LARGE_FOLDS:
+            everything = everything.single()
+        return [_fold(self.covariance, everything, *fold, standardize, reduce, balanced) for fold in folds]
+
+    def _solver_of_folds(self, data: EncodedData, offset: Tensor | None, n_jobs: int | None) -> dict[str, Any]:
+        return {
+            "bound": self.bound,
+            "tol": max(self.tol, _TOL_OF_FOLDS),
+            "max_iter": self.max_iter,
+            "polish": self._size(data) < _EXACT_FOLDS,
+            "offset": offset,
+            "n_jobs": n_jobs,
+        }
 
     def fit(
         self,

@@ -123,10 +123,10 @@ def fit_convex(
     folds: list[tuple[NDArray[Any], NDArray[Any]]] = []
     if "auto" in (model.lambda_0, model.C):
         if isinstance(model.cv, int):
-            folds = stratified_folds(model.cv, encoded.inputs, encoded.targets, _seed(model))
+            folds = stratified_folds(model.cv, encoded.inputs, encoded.targets, seed_of(model))
         else:  # splits of all rows, as indices of the known ones
             position = np.cumsum(known) - 1
-            pairs = stratified_folds(model.cv, data.rows, data.labels, _seed(model))
+            pairs = stratified_folds(model.cv, data.rows, data.labels, seed_of(model))
             folds = [(position[a[known[a]]], position[b[known[b]]]) for a, b in pairs]
     problem, standardize, cv_results = _choose(model, encoded, scalers, folds, model.scale)
     scaler, start = scalers[standardize], None
@@ -140,6 +140,31 @@ def fit_convex(
     model.n_iter_, model.gradient_norm_ = np.array([fit.n_iter]), fit.gradient_norm
 
 
+def cross_validated_logits(
+    model: ISDAClassifier,
+    encoded: EncodedData,
+    folds: list[tuple[NDArray[Any], NDArray[Any]]],
+) -> list[NDArray[Any]]:
+    """(M, C) logits of the held-out rows of each fold, with the settings that a fitted linear classifier has used."""
+    problem = _problem(model, model.lambda_0_, model.C_, model.scale_)
+    return problem.held_out_logits(
+        encoded, model.standardize_, model.scaler_, folds, offset=_offset(model, encoded), n_jobs=model.n_jobs
+    )
+
+
+def _problem(model: ISDAClassifier, strength: float | str, C: float | str, scale: float | str) -> ConvexProblem:
+    return ConvexProblem(
+        strength=None if strength == "auto" else float(strength),
+        C=None if C == "auto" else float(C),
+        scale=None if scale == "auto" else float(scale),
+        covariance=model.covariance,
+        bound=model.bound,
+        tol=model.tol,
+        max_iter=model.max_iter,
+        report=print_progress if model.verbose else None,
+    )
+
+
 def _choose(
     model: ISDAClassifier,
     encoded: EncodedData,
@@ -148,16 +173,7 @@ def _choose(
     scale: float | str,
 ) -> tuple[ConvexProblem, Standardize, dict[str, Any] | None]:
     """The problem with what the folds have chosen, the scaling, and cv_results_; without folds the first scaling."""
-    problem = ConvexProblem(
-        strength=None if model.lambda_0 == "auto" else float(model.lambda_0),
-        C=None if model.C == "auto" else float(model.C),
-        scale=None if scale == "auto" else float(scale),
-        covariance=model.covariance,
-        bound=model.bound,
-        tol=model.tol,
-        max_iter=model.max_iter,
-        report=print_progress if model.verbose else None,
-    )
+    problem = _problem(model, model.lambda_0, model.C, scale)
     if not folds:
         return problem, next(iter(scalers)), None
     chosen = problem.choose(encoded, scalers, folds, offset=_offset(model, encoded), n_jobs=model.n_jobs)
@@ -171,7 +187,7 @@ def _offset(model: ISDAClassifier, scaled: EncodedData) -> Tensor | None:
 
 def fit_stochastic(model: ISDAClassifier, scaled: EncodedData, unlabelled: NDArray[Any]) -> None:
     """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
-    seed = _seed(model)
+    seed = seed_of(model)
     rows, held_out, train = _hold_out(model, scaled, seed)
     others, offset = torch.from_numpy(unlabelled.astype(np.float32)), _offset(model, scaled)
     strengths: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
@@ -224,7 +240,7 @@ def fit_partially(model: ISDAClassifier, scaled: EncodedData, unlabelled: NDArra
         raise ValueError(
             f"offset must be None or a provider with the sizes of the classes for partial_fit, got {model.offset!r}"
         )
-    trainer, seed = _trainer(model, strength, penalty, _offset(model, scaled)), _seed(model)
+    trainer, seed = _trainer(model, strength, penalty, _offset(model, scaled)), seed_of(model)
     if not hasattr(model, "_stream"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -315,7 +331,7 @@ def _forget_network(model: ISDAClassifier) -> None:
         model.__dict__.pop(name, None)
 
 
-def _seed(model: ISDAClassifier) -> int:
+def seed_of(model: ISDAClassifier) -> int:
     """The seed of folds, weights and orders: 0 without a random_state."""
     if model.random_state is None:
         return 0

@@ -139,6 +139,24 @@ def select(
     )
 
 
+def held_out_logits(
+    folds: Sequence[SelectionFold],
+    *,
+    strength: float,
+    C: float,
+    bound: str,
+    tol: float,
+    max_iter: int,
+    polish: bool = False,
+    offset: Tensor | None = None,
+    n_jobs: int | None = None,
+) -> list[Tensor]:
+    """(M, C) logits of the held-out rows of each fold, without a scale; see `select`."""
+    trials = _Trials(folds, None, bound, offset, tol, max_iter, polish, n_jobs, None)
+    solutions = trials.solve(_grid_point(strength, C))
+    return [_logits(solution, fold.inputs) for solution, fold in zip(solutions, folds, strict=True)]
+
+
 def _report(report: Callable[[str], None], name: str, line: str) -> None:
     report(name + line)
 
@@ -167,8 +185,7 @@ class _Found(NamedTuple):
 
 def _search(trials: _Trials, strength: float | None, C: float | None, start: _Found | None) -> _Found:
     """Search the grid, from its standard points or from the optima of another scaling."""
-    exponent = _OFF if strength is None or strength == 0 else float(np.log10(strength))
-    plain, augmented = (exponent, _FIRST_C if C is None else float(np.log10(C))), None
+    plain, augmented = _grid_point(strength or 0.0, 10**_FIRST_C if C is None else C), None
     if start is not None:
         plain, augmented = start.plain, start.augmented
     if C is None:
@@ -230,6 +247,10 @@ def _within_limits(point: GridPoint) -> bool:
     return inside and LIMITS_OF_C[0] <= inverse <= LIMITS_OF_C[1]
 
 
+def _grid_point(strength: float, C: float) -> GridPoint:
+    return float(np.log10(strength)) if strength else _OFF, float(np.log10(C))
+
+
 def _power(exponent: float) -> float:
     # Rounded so that 10^log10(0.3) is 0.3 again.
     return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
@@ -262,7 +283,7 @@ class _Trials:
         return self.score(point) > self.score(other) + _MIN_GAIN
 
     def _try(self, point: GridPoint) -> None:
-        solutions = self._solve(point)
+        solutions = self.solve(point)
         logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, self.folds, strict=True)]
         scale = self.scale
         if scale is None:
@@ -277,7 +298,7 @@ class _Trials:
             values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
             self.report(f"{values}: held-out log-likelihood {score:.4f}")
 
-    def _solve(self, point: GridPoint) -> list[Tensor]:
+    def solve(self, point: GridPoint) -> list[Tensor]:
         """The optimum of each fold."""
         starts = self.solutions[self._nearest(point)] if self.solutions else [None] * len(self.folds)
         jobs = min(effective_n_jobs(self.n_jobs), len(self.folds))
