@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import isda
+import pretend_accelerator
 
 GIVEN = {"lambda_0": 0.0, "C": 0.5, "standardize": False, "tol": 1e-9, "verbose": False}
 
@@ -211,3 +212,15 @@ def test_bad_samples_are_refused_before_anything_changes(digits, change, message
     with pytest.raises(ValueError, match=message):
         isda.refit(model, change(*digits))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+def test_the_device_is_kept(digits):
+    here, there = (nn.Sequential(nn.Linear(64, 10)) for _ in range(2))
+    isda.refit(here, loader(digits), **GIVEN)
+    with pretend_accelerator.PretendAccelerator():
+        there.to("pretend")
+        isda.refit(there, loader(digits), **GIVEN)
+        assert there[0].weight.device.type == there[0].bias.device.type == "pretend"
+        there.to("cpu")
+    torch.testing.assert_close(there[0].weight, here[0].weight)
