@@ -16,7 +16,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants structure docs docs-serve docs-check docs-tables bench-estimator longtail problems clean
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -103,6 +103,9 @@ bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which mode
 
 bench-estimator: $(READY)  ## writes benchmarks/results/estimator.md: fit time of ISDAClassifier beside LogisticRegression
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/estimator.py
+
+bench-standardize: $(READY)  ## writes benchmarks/results/standardize.md: how ISDAClassifier scales features; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/standardize.py
 
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)

@@ -43,7 +43,7 @@ COLUMNS = ("problem", "draw", "method", *FIGURES, "seconds", "lambda_0", "C")
 def fits(draw: Draw, number: int) -> Iterator[tuple[str, Any]]:
     """The classifiers, one after the other."""
     rows, labels = draw.features.astype(np.float64), draw.labels
-    alone: Any = ISDAClassifier(scale=1.0, cv=folds(number), random_state=number).fit(rows, labels)
+    alone: Any = ISDAClassifier(scale=1.0, standardize=True, cv=folds(number), random_state=number).fit(rows, labels)
     yield ALONE, alone
     others = draw.others[np.random.default_rng(number).permutation(len(draw.others))[:MOST]].astype(np.float64)
     every, known = np.concatenate([rows, others]), np.concatenate([labels, np.full(len(others), -1)])

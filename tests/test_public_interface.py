@@ -19,10 +19,12 @@ PUBLIC = {
         "functional",
         "losses",
         "networks",
+        "refit",
         "report",
         "semi",
         "train",
     ],
+    "isda.estimator": ["ISDAClassifier", "RefitResult", "refit"],
     "isda.losses": [
         "AugmentedLoss",
         "CenterLoss",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isda import covariance, data, engine, functional, losses, networks, report, semi, train
-    from isda.estimator import ISDAClassifier
+    from isda.estimator import ISDAClassifier, refit
     from isda.losses import ISDABCELoss, ISDALoss
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "functional",
     "losses",
     "networks",
+    "refit",
     "report",
     "semi",
     "train",
@@ -26,7 +27,12 @@ __all__ = [
 
 __version__ = "0.4.0"
 
-_NAMES = {"ISDAClassifier": "isda.estimator", "ISDABCELoss": "isda.losses", "ISDALoss": "isda.losses"}
+_NAMES = {
+    "ISDABCELoss": "isda.losses",
+    "ISDAClassifier": "isda.estimator",
+    "ISDALoss": "isda.losses",
+    "refit": "isda.estimator",
+}
 """Names that are imported on first access, so that `isda --help` does not import torch."""
 
 

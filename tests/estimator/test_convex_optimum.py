@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from isda import ISDAClassifier
 from isda.estimator.convex import ConvexProblem
 from isda.estimator.covariances import ClassRows, row_covariances
-from isda.estimator.data import ScaledData
+from isda.estimator.data import EncodedData
 from isda.estimator.fitting import stratified_folds
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.solver import Preconditioner, minimise
@@ -87,9 +87,9 @@ def test_fewer_rows_than_features_are_solved_in_their_own_space(name, bound):
     labels = np.arange(18) % 3
     inputs = rng.normal(size=(18, 60)) + labels[:, None]
     problem = ConvexProblem(strength=0.8, C=0.5, scale=1.0, covariance=name, bound=bound, tol=1e-10, max_iter=1000)
-    data = ScaledData(inputs, labels, np.ones(18), np.ones(3), 3)
-    small = problem.fit(data, folds=[])
-    whole = problem.fit(data, folds=[], reduce=False)
+    data = EncodedData(inputs, labels, np.ones(18), np.ones(3), 3)
+    small = problem.fit(data)
+    whole = problem.fit(data, reduce=False)
     np.testing.assert_allclose(small.weight, whole.weight, atol=1e-7)
     np.testing.assert_allclose(small.intercept, whole.intercept, atol=1e-7)
 

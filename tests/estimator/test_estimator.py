@@ -110,7 +110,7 @@ def test_constant_features_take_no_part():
 def test_the_rounding_of_a_constant_feature_is_not_its_spread(value):
     """The mean of many equal numbers need not be that number."""
     rows = np.full((1601, 3), value)
-    assert Scaler.of(rows, np.ones(len(rows)), on=True).spread.tolist() == [1, 1, 1]
+    assert Scaler.of(rows, np.ones(len(rows)), "columns").spread.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["within", "shrunk", "full", "diagonal", "shared", "identity"])

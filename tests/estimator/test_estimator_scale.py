@@ -52,7 +52,7 @@ def test_rows_that_are_all_right_do_not_make_it_infinite_and_logits_that_say_not
 def test_the_chosen_scale_multiplies_the_optimum_and_is_that_of_the_folds(digits):
     X, y, _, _ = digits
     folds = list(StratifiedKFold(3).split(X, y))
-    model = ISDAClassifier(10.0, C="auto", cv=folds).fit(X, y)
+    model = ISDAClassifier(10.0, C="auto", cv=folds, standardize=True).fit(X, y)
     plain = ISDAClassifier(10.0, C=model.C_).fit(X, y)
     assert plain.scale_ == 1
     assert model.scale_ == pytest.approx(model.cv_results_["scale"][model.cv_results_["best_index"]], rel=0.01)
@@ -85,7 +85,7 @@ def test_strong_augmentation_has_the_directions_of_discriminant_analysis():
 
 def test_fits_that_go_on_start_from_the_optimum_not_from_its_multiple(digits, tmp_path):
     X, y, X_test, _ = digits
-    model = ISDAClassifier(10.0, warm_start=True).fit(X, y)
+    model = ISDAClassifier(10.0, standardize=True, warm_start=True).fit(X, y)
     model.save(tmp_path / "model.safetensors")
     assert ISDAClassifier.load(tmp_path / "model.safetensors").scale_ == model.scale_
     first, steps, before = model.coef_, model.n_iter_[0], model.predict_proba(X_test)

@@ -28,18 +28,29 @@ def few(digits):
 
 def test_unlabelled_rows_move_the_model(few):
     # The labelled rows alone: the only difference is the consistency term.
-    without = ISDAClassifier(0.5, C=0.1, unlabelled=-1, consistency=0.0).fit(*few)
-    with_them = ISDAClassifier(0.5, C=0.1, unlabelled=-1, epochs=5, random_state=0).fit(*few)
+    without = ISDAClassifier(0.5, C=0.1, unlabelled=-1).fit(*few)
+    with_them = ISDAClassifier(0.5, C=0.1, unlabelled=-1, consistency=1.0, epochs=5, random_state=0).fit(*few)
     assert not hasattr(without, "network_")
     assert without.classes_.tolist() == with_them.classes_.tolist() == list(range(10))
     assert np.abs(without.coef_ - with_them.coef_).max() > 1e-3
     assert with_them.coef_.shape == (10, 64)
 
 
+def test_unlabelled_rows_take_no_part_by_default(few):
+    X, labels = few
+    known = labels >= 0
+    marked, without = ISDAClassifier(0.5, C=0.1, unlabelled=-1), ISDAClassifier(0.5, C=0.1)
+    np.testing.assert_array_equal(marked.fit(X, labels).coef_, without.fit(X[known], labels[known]).coef_)
+    streams = [ISDAClassifier(0.5, C=0.1, unlabelled=-1, random_state=0) for _ in range(2)]
+    streams[0].partial_fit(X, labels, classes=range(10))
+    streams[1].partial_fit(X[known], labels[known], classes=range(10))
+    np.testing.assert_array_equal(streams[0].coef_, streams[1].coef_)
+
+
 def test_rows_with_another_mark_are_unlabelled_too(few, digits):
     X, labels = few
     named = np.where(labels < 0, "?", labels.astype(str))
-    model = ISDAClassifier(0.5, C=0.1, epochs=5, unlabelled="?", random_state=0).fit(X, named)
+    model = ISDAClassifier(0.5, C=0.1, epochs=5, unlabelled="?", consistency=1.0, random_state=0).fit(X, named)
     assert "?" not in model.classes_
     assert (model.predict(digits[0][400:]) == digits[1][400:].astype(str)).mean() > 0.7
 
@@ -75,14 +86,15 @@ def test_hidden_layers_learn_what_a_line_cannot():
 @pytest.mark.parametrize("name", ["within", "shrunk", "full", "diagonal", "shared", "identity"])
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_every_covariance_and_bound_trains(few, name, bound):
-    model = ISDAClassifier(0.2, C=0.1, covariance=name, bound=bound, unlabelled=-1, epochs=1, random_state=0).fit(*few)
+    trained = {"unlabelled": -1, "consistency": 1.0, "epochs": 1, "random_state": 0}
+    model = ISDAClassifier(0.2, C=0.1, covariance=name, bound=bound, **trained).fit(*few)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.coef_).all()
 
 
 def test_same_seed_same_model(few):
     X, labels = few
-    model = ISDAClassifier(0.5, C=0.1, unlabelled=-1, epochs=3, random_state=3)
+    model = ISDAClassifier(0.5, C=0.1, unlabelled=-1, consistency=1.0, epochs=3, random_state=3)
     first, second = (clone(model).fit(X, labels) for _ in range(2))
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
 

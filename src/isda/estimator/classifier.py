@@ -16,12 +16,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from isda._utils.choices import check_choice
 from isda.estimator.covariances import COVARIANCES
-from isda.estimator.data import FitData, ScaledData, Scaler, check_magnitudes, class_factors
+from isda.estimator.data import EncodedData, FitData, Scaler, Standardize, check_magnitudes, class_factors
 from isda.estimator.fitting import check_folds, check_offset, fit_convex, fit_partially, fit_stochastic, network_scores
 from isda.estimator.serialization import load_classifier, save_classifier
 from isda.losses.long_tail import Offset
 
 BOUNDS = ("jensen", "tilted")
+SCALINGS = ("auto", "columns", "all")
 MAX_STRENGTH = 1e9
 MIN_C, MAX_C = 1e-12, 1e12
 """Beyond these bounds one part of the objective is lost in rounding; "auto" searches far inside of them."""
@@ -35,8 +36,14 @@ def check_settings(model: Any) -> None:
     _number_or_auto("scale", model.scale, at_least=MIN_SCALE, at_most=MAX_SCALE)
     check_choice("covariance", model.covariance, COVARIANCES)
     check_choice("bound", model.bound, BOUNDS)
+    if not isinstance(model.standardize, (bool, np.bool_)):
+        check_choice("standardize", model.standardize, SCALINGS)
     check_offset(model.offset)
     check_folds(model.cv)
+    if model.n_jobs is not None and (isinstance(model.n_jobs, bool) or not isinstance(model.n_jobs, Integral)):
+        raise ValueError(f"n_jobs must be an integer or None, got {model.n_jobs!r}")
+    if model.n_jobs == 0:
+        raise ValueError("n_jobs must be a number of processes, or -1 for one per processor, got 0")
     _number("tol", model.tol, above=0)
     _number("consistency", model.consistency, at_least=0)
     _number("learning_rate", model.learning_rate, above=0)
@@ -91,7 +98,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         1/n sum_i L_i(W, b) + 1/(2 C n) |W|^2
 
     is larger than ``tol``, where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0
-    is scikit-learn's LogisticRegression(C=C), on standardised rows if ``standardize``.
+    is scikit-learn's LogisticRegression(C=C), on standardised rows unless ``standardize=False``.
 
     Args:
         lambda_0: strength of the augmentation, at most 1e9; 0 is plain cross-entropy, "auto" is chosen together with C
@@ -103,10 +110,15 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         covariance: "within" (pooled within classes), "shrunk" (each class's own, shrunk towards that and its diagonal),
             "full", "diagonal", "shared" or "identity".
         bound: "jensen" (the paper's) or "tilted".
-        standardize: scale every feature to mean 0 and standard deviation 1 first; the penalty is on the weights of the
-            scaled features. ``coef_`` and ``intercept_`` are for the features as they came.
-        unlabelled: the label of unlabelled rows, for example -1 as in sklearn.semi_supervised: these enter by the
-            consistency bound (Prop. 2). None, the default, if every row has a label: then -1 is a class as any other.
+        standardize: how features are scaled first; the penalty is on the weights of the scaled features. "columns" or
+            True: every feature to mean 0 and standard deviation 1, for columns with units of their own; "all": to mean
+            0, and by one factor for all features to a mean variance of 1, for pixels and embeddings; False: not at
+            all. "auto" is the better one of "columns" and "all" by the log-likelihood of held-out rows where lambda_0
+            or C is chosen by them, and "columns" elsewhere, and for what is trained by AdamW. ``coef_`` and
+            ``intercept_`` are for the features as they came.
+        unlabelled: the label of unlabelled rows, for example -1 as in sklearn.semi_supervised: these do not take part
+            unless ``consistency`` is above 0. None, the default, if every row has a label: then -1 is a class as any
+            other.
         class_weight: None, "balanced", or weights >= 0 by label: factors of the losses, not of the covariances.
         offset: for classes of very different sizes: "logit-adjustment", "ldam", or a provider of isda.losses.long_tail
             with a strength of its own. Offsets o_yj are part of the logits in training alone. lambda_0 and C are then
@@ -114,11 +126,14 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         tol: largest entry of the gradient at the end.
         max_iter: steps at most; ConvergenceWarning if they were too few.
         cv: folds for "auto": their number, a splitter, or splits.
+        n_jobs: processes that solve the folds, with one thread each; None is 1 unless in a joblib.parallel_config
+            context, -1 is one per processor. The choice does not depend on it, except for rounding.
         warm_start: start from the last solution; the optimum is the same.
         verbose: show progress on stderr.
         hidden: widths of hidden layers; () for a linear classifier on the inputs. A network, or unlabelled rows, are
             trained by AdamW: the settings below are for that alone.
-        consistency: weight of the consistency bound on unlabelled rows; it ramps up with the strength.
+        consistency: weight of the consistency bound (Prop. 2) on unlabelled rows; it ramps up with the strength. 0,
+            the default, leaves them out.
         epochs: passes over the labelled rows at most.
         patience: epochs without a better log-likelihood on held-out rows after which training stops.
         validation_fraction: labelled rows that are held out for that; 0 to train for all epochs.
@@ -131,6 +146,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         coef_: (n_classes, n_features) weights, (1, n_features) for two classes; not with hidden layers.
         intercept_: (n_classes,) or (1,).
         lambda_0_, C_, scale_: the values that were used.
+        standardize_: "columns", "all" or False: how features were scaled.
         cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None.
         n_iter_: (1,) steps that were taken.
         gradient_norm_: largest entry of the gradient at the end.
@@ -152,17 +168,18 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         scale: float | str = "auto",
         covariance: str = "within",
         bound: str = "jensen",
-        standardize: bool = True,
+        standardize: str | bool = "auto",
         unlabelled: Any = None,
         class_weight: Any = None,
         offset: str | Offset | None = None,
         tol: float = 1e-5,
         max_iter: int = 1000,
         cv: Any = 5,
+        n_jobs: int | None = None,
         warm_start: bool = False,
         verbose: int = 0,
         hidden: tuple[int, ...] = (),
-        consistency: float = 1.0,
+        consistency: float = 0.0,
         epochs: int = 200,
         patience: int = 20,
         validation_fraction: float = 0.1,
@@ -182,6 +199,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.cv = cv
+        self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.verbose = verbose
         self.hidden = hidden
@@ -213,15 +231,22 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         self._warm = self.warm_start and before is not None and np.array_equal(before, classes)
         others = ~data.labelled if self.consistency else np.zeros_like(known)
-        self.scaler_ = Scaler.of(data.rows[known | others], data.counts[known | others], on=self.standardize)
-        scaled = ScaledData(
-            self.scaler_.transform(data.rows[known]), encoded, data.counts[known], factors, len(self.classes_)
-        )
+        rows, counts = data.rows[known | others], data.counts[known | others]
+        labelled = EncodedData(data.rows[known], encoded, data.counts[known], factors, len(self.classes_))
         if self.hidden or others.any():
-            fit_stochastic(self, scaled, self.scaler_.transform(data.rows[others]))
+            self.standardize_ = self._scalings()[0]
+            self.scaler_ = Scaler.of(rows, counts, self.standardize_)
+            fit_stochastic(self, labelled.scaled(self.scaler_), self.scaler_.transform(data.rows[others]))
         else:
-            fit_convex(self, scaled, known, data)
+            scalers = {standardize: Scaler.of(rows, counts, standardize) for standardize in self._scalings()}
+            fit_convex(self, labelled, scalers, known, data)
         return self
+
+    def _scalings(self) -> tuple[Standardize, ...]:
+        """The scalings to choose from; the first one without held-out rows."""
+        if isinstance(self.standardize, str):
+            return ("columns", "all") if self.standardize == "auto" else (self.standardize,)
+        return ("columns",) if self.standardize else (False,)
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -248,9 +273,11 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         encoded = np.searchsorted(all_classes, labels)
         factors = class_factors(self.class_weight, all_classes, labels, data.counts[data.labelled])
         if first:
-            self.classes_, self.scaler_ = all_classes, Scaler.of(data.rows, data.counts, on=self.standardize)
+            part = data.labelled if data.labelled.any() and not self.consistency else np.ones_like(data.labelled)
+            self.classes_, self.standardize_ = all_classes, self._scalings()[0]
+            self.scaler_ = Scaler.of(data.rows[part], data.counts[part], self.standardize_)
         rows = self.scaler_.transform(data.rows)
-        scaled = ScaledData(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
+        scaled = EncodedData(rows[data.labelled], encoded, data.counts[data.labelled], factors, len(self.classes_))
         fit_partially(self, scaled, rows[~data.labelled])
         return self
 
@@ -259,7 +286,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
         check_classification_targets(labels)
         counts = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        check_magnitudes(rows, counts, standardize=self.standardize)
+        check_magnitudes(rows, counts, standardize=bool(self.standardize))
         return FitData(rows, labels, counts, _labelled(labels, self.unlabelled))
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:

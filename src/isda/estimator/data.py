@@ -26,14 +26,22 @@ class FitData(NamedTuple):
     labelled: NDArray[np.bool_]  # (N,)
 
 
-class ScaledData(NamedTuple):
-    """The labelled rows, scaled, with labels 0..C-1."""
+class EncodedData(NamedTuple):
+    """The labelled rows, with labels 0..C-1."""
 
     inputs: NDArray[Any]  # (N, A)
     targets: NDArray[Any]  # (N,)
     counts: NDArray[Any]  # (N,) sample weights, above 0
     class_weights: NDArray[Any]  # (C,)
     num_classes: int
+
+    def scaled(self, scaler: Scaler) -> EncodedData:
+        """With scaled features."""
+        return self._replace(inputs=scaler.transform(self.inputs))
+
+
+Standardize = str | bool
+"""How features are scaled: "columns", each by its own standard deviation; "all", by one for all; or False."""
 
 
 class Scaler(NamedTuple):
@@ -43,9 +51,18 @@ class Scaler(NamedTuple):
     spread: NDArray[Any]  # (A,)
 
     @classmethod
-    def of(cls, rows: NDArray[Any], counts: NDArray[Any], *, on: bool) -> Scaler:
-        """Weighted mean and standard deviation of every feature; 0 and 1 where not ``on``, 1 for a constant feature."""
-        if not on:
+    def of(cls, rows: NDArray[Any], counts: NDArray[Any], standardize: Standardize) -> Scaler:
+        """Weighted mean and standard deviation of every feature; 0 and 1 if ``standardize`` is False.
+
+        "all" is the root of the mean variance in place of each standard deviation, over features that are not
+        constant. The sum of the variances of the scaled features is the same as with "columns".
+
+        Example:
+            >>> rows = np.array([[0.0, 0.0, 5.0], [2.0, 14.0, 5.0]])  # standard deviations 1, 7 and 0
+            >>> Scaler.of(rows, np.ones(2), "columns").spread, Scaler.of(rows, np.ones(2), "all").spread
+            (array([1., 7., 1.]), array([5., 5., 5.]))
+        """
+        if not standardize:
             return cls(np.zeros(rows.shape[1], rows.dtype), np.ones(rows.shape[1], rows.dtype))
         # The mean of many equal numbers need not be that number.
         constant = (rows == rows[0]).all(0)
@@ -53,8 +70,14 @@ class Scaler(NamedTuple):
         spread = np.sqrt(np.average((rows - centre) ** 2, axis=0, weights=counts))
         # Values that differ by rounding only are divided by their magnitude.
         nearly = spread <= 10 * np.finfo(rows.dtype).eps * np.abs(centre)
-        spread = np.where(nearly, np.maximum(np.abs(centre), 1), spread)
-        return cls(centre.astype(rows.dtype), np.where(constant | (spread == 0), 1, spread).astype(rows.dtype))
+        varying = ~(constant | nearly | (spread == 0))
+        magnitude = np.where(constant | ~nearly, 1, np.maximum(np.abs(centre), 1))
+        if standardize == "all":
+            common = np.sqrt(np.mean(spread[varying] ** 2)) if varying.any() else 1.0
+            spread = np.where(nearly & ~constant, np.maximum(magnitude, common), common)
+        else:
+            spread = np.where(varying, spread, magnitude)
+        return cls(centre.astype(rows.dtype), spread.astype(rows.dtype))
 
     def transform(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The scaled rows."""

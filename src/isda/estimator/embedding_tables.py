@@ -176,6 +176,7 @@ class TableClassification:
             "lambda_0": float(self.model.lambda_0_),
             "C": float(self.model.C_),
             "scale": float(self.model.scale_),
+            "standardize": self.model.standardize_,
             "unlabelled": sum(map(len, self.tables.unlabelled)),
             "seconds": self.seconds,
         }
@@ -191,6 +192,7 @@ class TableClassification:
             names = {"error": "error, %", "log_likelihood": "log-likelihood", "calibration": "calibration error, %"}
             lines += [f"{heading:>24} {self.measures[name]:9.3f}" for name, heading in names.items()]
         lines += [f"{name:>24} {record[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
+        lines.append(f"{'standardize':>24} {record['standardize']!s:>9}")
         return "\n".join(lines)
 
 
@@ -199,8 +201,8 @@ def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
 
     Args:
         tables: the rows.
-        model: an estimator of scikit-learn's interface with settings ``lambda_0``, ``C`` and ``scale``, and fitted
-            attributes ``lambda_0_``, ``C_`` and ``scale_``. It is not changed.
+        model: an estimator of scikit-learn's interface with settings ``lambda_0``, ``C``, ``scale`` and
+            ``standardize``, and fitted attributes of these names with ``_`` at the end. It is not changed.
     """
     from sklearn.base import clone
 
@@ -212,7 +214,8 @@ def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
         measures = probability_measures(fitted.predict_proba(tables.test.features), labels)
     if tables.held_out and any(map(len, tables.unlabelled)):
         # With the settings that were evaluated.
-        final = clone(model).set_params(lambda_0=fitted.lambda_0_, C=fitted.C_, scale=fitted.scale_)
+        chosen = {name: getattr(fitted, f"{name}_") for name in ("lambda_0", "C", "scale", "standardize")}
+        final = clone(model).set_params(**chosen)
         both = (tables.train, tables.test)
         fitted = final.fit(
             np.concatenate([rows.features for rows in both]), np.concatenate([rows.names for rows in both])

@@ -6,7 +6,8 @@ logits in training only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from sklearn.utils.validation import check_random_state
 from torch import Tensor, nn
 
 from isda._utils.choices import check_choice
-from isda.estimator.convex import ConvexFit, ConvexProblem
-from isda.estimator.data import FitData, ScaledData, print_progress
+from isda.estimator.convex import ConvexProblem
+from isda.estimator.data import EncodedData, FitData, Scaler, Standardize, print_progress
 from isda.estimator.stochastic import LabelledRows, StochasticFit, StochasticTrainer, classifier_of, make_network
 from isda.losses.long_tail import LDAMMargins, LogitAdjustment, Offset, OffsetTable
 
@@ -111,63 +112,95 @@ _UNSCALED = 1.0
 """The scale of logits that are trained by mini-batches."""
 
 
-def fit_convex(model: ISDAClassifier, scaled: ScaledData, known: NDArray[np.bool_], data: FitData) -> None:
-    """Set coef_, intercept_ and the attributes about the fit."""
+def fit_convex(
+    model: ISDAClassifier,
+    encoded: EncodedData,
+    scalers: Mapping[Standardize, Scaler],
+    known: NDArray[np.bool_],
+    data: FitData,
+) -> None:
+    """Set coef_, intercept_ and the attributes about the fit; of several scalers the folds choose one."""
     folds: list[tuple[NDArray[Any], NDArray[Any]]] = []
     if "auto" in (model.lambda_0, model.C):
         if isinstance(model.cv, int):
-            folds = stratified_folds(model.cv, scaled.inputs, scaled.targets, _seed(model))
+            folds = stratified_folds(model.cv, encoded.inputs, encoded.targets, seed_of(model))
         else:  # splits of all rows, as indices of the known ones
             position = np.cumsum(known) - 1
-            pairs = stratified_folds(model.cv, data.rows, data.labels, _seed(model))
+            pairs = stratified_folds(model.cv, data.rows, data.labels, seed_of(model))
             folds = [(position[a[known[a]]], position[b[known[b]]]) for a, b in pairs]
-    start = None
+    problem, standardize, cv_results = _choose(model, encoded, scalers, folds, model.scale)
+    scaler, start = scalers[standardize], None
     if model._warm and hasattr(model, "coef_"):
-        start = model.scaler_.from_original(model.coef_, model.intercept_) / model.scale_
-    fit = _solve(model, scaled, folds, model.scale, start)
+        start = scaler.from_original(model.coef_, model.intercept_) / model.scale_
+    fit = problem.fit(encoded.scaled(scaler), offset=_offset(model, encoded), start=start)
     _forget_network(model)
-    model.coef_, model.intercept_ = model.scaler_.to_original(fit.weight, fit.intercept)
-    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = fit.strength, fit.C, fit.scale, fit.cv_results
+    model.scaler_, model.standardize_ = scaler, standardize
+    model.coef_, model.intercept_ = scaler.to_original(fit.weight, fit.intercept)
+    model.lambda_0_, model.C_, model.scale_, model.cv_results_ = fit.strength, fit.C, fit.scale, cv_results
     model.n_iter_, model.gradient_norm_ = np.array([fit.n_iter]), fit.gradient_norm
 
 
-def _solve(
+def cross_validated_logits(
     model: ISDAClassifier,
-    scaled: ScaledData,
+    encoded: EncodedData,
     folds: list[tuple[NDArray[Any], NDArray[Any]]],
-    scale: float | str,
-    start: NDArray[Any] | None = None,
-) -> ConvexFit:
-    problem = ConvexProblem(
-        strength=None if model.lambda_0 == "auto" else float(model.lambda_0),
-        C=None if model.C == "auto" else float(model.C),
+) -> list[NDArray[Any]]:
+    """(M, C) logits of the held-out rows of each fold, with the settings that a fitted linear classifier has used."""
+    problem = _problem(model, model.lambda_0_, model.C_, model.scale_)
+    return problem.held_out_logits(
+        encoded, model.standardize_, model.scaler_, folds, offset=_offset(model, encoded), n_jobs=model.n_jobs
+    )
+
+
+def _problem(model: ISDAClassifier, strength: float | str, C: float | str, scale: float | str) -> ConvexProblem:
+    return ConvexProblem(
+        strength=None if strength == "auto" else float(strength),
+        C=None if C == "auto" else float(C),
         scale=None if scale == "auto" else float(scale),
         covariance=model.covariance,
         bound=model.bound,
         tol=model.tol,
         max_iter=model.max_iter,
-        standardize=model.standardize,
         report=print_progress if model.verbose else None,
     )
-    return problem.fit(scaled, folds=folds, offset=_offset(model, scaled), start=start)
 
 
-def _offset(model: ISDAClassifier, scaled: ScaledData) -> Tensor | None:
+def _choose(
+    model: ISDAClassifier,
+    encoded: EncodedData,
+    scalers: Mapping[Standardize, Scaler],
+    folds: list[tuple[NDArray[Any], NDArray[Any]]],
+    scale: float | str,
+) -> tuple[ConvexProblem, Standardize, dict[str, Any] | None]:
+    """The problem with what the folds have chosen, the scaling, and cv_results_; without folds the first scaling."""
+    problem = _problem(model, model.lambda_0, model.C, scale)
+    if not folds:
+        return problem, next(iter(scalers)), None
+    chosen = problem.choose(encoded, scalers, folds, offset=_offset(model, encoded), n_jobs=model.n_jobs)
+    problem = replace(problem, strength=chosen.strength, C=chosen.C, scale=chosen.scale)
+    return problem, chosen.standardize, chosen.results
+
+
+def _offset(model: ISDAClassifier, scaled: EncodedData) -> Tensor | None:
     return offset_table(model.offset, np.bincount(scaled.targets, scaled.counts, minlength=scaled.num_classes))
 
 
-def fit_stochastic(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArray[Any]) -> None:
+def fit_stochastic(model: ISDAClassifier, scaled: EncodedData, unlabelled: NDArray[Any]) -> None:
     """Train a network, or a linear classifier with unlabelled rows, from the convex optimum of the labelled ones."""
-    seed = _seed(model)
+    seed = seed_of(model)
     rows, held_out, train = _hold_out(model, scaled, seed)
     others, offset = torch.from_numpy(unlabelled.astype(np.float32)), _offset(model, scaled)
     strengths: tuple[float, ...] = STRENGTHS if model.lambda_0 == "auto" else (float(model.lambda_0),)
     penalty, weights, cv_results = _C if model.C == "auto" else float(model.C), None, None
     if not model.hidden:
-        part = ScaledData(scaled.inputs[train], scaled.targets[train], scaled.counts[train], *scaled[3:])
+        part = EncodedData(scaled.inputs[train], scaled.targets[train], scaled.counts[train], *scaled[3:])
         choosing = "auto" in (model.lambda_0, model.C)
-        fit = _solve(model, part, stratified_folds(5, part.inputs, part.targets, seed) if choosing else [], _UNSCALED)
-        strengths, penalty, cv_results = (fit.strength,), fit.C, fit.cv_results
+        folds = stratified_folds(5, part.inputs, part.targets, seed) if choosing else []
+        # Scaled already; a fold scales anew by its own training rows.
+        unscaled = {model.standardize_: Scaler.of(part.inputs, part.counts, False)}
+        problem, _, cv_results = _choose(model, part, unscaled, folds, _UNSCALED)
+        fit = problem.fit(part, offset=_offset(model, part))
+        strengths, penalty = (fit.strength,), fit.C
         weights = fit.weight, fit.intercept
     elif model.lambda_0 == "auto" and held_out is None:
         strengths = (_STRENGTH,)
@@ -199,7 +232,7 @@ def fit_stochastic(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArra
     model.n_iter_, model.gradient_norm_ = np.array([len(best.loss_curve)]), None
 
 
-def fit_partially(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArray[Any]) -> None:
+def fit_partially(model: ISDAClassifier, scaled: EncodedData, unlabelled: NDArray[Any]) -> None:
     """One pass over these rows; the network, its statistics and those of AdamW continue from the last call."""
     strength = getattr(model, "lambda_0_", _STRENGTH) if model.lambda_0 == "auto" else float(model.lambda_0)
     penalty = getattr(model, "C_", _C) if model.C == "auto" else float(model.C)
@@ -207,7 +240,7 @@ def fit_partially(model: ISDAClassifier, scaled: ScaledData, unlabelled: NDArray
         raise ValueError(
             f"offset must be None or a provider with the sizes of the classes for partial_fit, got {model.offset!r}"
         )
-    trainer, seed = _trainer(model, strength, penalty, _offset(model, scaled)), _seed(model)
+    trainer, seed = _trainer(model, strength, penalty, _offset(model, scaled)), seed_of(model)
     if not hasattr(model, "_stream"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -238,7 +271,7 @@ def network_scores(network: nn.Sequential, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _hold_out(
-    model: ISDAClassifier, scaled: ScaledData, seed: int
+    model: ISDAClassifier, scaled: EncodedData, seed: int
 ) -> tuple[LabelledRows, LabelledRows | None, NDArray[Any]]:
     """Training rows, held-out rows for early stopping, and the indices of the former."""
     rows, pairs = _labelled_rows(scaled), []
@@ -254,7 +287,7 @@ def _hold_out(
     return LabelledRows(*(t[train] for t in rows)), held_out, train
 
 
-def _labelled_rows(scaled: ScaledData) -> LabelledRows:
+def _labelled_rows(scaled: EncodedData) -> LabelledRows:
     weights = scaled.counts * scaled.class_weights[scaled.targets]
     return LabelledRows(
         torch.from_numpy(scaled.inputs.astype(np.float32)),
@@ -298,7 +331,7 @@ def _forget_network(model: ISDAClassifier) -> None:
         model.__dict__.pop(name, None)
 
 
-def _seed(model: ISDAClassifier) -> int:
+def seed_of(model: ISDAClassifier) -> int:
     """The seed of folds, weights and orders: 0 without a random_state."""
     if model.random_state is None:
         return 0

@@ -1,23 +1,27 @@
-"""Selection of lambda_0, C and a scale of the logits by cross-validated log-likelihood.
+"""Selection of lambda_0, C, the scaling of features and a scale of the logits by cross-validated log-likelihood.
 
 The search runs on a grid of powers of ten: first along C without augmentation, then over both, in steps of a decade
 and finally of half a decade, until no neighbour is better. One search direction raises lambda and the penalty 1/C
 together: the directions of the weights hardly change, and the scale corrects their norm. Each point has its own best
-scale. Gains below a threshold are ignored. Each fold starts from its solution at the nearest earlier point.
+scale. Gains below a threshold are ignored. Each fold starts from its solution at the nearest earlier point. Of
+several scalings of the features the first is searched like this, each further one from the optima of the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
 
 from isda.estimator.covariances import ClassRows, RowCovariances
-from isda.estimator.data import log_likelihood
+from isda.estimator.data import Standardize, log_likelihood
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.solver import minimise
 
@@ -88,6 +92,7 @@ class SelectionFold(NamedTuple):
 class Selection(NamedTuple):
     """The chosen values, and all that were tried."""
 
+    standardize: Standardize
     strength: float
     C: float
     scale: float
@@ -95,7 +100,7 @@ class Selection(NamedTuple):
 
 
 def select(
-    folds: Sequence[SelectionFold],
+    folds: Mapping[Standardize, Callable[[], Sequence[SelectionFold]]],
     *,
     strength: float | None,
     C: float | None,
@@ -105,30 +110,120 @@ def select(
     max_iter: int,
     polish: bool = False,
     offset: Tensor | None = None,
+    n_jobs: int | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Selection:
-    """Choose those of lambda, C and the scale that are None by the mean log-likelihood of held-out rows.
+    """Choose a scaling, and those of lambda, C and the scale that are None, by the log-likelihood of held-out rows.
 
-    ``offset`` (C, C) is added to margins in training only; ``report`` is called with a line for every point. See
-    `minimise` for ``tol``, ``max_iter`` and ``polish``, which apply to the fit of a fold.
+    ``folds`` makes the folds of each scaling. ``offset`` (C, C) is added to margins in training only; ``report`` is
+    called with a line for every point. See `minimise` for ``tol``, ``max_iter`` and ``polish``, which apply to the fit
+    of a fold.
     """
-    trials = _Trials(folds, scale, bound, offset, tol, max_iter, polish, report)
-    exponent = _OFF if strength is None or strength == 0 else float(np.log10(strength))
-    point, augmented = (exponent, _FIRST_C if C is None else float(np.log10(C))), None
+    found: dict[Standardize, _Found] = {}
+    best = last = None
+    for standardize, make_folds in folds.items():
+        name = f"standardize={standardize} " if len(folds) > 1 else ""
+        line = None if report is None else partial(_report, report, name)
+        trials = _Trials(make_folds(), scale, bound, offset, tol, max_iter, polish, n_jobs, line)
+        last = found[standardize] = _search(trials, strength, C, last)
+        if best is None or last.score > found[best].score + _MIN_GAIN:
+            best = standardize
+    if best is None:
+        raise ValueError("folds must hold at least one scaling, got none")
+    return Selection(
+        best,
+        strength if strength is not None else _power(found[best].point[0]),
+        C if C is not None else _power(found[best].point[1]),
+        found[best].trials[found[best].point].scale,
+        _results(found, best),
+    )
+
+
+def held_out_logits(
+    folds: Sequence[SelectionFold],
+    *,
+    strength: float,
+    C: float,
+    bound: str,
+    tol: float,
+    max_iter: int,
+    polish: bool = False,
+    offset: Tensor | None = None,
+    n_jobs: int | None = None,
+) -> list[Tensor]:
+    """(M, C) logits of the held-out rows of each fold, without a scale; see `select`."""
+    trials = _Trials(folds, None, bound, offset, tol, max_iter, polish, n_jobs, None)
+    solutions = trials.solve(_grid_point(strength, C))
+    return [_logits(solution, fold.inputs) for solution, fold in zip(solutions, folds, strict=True)]
+
+
+def _report(report: Callable[[str], None], name: str, line: str) -> None:
+    report(name + line)
+
+
+class _Trial(NamedTuple):
+    """The result of one point."""
+
+    scale: float
+    score: float
+    """Mean log-likelihood of the held-out rows of all folds."""
+    scores: list[float]
+    """That of each fold."""
+
+
+class _Found(NamedTuple):
+    """The result of a search with one scaling."""
+
+    point: GridPoint
+    plain: GridPoint
+    """The optimum along C, without augmentation or with the given one."""
+    augmented: GridPoint | None
+    """The optimum with augmentation, if its strength is chosen."""
+    score: float
+    trials: dict[GridPoint, _Trial]
+
+
+def _search(trials: _Trials, strength: float | None, C: float | None, start: _Found | None) -> _Found:
+    """Search the grid, from its standard points or from the optima of another scaling."""
+    plain, augmented = _grid_point(strength or 0.0, 10**_FIRST_C if C is None else C), None
+    if start is not None:
+        plain, augmented = start.plain, start.augmented
     if C is None:
-        point = _climb(trials, point, [(0.0, 1.0)], 1.0)
+        plain = _climb(trials, plain, [(0.0, 1.0)], 1.0)
     if strength is None:
         moves = [(1.0, 0.0)] if C is not None else [(1.0, 0.0), (0.0, 1.0), (1.0, -1.0)]
-        augmented = _climb(trials, (0.0, point[1]), moves, 1.0)
+        augmented = _climb(trials, augmented or (0.0, plain[1]), moves, 1.0)
         augmented = _climb(trials, augmented, moves, 0.5)
     if C is None:
-        point = _climb(trials, point, [(0.0, 1.0)], 0.5)
-    if augmented is not None and trials.is_better(augmented, point):
-        point = augmented
-    trials.score(point)
-    chosen_strength = strength if strength is not None else _power(point[0])
-    inverse = C if C is not None else _power(point[1])
-    return Selection(chosen_strength, inverse, trials.scales[point], trials.results(point))
+        plain = _climb(trials, plain, [(0.0, 1.0)], 0.5)
+    point = augmented if augmented is not None and trials.is_better(augmented, plain) else plain
+    return _Found(point, plain, augmented, trials.score(point), trials.trials)
+
+
+def _results(found: Mapping[Standardize, _Found], best: Standardize) -> dict[str, Any]:
+    """Columns like those of scikit-learn's cv_results_; the scaling is among them if it was chosen."""
+    keys = [(standardize, point) for standardize, search in found.items() for point in search.trials]
+    trials = [found[standardize].trials[point] for standardize, point in keys]
+    table = np.array([trial.scores for trial in trials])
+    means = np.array([trial.score for trial in trials])
+    params: list[dict[str, Any]] = [{"lambda_0": _power(point[0]), "C": _power(point[1])} for _, point in keys]
+    if len(found) > 1:
+        for row, (standardize, _) in zip(params, keys, strict=True):
+            row["standardize"] = standardize
+    columns: dict[str, Any] = {
+        "param_lambda_0": np.array([row["lambda_0"] for row in params]),
+        "param_C": np.array([row["C"] for row in params]),
+        "param_standardize": np.array([standardize for standardize, _ in keys], dtype=object),
+        "params": params,
+        "scale": np.array([trial.scale for trial in trials]),
+        "mean_test_score": means,
+        "std_test_score": table.std(1),
+        "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
+    }
+    for number in range(table.shape[1]):
+        columns[f"split{number}_test_score"] = table[:, number]
+    columns["best_index"] = keys.index((best, found[best].point))
+    return columns
 
 
 def _climb(trials: _Trials, point: GridPoint, moves: list[GridPoint], size: float) -> GridPoint:
@@ -152,6 +247,10 @@ def _within_limits(point: GridPoint) -> bool:
     return inside and LIMITS_OF_C[0] <= inverse <= LIMITS_OF_C[1]
 
 
+def _grid_point(strength: float, C: float) -> GridPoint:
+    return float(np.log10(strength)) if strength else _OFF, float(np.log10(C))
+
+
 def _power(exponent: float) -> float:
     # Rounded so that 10^log10(0.3) is 0.3 again.
     return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
@@ -159,7 +258,7 @@ def _power(exponent: float) -> float:
 
 @dataclass
 class _Trials:
-    """Points that were tried, with the scores, the scale and the solutions of all folds at each."""
+    """Points that were tried, and the solutions of all folds at each."""
 
     folds: Sequence[SelectionFold]
     scale: float | None
@@ -168,55 +267,60 @@ class _Trials:
     tol: float
     max_iter: int
     polish: bool
+    n_jobs: int | None
     report: Callable[[str], None] | None
-    scores: dict[GridPoint, list[float]] = field(default_factory=dict)
-    scales: dict[GridPoint, float] = field(default_factory=dict)
+    trials: dict[GridPoint, _Trial] = field(default_factory=dict)
     solutions: dict[GridPoint, list[Tensor]] = field(default_factory=dict)
 
     def score(self, point: GridPoint) -> float:
         """Mean log-likelihood of the held-out rows."""
-        if point not in self.scores:
+        if point not in self.trials:
             self._try(point)
-        sizes = [float(fold.weights.sum()) for fold in self.folds]
-        return float(np.average(self.scores[point], weights=sizes))
+        return self.trials[point].score
 
     def is_better(self, point: GridPoint, other: GridPoint) -> bool:
         """Whether the score exceeds the other's by more than the minimal gain."""
         return self.score(point) > self.score(other) + _MIN_GAIN
 
     def _try(self, point: GridPoint) -> None:
-        solutions = self._solve(point)
+        solutions = self.solve(point)
         logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, self.folds, strict=True)]
         scale = self.scale
         if scale is None:
             labels, weights = (torch.cat([getattr(f, name) for f in self.folds]) for name in ("labels", "weights"))
             scale = best_scale(torch.cat(logits), labels, weights)
-        self.scores[point] = [
+        scores = [
             log_likelihood(scale * z, fold.labels, fold.weights) for z, fold in zip(logits, self.folds, strict=True)
         ]
-        self.scales[point], self.solutions[point] = scale, solutions
+        score = float(np.average(scores, weights=[float(fold.weights.sum()) for fold in self.folds]))
+        self.trials[point], self.solutions[point] = _Trial(scale, score, scores), solutions
         if self.report is not None:
             values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
-            self.report(f"{values}: held-out log-likelihood {self.score(point):.4f}")
+            self.report(f"{values}: held-out log-likelihood {score:.4f}")
 
-    def _solve(self, point: GridPoint) -> list[Tensor]:
+    def solve(self, point: GridPoint) -> list[Tensor]:
         """The optimum of each fold."""
         starts = self.solutions[self._nearest(point)] if self.solutions else [None] * len(self.folds)
-        solutions = []
-        for fold, start in zip(self.folds, starts, strict=True):
-            objective = ConvexObjective(
-                fold.rows,
-                fold.covariances,
-                strength=_power(point[0]),
-                penalty=1 / (_power(point[1]) * fold.total),
-                bound=self.bound,
-                offset=self.offset,
-            )
-            steps = min(self.max_iter, _STEPS_OF_FOLDS)
-            # Each with its own preconditioner: that of another fold would depend on the labels that are held out here.
-            solution = minimise(objective, start, tol=self.tol, max_iter=steps, warn=False, polish=self.polish)
-            solutions.append(solution.parameters)
-        return solutions
+        jobs = min(effective_n_jobs(self.n_jobs), len(self.folds))
+        if jobs == 1:
+            return [self._solve_fold(point, *pair) for pair in zip(self.folds, starts, strict=True)]
+        # Without the other folds and solutions: that is all a process has to be sent.
+        alone = replace(self, folds=(), trials={}, solutions={}, report=None)
+        calls = (delayed(_with_one_thread)(alone, point, *pair) for pair in zip(self.folds, starts, strict=True))
+        return list(Parallel(n_jobs=jobs)(calls))
+
+    def _solve_fold(self, point: GridPoint, fold: SelectionFold, start: Tensor | None) -> Tensor:
+        objective = ConvexObjective(
+            fold.rows,
+            fold.covariances,
+            strength=_power(point[0]),
+            penalty=1 / (_power(point[1]) * fold.total),
+            bound=self.bound,
+            offset=self.offset,
+        )
+        steps = min(self.max_iter, _STEPS_OF_FOLDS)
+        # Each with its own preconditioner: that of another fold would depend on the labels that are held out here.
+        return minimise(objective, start, tol=self.tol, max_iter=steps, warn=False, polish=self.polish).parameters
 
     def _nearest(self, point: GridPoint) -> GridPoint:
         def distance(other: GridPoint) -> float:
@@ -225,24 +329,11 @@ class _Trials:
 
         return min(self.solutions, key=distance)
 
-    def results(self, chosen: GridPoint) -> dict[str, Any]:
-        """Columns like those of scikit-learn's cv_results_."""
-        points = list(self.scores)
-        table = np.array([self.scores[point] for point in points])
-        means = np.array([self.score(point) for point in points])
-        columns: dict[str, Any] = {
-            "param_lambda_0": np.array([_power(point[0]) for point in points]),
-            "param_C": np.array([_power(point[1]) for point in points]),
-            "params": [{"lambda_0": _power(point[0]), "C": _power(point[1])} for point in points],
-            "scale": np.array([self.scales[point] for point in points]),
-            "mean_test_score": means,
-            "std_test_score": table.std(1),
-            "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
-        }
-        for number in range(table.shape[1]):
-            columns[f"split{number}_test_score"] = table[:, number]
-        columns["best_index"] = points.index(chosen)
-        return columns
+
+def _with_one_thread(trials: _Trials, point: GridPoint, fold: SelectionFold, start: Tensor | None) -> Tensor:
+    """Solve a fold in a process of its own: several processes with several threads each are slower."""
+    torch.set_num_threads(1)
+    return trials._solve_fold(point, fold, start)
 
 
 def _logits(parameters: Tensor, inputs: Tensor) -> Tensor:

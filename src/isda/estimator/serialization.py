@@ -38,6 +38,7 @@ def save_classifier(model: ISDAClassifier, path: Path) -> None:
         "lambda_0": model.lambda_0_,
         "C": model.C_,
         "scale": model.scale_,
+        "standardize": model.standardize_,
         "n_iter": int(model.n_iter_[0]),
         "gradient_norm": model.gradient_norm_,
         "feature_names": None if not hasattr(model, "feature_names_in_") else list(model.feature_names_in_),
@@ -72,7 +73,7 @@ def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
     if described["feature_names"] is not None:
         model.feature_names_in_ = np.array(described["feature_names"], dtype=object)
     model.lambda_0_, model.C_, model.cv_results_ = described["lambda_0"], described["C"], None
-    model.scale_ = described["scale"]
+    model.scale_, model.standardize_ = described["scale"], described["standardize"]
     model.n_iter_, model.gradient_norm_ = np.array([described["n_iter"]]), described["gradient_norm"]
     if "coef" in arrays:
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]

@@ -51,6 +51,7 @@ def test_the_figures_are_those_of_the_estimator(archive, rows, tmp_path):
     expected = probability_measures(model.predict_proba(features[60:]), labels[60:])
     assert {key: record[key] for key in expected} == pytest.approx(expected)
     assert (record["lambda_0"], record["C"], record["scale"]) == (model.lambda_0_, model.C_, model.scale_)
+    assert record["standardize"] == model.standardize_
     assert (record["rows"], record["judged_by"], record["unlabelled"]) == (50, 60, 10)
     assert record["classes"] == NAMES.tolist()
     assert f"{expected['error']:.3f}" in out
@@ -103,7 +104,8 @@ def test_settings_that_were_judged_are_those_that_predict(rows, tmp_path):
     out, _, _ = isda("classify", file, "--lambda-0", "30", "--predictions", tmp_path / "answers.csv", "--json", "-")
     chosen = json.loads(out)
     assert chosen["scale"] != 1
-    whole = ISDAClassifier(lambda_0=30, C=chosen["C"], scale=chosen["scale"]).fit(features[:100], names[:100])
+    settings = {name: chosen[name] for name in ("C", "scale", "standardize")}
+    whole = ISDAClassifier(lambda_0=30, **settings).fit(features[:100], names[:100])
     answers = list(csv.DictReader((tmp_path / "answers.csv").open()))
     likely = whole.predict_proba(features[100:]).max(1)
     assert [float(row["probability"]) for row in answers] == pytest.approx(likely, abs=1e-5)
