@@ -146,7 +146,7 @@ def ours(lambda_0: float | str) -> Way:
     """ISDAClassifier with its defaults, and the folds of the others."""
 
     def fitted(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
-        model: Any = ISDAClassifier(lambda_0=lambda_0, cv=folds(seed)).fit(rows, labels)
+        model: Any = ISDAClassifier(lambda_0=lambda_0, standardize="columns", cv=folds(seed)).fit(rows, labels)
         return model.predict_proba(test), json.dumps(
             {"lambda_0": model.lambda_0_, "C": model.C_, "scale": model.scale_}
         )

@@ -69,7 +69,7 @@ part; means over draws.
   summaries of each of 12 coefficients (japanese-vowels), ten and five measurements (vowel, other speakers in the
   test part; phoneme). Tabular: 16 to 40 numbers.
 - Every method sees standardised rows, and the same {FOLDS} stratified folds to choose its settings with. {OURS}:
-  `ISDAClassifier()` with its defaults: λ0, C and a scale of the logits by log-likelihood, a search over a lattice of
+  `ISDAClassifier(standardize="columns")`: λ0, C and a scale of the logits by log-likelihood, a search over a lattice of
   half decades.
   Logistic regression: `LogisticRegressionCV`, {len(PENALTIES)} values of C from {PENALTIES[0]:g} to
   {PENALTIES[-1]:g} by log-likelihood. LDA: shrinkage by Ledoit and Wolf's formula, nothing to be chosen. Nearest
