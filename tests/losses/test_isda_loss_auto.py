@@ -3,6 +3,8 @@
 import copy
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -234,3 +236,10 @@ def test_the_covariances_of_the_test_are_those_of_its_features():
     expected = batch_covariance(features, batch()[1], C)
     actual = torch.stack([criterion.covariance.covariance(c) for c in range(C)])
     torch.testing.assert_close(actual, expected)
+
+
+def test_importing_the_losses_does_not_import_the_compiler():
+    """It would take a second and 160 MB of every start."""
+    script = "import sys; from isda import ISDALoss; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

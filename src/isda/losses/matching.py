@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils import checks
+from isda.attach.autograd_compat import outside_graphs
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
@@ -125,7 +126,7 @@ class TrainingSamples:
         """Copies hold nothing."""
         return (TrainingSamples, ())
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @outside_graphs
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the inputs of a training pass until its labels come."""
         if self._model is not None and module.training and torch.is_grad_enabled():
