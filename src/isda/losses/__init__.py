@@ -3,7 +3,7 @@
 from isda.losses.base import AugmentedLoss
 from isda.losses.bce import ISDABCELoss
 from isda.losses.explicit import ExplicitLoss
-from isda.losses.isda import ISDALoss, SemanticLoss
+from isda.losses.isda import ISDALoss
 from isda.losses.rivals import (
     CenterLoss,
     ConfidencePenalty,
@@ -14,6 +14,7 @@ from isda.losses.rivals import (
     LargeMarginLoss,
     LqLoss,
 )
+from isda.losses.semantic import SemanticLoss
 
 __all__ = [
     "AugmentedLoss",

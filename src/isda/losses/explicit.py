@@ -13,7 +13,7 @@ from isda.functional.patches import Patches
 from isda.functional.sampling import explicit_consistency, explicit_logits
 from isda.losses.base import AugmentedLoss
 from isda.losses.inputs import LossInputs
-from isda.losses.isda import SemanticLoss
+from isda.losses.semantic import SemanticLoss
 
 
 class ExplicitLoss(SemanticLoss):
