@@ -19,7 +19,7 @@ STEPS = """
 import sys, tempfile, threading
 from pathlib import Path
 import isda, torch
-from isda import ISDALoss, networks
+from isda import ISDALoss
 from isda.engine import Hook
 from isda.train import Settings, load_data, resolve, train
 
@@ -32,9 +32,9 @@ def note(frame, event, argument):
 
 threading.setprofile(note)
 sys.setprofile(note)
-network = networks.create("resnet-8", num_classes=10)
+network = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
 criterion = ISDALoss.attach(network, lambda_0=0.5, total_steps=10, covariance="full")
-images, targets = torch.randn(8, 3, 32, 32), torch.arange(8)
+images, targets = torch.randn(8, 12), torch.arange(8)
 for call in range(2):
     recording = call == 1
     criterion(network(images), targets).backward()
