@@ -332,7 +332,9 @@ def test_what_the_classifier_has_is_refused(name, tmp_path):
 
 
 def test_a_model_in_the_place_of_the_strength_is_refused():
-    with pytest.raises(ValueError, match="lambda_0 must be a finite number >= 0, got GPT2ForSequenceClassification"):
+    with pytest.raises(
+        ValueError, match="lambda_0 must be a finite number >= 0 or 'auto', got GPT2ForSequenceClassification"
+    ):
         ISDATraining(model_of("gpt2"))
 
 

@@ -1,5 +1,7 @@
 """From settings to a semi-supervised configuration: the publications' numbers, and the user's word over them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -221,3 +223,12 @@ def test_every_method_can_be_written_with_its_publications_options():
         assert set(defaults_for(name.removesuffix("+isda"), "digits").options) <= set(options)
         text = f"{name}:{','.join(f'{key}={value}' for key, value in options.items())}"
         assert semi_config(method=text).method_options == options
+
+
+def test_a_supervised_method_of_a_mixed_comparison_takes_the_settings_of_both_tasks():
+    """`isda compare --methods isda vat` has the options of both tasks."""
+    common = {"network": "fast-cnn", "width": 0.25, "labels": 100, "batch_size": 20, "epochs": 1}
+    config = resolve(SemiSettings(method="isda", **common), digits())
+    assert config.task == "classification"
+    alone = resolve(Settings(method="isda", **common), digits())
+    assert replace(config, settings={}) == replace(alone, settings={})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,9 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
         "warm_up_steps": warm_up_steps(settings.warm_up, recipe, images // size),
         "figures": figures_for(values["evaluated_on"], data.num_classes, parts),
     }
+    # A comparison with semi-supervised methods has further settings, which are not of this task.
+    other = {f.name for f in fields(settings)} - {f.name for f in fields(ClassificationSettings)}
+    values = {name: value for name, value in values.items() if name not in other}
     config = ClassificationConfig(**(values | _generated_fields(settings, data, size)))
     try:
         split_data(config, data)
