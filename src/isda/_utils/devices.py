@@ -1,16 +1,16 @@
-"""Device helpers: host memory test, non-blocking copies, cached host values and leaving autocast.
+"""Device helpers: host memory test, non-blocking copies, cached host values, leaving autocast, eval mode for a block.
 
 Reading a value of another device makes the host wait for all queued work, see docs/accelerators.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _Value = TypeVar("_Value")
 
@@ -84,3 +84,24 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[object]:
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+@contextmanager
+def in_eval_mode(network: nn.Module) -> Iterator[None]:
+    """Put a network into eval mode for a block, then restore the mode of each of its modules.
+
+    Example:
+        >>> network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+        >>> with in_eval_mode(network):
+        ...     network[0].training
+        False
+        >>> [module.training for module in network]
+        [True, False]
+    """
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
+from isda._utils.devices import in_eval_mode
 from isda.attach import find_classifier
 from isda.estimator.classifier import ISDAClassifier
 from isda.estimator.data import EncodedData, Standardize, class_factors
@@ -163,18 +163,6 @@ def _parameters(head: nn.Module) -> tuple[nn.Parameter, nn.Parameter]:
     return weight, bias
 
 
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode; afterwards every module is in the mode that it was in."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def _collect(model: nn.Module, head: nn.Module, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Inputs (N, A) of the classifier in float64 and targets (N,), on the CPU."""
     calls: list[tuple[Tensor, Tensor]] = []
@@ -187,7 +175,7 @@ def _collect(model: nn.Module, head: nn.Module, loader: Iterable[Any]) -> tuple[
 
     handle = head.register_forward_hook(record)
     try:
-        with _eval_mode(model), torch.no_grad():
+        with in_eval_mode(model), torch.no_grad():
             for batch in loader:
                 if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                     raise ValueError(f"the loader must give batches (inputs, targets), got {type(batch).__name__}")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils import checks
+from isda._utils.devices import in_eval_mode
 from isda.attach.autograd_compat import outside_graphs
 from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
@@ -162,28 +162,15 @@ class TrainingSamples:
         model = self.model
         if model is None:
             return []
-        with evaluating(model):
+        with torch.no_grad(), in_eval_mode(model):
             return [(model(*args, **kwargs), targets) for args, kwargs, targets in self._batches]
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; afterwards every module is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def loader_outputs(model: nn.Module, loader: Iterable[Any]) -> list[tuple[Any, Tensor]]:
     """Outputs of the model in eval mode, and labels, of a loader of (inputs, targets)."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     outputs = []
-    with evaluating(model):
+    with torch.no_grad(), in_eval_mode(model):
         for batch in loader:
             if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[1], Tensor)):
                 raise ValueError("the loader must yield (inputs, targets); for others pass logits and targets")

@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from isda._utils.choices import check_choice
-from isda.networks.network import in_eval_mode
+from isda._utils.devices import in_eval_mode
 
 
 def count_parameters(network: nn.Module) -> int:

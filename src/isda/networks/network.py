@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -185,27 +184,6 @@ def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Netw
     """
     initialise(body)
     return Network(body, classifier_with_zero_bias(feature_dim, num_classes), classifier_with_zero_bias)
-
-
-@contextmanager
-def in_eval_mode(network: nn.Module) -> Iterator[None]:
-    """Put a network into eval mode for a block, then restore the mode of each of its modules.
-
-    Example:
-        >>> network = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-        >>> with in_eval_mode(network):
-        ...     network[0].training
-        False
-        >>> [module.training for module in network]
-        [True, False]
-    """
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, float]:

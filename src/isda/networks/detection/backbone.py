@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, FeaturePyramidNetwork
 
-from isda.networks.network import Network, in_eval_mode
+from isda._utils.devices import in_eval_mode
+from isda.networks.network import Network
 from isda.networks.registry import create
 from isda.networks.timm_models import TIMM_PREFIX, check_timm_model
 from isda.networks.weight_files import match_weights

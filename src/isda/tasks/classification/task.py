@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from isda._utils.devices import in_eval_mode
 from isda._utils.errors import expect_type
 from isda.data import DataSet, load
 from isda.data.augment import Compose
@@ -23,7 +24,7 @@ from isda.losses import SemanticLoss
 from isda.losses.targets import is_soft
 from isda.networks import Network
 from isda.networks.export import TIMM_FILE, write_for_timm
-from isda.networks.network import in_eval_mode, layer_rate_factors
+from isda.networks.network import layer_rate_factors
 from isda.tasks.classification.generated import generated_images
 from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline

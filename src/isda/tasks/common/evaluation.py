@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda._utils.devices import in_eval_mode
 from isda.engine.config import Curve, Figure
 from isda.engine.processes import Processes
-from isda.networks.network import in_eval_mode
 from isda.tasks.common.data import ImageBatch, to_network_input
 
 BINS = 15

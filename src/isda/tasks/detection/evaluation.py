@@ -14,12 +14,12 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
+from isda._utils.devices import in_eval_mode
 from isda.data.coco import CocoData, CocoPart
 from isda.data.coco_masks import encode_mask
 from isda.data.image_files import read_image
 from isda.engine.config import Figure
 from isda.networks.detection import Detector, has_masks
-from isda.networks.network import in_eval_mode
 from isda.tasks.common.evaluation import TRAIN_LOSS
 from isda.tasks.common.pictures import Colour, distinct_colour
 from isda.tasks.common.trained import open_run

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils.checks import positive_integer
+from isda._utils.devices import in_eval_mode
 from isda._utils.errors import expect_type
 from isda.engine.config import Figure
 from isda.engine.processes import Processes
-from isda.networks.network import in_eval_mode
 from isda.networks.segmentation.network import resize_maps
 from isda.tasks.common.data import to_network_input
 from isda.tasks.common.evaluation import TRAIN_LOSS
