@@ -75,7 +75,9 @@ def make_step(method: str, shape: Shape) -> Callable[[], None]:
         def loss() -> torch.Tensor:
             return dense.loss(logits, targets, features, weight, STRENGTH)
     else:
-        criterion = ISDALoss(shape.c, shape.a, STRENGTH, covariance=shape.covariance, bound=method, device="pretend")
+        criterion = ISDALoss(
+            shape.c, shape.a, STRENGTH, covariance=shape.covariance, bound=method, device="pretend", schedule="constant"
+        )
 
         def loss() -> torch.Tensor:
             return criterion(logits, targets, features=features, weight=weight)

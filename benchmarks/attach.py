@@ -89,7 +89,7 @@ def attached(sample: Sample) -> dict[str, str]:
     sample = in_float64(sample)
     model, targets = sample.model.train(), sample.targets
     _leave_zero(model)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     entered: list[Any] = []
     checked = criterion._check_inputs
 

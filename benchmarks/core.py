@@ -130,7 +130,7 @@ def training_rows() -> list[dict[str, Any]]:
         ) -> None:
             F.cross_entropy(model(images), targets).backward()
 
-        criterion = ISDALoss.attach(model, lambda_0=0.5)
+        criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
 
         def with_isda(
             model: torch.nn.Module = model,

@@ -51,7 +51,9 @@ def make_criterion(name: str) -> ISDALoss | None:
     settings = CRITERIA[name]
     if settings is None:
         return None
-    return ISDALoss(CLASSES, FEATURES, STRENGTH, ignore_index=IGNORED, align_corners=True, **settings)
+    return ISDALoss(
+        CLASSES, FEATURES, STRENGTH, ignore_index=IGNORED, align_corners=True, schedule="constant", **settings
+    )
 
 
 def criterion_step(name: str, size: int) -> Callable[[], None]:

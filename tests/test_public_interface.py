@@ -302,7 +302,7 @@ def test_rooms_are_imported_when_they_are_first_asked_for():
 def test_using_the_core_loads_no_other_library():
     statement = (
         "import torch, isda; m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2));"
-        "c = isda.ISDALoss.attach(m, 0.5); c(m(torch.zeros(2, 3)), torch.tensor([0, 1])).backward()"
+        "c = isda.ISDALoss.attach(m, 0.5, 10); c(m(torch.zeros(2, 3)), torch.tensor([0, 1])).backward()"
     )
     loaded = modules_after(statement)
     assert [name for name in HEAVY if name in loaded] == []

@@ -51,6 +51,7 @@ def twin(criterion: ISDALoss, **settings: object) -> ISDALoss:
         criterion.feature_dim,
         schedule.lambda_0,
         schedule.total_steps,
+        schedule=schedule.kind,
         ignore_index=criterion.ignore_index,
         dtype=covariance.dtype,
         **settings,

@@ -24,7 +24,7 @@ def hooks_of(model: nn.Module) -> list[object]:
 def test_a_detached_model_is_as_it_was(tmp_path: Path) -> None:
     model, (x, y) = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), batch()
     before = pickle.dumps(model)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     criterion(model(x), y)
     criterion.detach()
     assert pickle.dumps(model) == before
@@ -42,7 +42,7 @@ def test_a_detached_model_is_as_it_was(tmp_path: Path) -> None:
 
 def test_a_detached_criterion_keeps_its_statistics_and_works_by_hand() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     criterion(logits, y)
     criterion.detach()
@@ -57,20 +57,20 @@ def test_attaching_again_replaces_and_the_earlier_criterion_says_so() -> None:
     model, (x, y) = SmallNet(), batch()
     seen: list[nn.Module] = []
     model.fc.register_forward_hook(lambda module, args, output: seen.append(module))
-    criteria = [ISDALoss.attach(model) for _ in range(5)]
+    criteria = [ISDALoss.attach(model, schedule="constant") for _ in range(5)]
     assert len(hooks_of(model)) == 2
     loss = criteria[-1](model(x), y)
     assert loss.isfinite()
     with pytest.raises(ValueError, match="another criterion was attached to its classifier since"):
         criteria[0](model(x), y)
     criteria[0].detach()  # takes nothing away from its successor
-    assert torch.equal(loss, ISDALoss.attach(model)(model(x), y))
+    assert torch.equal(loss, ISDALoss.attach(model, schedule="constant")(model(x), y))
     assert len(seen) == 3
 
 
 def test_an_earlier_criterion_does_not_detach_its_successor() -> None:
     model, (x, y) = SmallNet(), batch()
-    first, second = ISDALoss.attach(model), ISDALoss.attach(model)
+    first, second = ISDALoss.attach(model, schedule="constant"), ISDALoss.attach(model, schedule="constant")
     first.detach()
     assert second(model(x), y).isfinite()
     second.detach()
@@ -79,7 +79,7 @@ def test_an_earlier_criterion_does_not_detach_its_successor() -> None:
 
 def test_a_copied_pair_is_detached_by_itself() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     other_model, other = copy.deepcopy((model, criterion))
     other(other_model(x), y)
     other.detach()
@@ -92,7 +92,7 @@ def test_a_compiled_model_records_nothing_once_detached() -> None:
     torch._dynamo.reset()
     model, (x, y) = SmallNet(), batch()
     compiled = torch.compile(model, backend="eager")
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     criterion(compiled(x), y)
     (hook,) = criterion._recorder.hooks
     criterion.detach()

@@ -201,7 +201,7 @@ def test_the_plain_line_explains_the_logits_of_a_real_model(make: Callable[[], t
     model, inputs = make()
     model = model.double().train()
     inputs = tuple(t.double() if t.is_floating_point() else t for t in inputs)
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     used: list[Any] = []
     checked = criterion._check_inputs
     criterion._check_inputs = lambda *call: used.append(call) or checked(*call)
@@ -236,7 +236,7 @@ def logits_in(output: Any) -> Tensor:
 def test_volo_is_refused_with_the_reason() -> None:
     timm = pytest.importorskip("timm")
     model = timm.create_model("volo_d1_224", pretrained=False, num_classes=CLASSES, img_size=64)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with pytest.raises(ValueError, match=r"plus something that comes through MaxBackward0.*not linear in what was"):
         criterion(model(torch.randn(2, 3, 64, 64)), torch.tensor([0, 1]))
 
@@ -248,7 +248,7 @@ def test_outputs_with_names_are_used_and_others_refused_with_a_sentence() -> Non
     from collections import namedtuple
 
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     logits = model(x)
     loss = criterion(logits, y)
     pair = namedtuple("Pair", "logits aux_logits")(logits, None)

@@ -64,7 +64,7 @@ def test_features_follow_the_rows_of_the_logits(pick: str, inside: bool) -> None
     after = PICKS[pick]
     model, (x, _) = Tokens(after if inside else lambda z: z).double(), tokens()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     logits = model(x) if inside else after(model(x))
     features = after(model.body(x).view(6, 5, FEATURES))
     targets = torch.arange(len(logits)) % CLASSES
@@ -79,7 +79,10 @@ def test_features_follow_the_rows_of_the_logits(pick: str, inside: bool) -> None
 
 def test_parts_of_a_pass_count_once_each() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion, expected = ISDALoss.attach(model, lambda_0=0.5), ISDALoss(CLASSES, FEATURES, 0.5)
+    criterion, expected = (
+        ISDALoss.attach(model, lambda_0=0.5, schedule="constant"),
+        ISDALoss(CLASSES, FEATURES, 0.5, schedule="constant"),
+    )
     logits = model(x)
     for part in (slice(0, 5), slice(5, 12), slice(0, 5), slice(5, 12)):
         criterion(logits[part], y[part])
@@ -91,7 +94,10 @@ def test_parts_of_a_pass_count_once_each() -> None:
 
 def test_a_labelled_and_an_unlabelled_half_share_a_pass() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion, expected = ISDALoss.attach(model, lambda_0=0.5), ISDALoss(CLASSES, FEATURES, 0.5)
+    criterion, expected = (
+        ISDALoss.attach(model, lambda_0=0.5, schedule="constant"),
+        ISDALoss(CLASSES, FEATURES, 0.5, schedule="constant"),
+    )
     logits = model(x)
     loss = criterion(logits[:4], y[:4]) + criterion.consistency(logits[4:])
     wanted = expected(logits[:4], y[:4], features=model.body(x)[:4], weight=model.fc.weight)
@@ -101,7 +107,7 @@ def test_a_labelled_and_an_unlabelled_half_share_a_pass() -> None:
 
 def test_an_index_that_changed_since_is_refused() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion, index = ISDALoss.attach(model), torch.arange(12)
+    criterion, index = ISDALoss.attach(model, schedule="constant"), torch.arange(12)
     logits = model(x)[index]
     index += 1
     with pytest.raises(ValueError, match=r"IndexBackward0, which can no longer be read.*modified by an inplace"):
@@ -118,7 +124,7 @@ def test_tokens_are_taken_with_their_classes_last(reduction: str, soft: bool) ->
     targets = F.one_hot(y, CLASSES).float().view(6, 5, CLASSES) if soft else y.view(6, 5).clone()
     if not soft:
         targets[0, :2] = -100
-    criterion = ISDALoss.attach(model, lambda_0=0.5, reduction=reduction)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, reduction=reduction, schedule="constant")
     logits, by_hand = model(x), twin(criterion, reduction=reduction)
     loss = criterion(logits, targets)
     rows = targets.reshape(-1, CLASSES) if soft else targets.flatten()
@@ -132,7 +138,7 @@ def test_tokens_are_taken_with_their_classes_last(reduction: str, soft: bool) ->
 def test_tokens_are_evaluated_with_their_classes_last(length: int, mode: str) -> None:
     model = SmallNet()
     x, y = torch.randn(6, length, 4), torch.arange(6 * length).view(6, length) % CLASSES
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     model.eval()
     if mode == "the criterion":
         criterion.eval()
@@ -144,7 +150,7 @@ def test_tokens_are_evaluated_with_their_classes_last(length: int, mode: str) ->
 def test_maps_with_their_classes_last_become_pixels() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     x, y = torch.randn(2, 5, 6, 4), torch.arange(60).view(2, 5, 6) % 3
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     logits = model(x)
     features = model[:2](x).movedim(-1, 1)
     wanted = twin(criterion)(logits.movedim(-1, 1), y, features=features, weight=model[2].weight)
@@ -168,7 +174,7 @@ def test_scaled_logits_are_those_of_the_scaled_weight(name: str) -> None:
     change, scale = SCALES[name]
     model, (x, y) = SmallNet().double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     loss = criterion(change(model(x)), y)
     features, weight = model.body(x).detach(), model.fc.weight.detach().clone().requires_grad_()
     logits = features @ (scale * weight).t() + scale * model.fc.bias.detach()
@@ -192,7 +198,7 @@ def test_a_learned_temperature_learns_from_the_variance_too(first: bool) -> None
 
     model, (x, y) = Tempered().double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     loss = criterion(model(x), y)
     temperature = model.temperature.detach().clone().requires_grad_()
     features, weight = model.body(x).detach(), temperature.exp() * model.fc.weight.detach()
@@ -209,7 +215,7 @@ def test_a_learned_temperature_learns_from_the_variance_too(first: bool) -> None
 def test_samples_of_upsampled_logits_can_be_picked_but_no_places() -> None:
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.ReLU(), nn.Conv2d(6, 4, 1), nn.Upsample(scale_factor=2))
     x, y = torch.randn(3, 3, 4, 4), torch.arange(192).view(3, 8, 8) % 4
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     wanted = twin(criterion)(logits[1:], y[1:], features=model[:2](x)[1:], weight=model[2].weight)
     assert torch.equal(criterion(logits[1:], y[1:]), wanted)
@@ -222,9 +228,9 @@ def test_samples_of_upsampled_logits_can_be_picked_but_no_places() -> None:
 def test_several_labels_per_sample_follow_as_well() -> None:
     model, (x, _) = Tokens(lambda z: z[torch.arange(6), LAST] / 2), tokens()
     targets = torch.arange(18).view(6, 3) % 2
-    criterion = ISDABCELoss.attach(model, lambda_0=0.5)
+    criterion = ISDABCELoss.attach(model, lambda_0=0.5, schedule="constant")
     features = model.body(x).view(6, 5, FEATURES)[torch.arange(6), LAST]
-    by_hand = ISDABCELoss(CLASSES, FEATURES, 0.5)
+    by_hand = ISDABCELoss(CLASSES, FEATURES, 0.5, schedule="constant")
     logits = model(x)
     wanted = by_hand(logits, targets, features=features, weight=model.fc.weight / 2)
     torch.testing.assert_close(criterion(logits, targets), wanted)
@@ -237,7 +243,7 @@ def test_pixels_picked_by_positions_on_both_sides_of_the_classes() -> None:
     images = torch.randn(4, 3, 5, 6, generator=generator)
     at = [torch.randint(size, (20,), generator=generator) for size in (4, 5, 6)]
     targets = torch.arange(20) % CLASSES
-    criterion = ISDALoss.attach(model, lambda_0=0.5, total_steps=None, covariance="full")
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant", covariance="full")
     by_hand = twin(criterion)
     loss = criterion(model(images)[at[0], :, at[1], at[2]], targets)
     features = model[:2](images).permute(0, 2, 3, 1)[at[0], at[1], at[2]]

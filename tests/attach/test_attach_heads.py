@@ -90,7 +90,7 @@ def test_loss_and_gradients_equal_the_explicit_computation(
     head = make()
     model, (x, y) = SmallNet(head.layer).double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=STRENGTH)
+    criterion = ISDALoss.attach(model, lambda_0=STRENGTH, schedule="constant")
     for _ in range(2):
         logits = model(x)
         if evaluated_in_between:
@@ -118,7 +118,7 @@ def test_criterion_takes_no_step_of_the_power_iteration() -> None:
     head = parametrizations.spectral_norm(linear())
     model, (x, y) = SmallNet(head), batch()
     before = head.parametrizations.weight[0]._u.clone()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     assert torch.equal(head.parametrizations.weight[0]._u, before)
     logits = model(x)
     after_forward = head.parametrizations.weight[0]._u.clone()
@@ -131,7 +131,7 @@ def test_criterion_takes_no_step_of_the_power_iteration() -> None:
 def test_weight_normalised_1x1_convolution_trains_magnitude_and_direction() -> None:
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.ReLU(), parametrizations.weight_norm(nn.Conv2d(6, 4, 1))).double()
     x, y = torch.randn(2, 3, 5, 5, dtype=torch.float64), torch.arange(50).reshape(2, 5, 5) % 4
-    criterion = ISDALoss.attach(model, lambda_0=STRENGTH)
+    criterion = ISDALoss.attach(model, lambda_0=STRENGTH, schedule="constant")
     loss = criterion(model(x), y)
     features = model[:2](x).detach().permute(0, 2, 3, 1).reshape(-1, 6)
     originals = model[2].parametrizations.weight

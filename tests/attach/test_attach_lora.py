@@ -25,7 +25,7 @@ def test_loss_and_gradients_are_those_of_the_merged_weight() -> None:
     model, (x, y) = adapted().double(), batch()
     x = x.double()
     head = model.base_model.model.fc
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     assert find_classifier(model) is head
     loss = criterion(model(x), y)
     factors = [head.lora_A["default"].weight, head.lora_B["default"].weight]
@@ -41,26 +41,28 @@ def test_loss_and_gradients_are_those_of_the_merged_weight() -> None:
 
 def test_disabled_and_merged_adapters_are_not_added_twice() -> None:
     model, (x, y) = adapted(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     head = model.base_model.model.fc
     with model.disable_adapter():
         logits = model(x)
         loss = criterion(logits, y)
         features = model.base_model.model.body(x)
-        wanted = ISDALoss(CLASSES, FEATURES, 0.5)(logits, y, features=features, weight=head.base_layer.weight)
+        wanted = ISDALoss(CLASSES, FEATURES, 0.5, schedule="constant")(
+            logits, y, features=features, weight=head.base_layer.weight
+        )
         torch.testing.assert_close(loss, wanted)
     merged = (head.base_layer.weight + 3 * head.lora_B["default"].weight @ head.lora_A["default"].weight).detach()
     head.merge()
     assert torch.allclose(head.base_layer.weight, merged)
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     logits = model(x)
-    wanted = ISDALoss(CLASSES, FEATURES, 0.5)(logits, y, features=features, weight=merged)
+    wanted = ISDALoss(CLASSES, FEATURES, 0.5, schedule="constant")(logits, y, features=features, weight=merged)
     torch.testing.assert_close(criterion(logits, y), wanted)
 
 
 def test_dropout_before_the_adapter_is_no_mistake() -> None:
     model, (x, y) = adapted(lora_dropout=0.5), batch()
-    assert ISDALoss.attach(model)(model(x), y).isfinite()
+    assert ISDALoss.attach(model, schedule="constant")(model(x), y).isfinite()
 
 
 def test_a_classifier_that_peft_trains_as_a_whole_is_found() -> None:
@@ -68,10 +70,10 @@ def test_a_classifier_that_peft_trains_as_a_whole_is_found() -> None:
     model, (x, y) = peft.get_peft_model(SmallNet(), config), batch()
     head = model.base_model.model.fc.modules_to_save["default"]
     assert find_classifier(model) is head
-    ISDALoss.attach(model, lambda_0=0.5)(model(x), y).backward()
+    ISDALoss.attach(model, lambda_0=0.5, schedule="constant")(model(x), y).backward()
     assert head.weight.grad.any()
 
 
 def test_adapters_that_are_no_product_are_refused() -> None:
     with pytest.raises(ValueError, match=r"model\.fc must be an nn\.Linear"):
-        ISDALoss.attach(adapted(use_dora=True))
+        ISDALoss.attach(adapted(use_dora=True), schedule="constant")

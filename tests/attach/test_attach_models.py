@@ -264,7 +264,7 @@ def test_classifier_can_be_passed_as_a_layer_or_by_name() -> None:
 
     model, (x, y) = Unusual(), batch()
     for classifier in ("last.out", model.last["out"]):
-        criterion = ISDALoss.attach(model, classifier=classifier)
+        criterion = ISDALoss.attach(model, classifier=classifier, schedule="constant")
         assert torch.equal(
             criterion(model(x), y),
             twin(criterion)(model(x), y, features=model.body(x), weight=model.last["out"].weight),
@@ -281,7 +281,7 @@ def test_settings_reach_the_criterion_and_statistics_follow_the_classifier() -> 
 
 def test_consistency_and_augmented_logits_find_the_weight() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     logits = model(x)
     criterion(logits, y)
     weight = model.fc.weight

@@ -79,7 +79,7 @@ OTHERS: dict[str, Callable[[SmallNet, Tensor], Tensor]] = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_other_logits_without_a_graph_get_plain_cross_entropy(other: str) -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     with torch.no_grad():
         own = model(x)
         logits = OTHERS[other](model, x + 1)
@@ -92,7 +92,7 @@ def test_other_logits_without_a_graph_get_plain_cross_entropy(other: str) -> Non
 
 def test_other_logits_with_a_graph_are_refused() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     with torch.no_grad():
         model(x)
     for logits in (copy.deepcopy(model)(x), model(x).detach().requires_grad_()):
@@ -105,7 +105,7 @@ def test_a_checkpointed_copy_does_not_take_the_features_of_the_model() -> None:
     model, (x, y) = SmallNet(), batch()
     ema = copy.deepcopy(model)
     nn.init.normal_(ema.fc.weight)
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     with torch.no_grad():
         model(x)
     logits = checkpoint(ema, x.requires_grad_(), use_reentrant=True)
@@ -117,7 +117,7 @@ def test_a_checkpointed_copy_does_not_take_the_features_of_the_model() -> None:
 @pytest.mark.parametrize("view", ["itself", "a view", "a slice"])
 def test_views_of_the_output_without_a_graph_are_its_own(view: str) -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     with torch.no_grad():
         logits = model(x)
         if view == "a slice":
@@ -133,7 +133,7 @@ def test_a_compiled_pass_without_a_graph_finds_its_features(backend: str) -> Non
     torch._dynamo.reset()
     model, (x, y) = SmallNet(), batch()
     compiled = torch.compile(model, backend=backend)
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     with torch.no_grad():
         criterion(compiled(x), y)
     assert int(criterion.covariance.count.sum()) == len(x)

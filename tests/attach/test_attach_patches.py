@@ -38,7 +38,7 @@ def unfolded(model: nn.Sequential, x: Tensor) -> Tensor:
 
 def test_loss_and_gradient_equal_the_bound_on_patches() -> None:
     model, (x, y) = network(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     loss = criterion(model(x), y)
     rows = unfolded(model, x).movedim(1, -1).flatten(0, -2)
     counted = y.flatten() != -100
@@ -59,8 +59,8 @@ def test_every_covariance_learns_from_patches(covariance: str, chunked: bool, mo
         monkeypatch.setattr(grouping, "WORKSPACE_BYTES", 4 * 45 * 8 * 16)  # 16 rows at a time
     model, (x, y) = network(stride=2), batch(8)
     settings = {"rank": 60} if covariance == "low_rank" else {}
-    criterion = ISDALoss.attach(model, lambda_0=0.7, covariance=covariance, **settings)
-    by_hand = ISDALoss(CLASSES, 45, 0.7, covariance=covariance, dtype=torch.float64, **settings)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, covariance=covariance, schedule="constant", **settings)
+    by_hand = ISDALoss(CLASSES, 45, 0.7, covariance=covariance, dtype=torch.float64, schedule="constant", **settings)
     by_hand.load_state_dict(criterion.state_dict())
     logits = model(x)
     loss = criterion(logits, y)
@@ -74,7 +74,7 @@ def test_every_covariance_learns_from_patches(covariance: str, chunked: bool, mo
 def test_patches_are_never_all_there_at_once() -> None:
     model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.Conv2d(32, CLASSES, 5, padding=2))
     x, y = torch.randn(2, 3, 96, 96), torch.zeros(2, 96, 96, dtype=torch.int64)
-    criterion = ISDALoss.attach(model, covariance="diagonal")
+    criterion = ISDALoss.attach(model, covariance="diagonal", schedule="constant")
     logits = model(x)
     everything = 2 * 96 * 96 * 32 * 25 * 4
     with LargestTensor([]) as seen:
@@ -86,7 +86,7 @@ def test_features_that_are_not_finite_are_refused_and_change_nothing() -> None:
     model, (x, y) = network(), batch()
     y[y < 0] = 0
     x[0, 0, 0, 0] = torch.inf
-    criterion = ISDALoss.attach(model, validate=True)
+    criterion = ISDALoss.attach(model, validate=True, schedule="constant")
     with pytest.raises(ValueError, match=r"features must be finite, got NaN or infinity in 4 of 72 rows"):
         criterion(model(x), y)
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
@@ -94,17 +94,19 @@ def test_features_that_are_not_finite_are_refused_and_change_nothing() -> None:
 
 def test_upsampled_and_picked_outputs_and_several_labels() -> None:
     model, (x, _) = network(stride=2), batch()
-    criterion = ISDALoss.attach(nn.Sequential(model, nn.Upsample(scale_factor=2, mode="bilinear")), lambda_0=0.5)
+    criterion = ISDALoss.attach(
+        nn.Sequential(model, nn.Upsample(scale_factor=2, mode="bilinear")), lambda_0=0.5, schedule="constant"
+    )
     y = torch.arange(72).view(2, 6, 6) % CLASSES
     logits = F.interpolate(model(x), scale_factor=2, mode="bilinear")
-    by_hand = ISDALoss(CLASSES, 45, 0.5, dtype=torch.float64)
+    by_hand = ISDALoss(CLASSES, 45, 0.5, dtype=torch.float64, schedule="constant")
     wanted = by_hand(logits, y, features=unfolded(model, x), weight=model[2].weight.flatten(1))
     torch.testing.assert_close(criterion(logits, y), wanted)
     rows = model(x)[:, :, 1, 2]
     wanted = by_hand(rows, y[:, 0, 0], features=unfolded(model, x)[:, :, 1, 2], weight=model[2].weight.flatten(1))
     torch.testing.assert_close(criterion(rows, y[:, 0, 0]), wanted)
-    labels = ISDABCELoss.attach(model, lambda_0=0.5)
+    labels = ISDABCELoss.attach(model, lambda_0=0.5, schedule="constant")
     targets = (torch.arange(2 * CLASSES * 9).view(2, CLASSES, 3, 3) % 2).double()
-    by_hand = ISDABCELoss(CLASSES, 45, 0.5, dtype=torch.float64)
+    by_hand = ISDABCELoss(CLASSES, 45, 0.5, dtype=torch.float64, schedule="constant")
     wanted = by_hand(model(x), targets, features=unfolded(model, x), weight=model[2].weight.flatten(1))
     torch.testing.assert_close(labels(model(x), targets), wanted)

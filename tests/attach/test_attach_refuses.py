@@ -25,12 +25,12 @@ def assert_untouched(criterion: ISDALoss) -> None:
 
 def test_data_parallel_is_refused() -> None:
     with pytest.raises(ValueError, match=r"nn\.DataParallel.*use DistributedDataParallel"):
-        ISDALoss.attach(nn.DataParallel(SmallNet()))
+        ISDALoss.attach(nn.DataParallel(SmallNet()), schedule="constant")
 
 
 def test_replicas_of_data_parallel_are_refused_when_wrapped_later() -> None:
     head = nn.Linear(FEATURES, CLASSES)
-    ISDALoss.attach(SmallNet(head))
+    ISDALoss.attach(SmallNet(head), schedule="constant")
     replica = head._replicate_for_data_parallel()
     replica.weight, replica.bias = head.weight, head.bias
     with pytest.raises(ValueError, match=r"nn\.DataParallel.*use DistributedDataParallel"):
@@ -72,7 +72,7 @@ def replaced_forward(*sizes: int) -> nn.Linear:
 @pytest.mark.parametrize("make", [Cosine, Scaled, NeedsLabels, Adapted, replaced_forward], ids=lambda f: f.__name__)
 def test_heads_that_compute_something_else_are_refused(make: Callable[..., nn.Linear]) -> None:
     with pytest.raises(ValueError, match=rf"model\.fc must be an nn.Linear or an nn.Conv2d without.*{BY_HAND}.*scale"):
-        ISDALoss.attach(SmallNet(make(FEATURES, CLASSES)))
+        ISDALoss.attach(SmallNet(make(FEATURES, CLASSES)), schedule="constant")
 
 
 def test_a_subclass_that_computes_the_product_is_accepted() -> None:
@@ -89,10 +89,10 @@ def test_a_lazy_head_is_refused_until_it_has_seen_an_input(by_name: bool) -> Non
     model = SmallNet(nn.LazyLinear(CLASSES))
     message = "must have its weight before a criterion is attached, got a lazy LazyLinear.*run one batch"
     with pytest.raises(ValueError, match=message):
-        ISDALoss.attach(model, classifier="fc" if by_name else None)
+        ISDALoss.attach(model, classifier="fc" if by_name else None, schedule="constant")
     x, y = batch()
     model(x)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     criterion(model(x), y).backward()
     assert int(criterion.covariance.count.sum()) == len(x)
 
@@ -100,7 +100,7 @@ def test_a_lazy_head_is_refused_until_it_has_seen_an_input(by_name: bool) -> Non
 def test_grouped_convolutions_are_refused() -> None:
     convolution = nn.Conv2d(4, 4, 1, groups=2)
     with pytest.raises(ValueError, match=r"an nn\.Linear or an nn\.Conv2d without groups, got Conv2d"):
-        ISDALoss.attach(nn.Sequential(convolution), classifier=convolution)
+        ISDALoss.attach(nn.Sequential(convolution), classifier=convolution, schedule="constant")
 
 
 def test_heads_of_different_sizes_are_refused() -> None:
@@ -109,8 +109,8 @@ def test_heads_of_different_sizes_are_refused() -> None:
             return self.fc, self.body[0]
 
     with pytest.raises(ValueError, match=r"has classifiers of 3 and 8 outputs; pass the one to use as classifier="):
-        ISDALoss.attach(Both())
-    assert ISDALoss.attach(Both(), classifier="fc").num_classes == CLASSES
+        ISDALoss.attach(Both(), schedule="constant")
+    assert ISDALoss.attach(Both(), classifier="fc", schedule="constant").num_classes == CLASSES
 
 
 def test_one_classifier_is_asked_of_a_model_with_two() -> None:
@@ -128,15 +128,15 @@ def test_a_timm_model_without_classifier_is_refused() -> None:
 
     model = timm.create_model("resnet10t", num_classes=0, pretrained=False)
     with pytest.raises(ValueError, match="has no classifier"):
-        ISDALoss.attach(model)
+        ISDALoss.attach(model, schedule="constant")
 
 
 def test_two_conventional_names_are_refused() -> None:
     model = SmallNet()
     model.classifier = nn.Linear(CLASSES, CLASSES)
     with pytest.raises(ValueError, match=r"model\.fc and model\.classifier both look like.*pass classifier="):
-        ISDALoss.attach(model)
-    assert ISDALoss.attach(model, classifier="fc").feature_dim == FEATURES
+        ISDALoss.attach(model, schedule="constant")
+    assert ISDALoss.attach(model, classifier="fc", schedule="constant").feature_dim == FEATURES
 
 
 class Nameless(nn.Module):
@@ -147,7 +147,7 @@ class Nameless(nn.Module):
 
 def test_no_classifier_says_what_was_looked_at_and_how_to_pass_it() -> None:
     with pytest.raises(ValueError) as error:
-        ISDALoss.attach(Nameless())
+        ISDALoss.attach(Nameless(), schedule="constant")
     message = str(error.value)
     for part in ("Nameless", "get_classifier()", "fc", "classifier", "head", "heads", "score", "nn.Sequential"):
         assert part in message
@@ -157,17 +157,17 @@ def test_no_classifier_says_what_was_looked_at_and_how_to_pass_it() -> None:
 
 def test_a_model_without_linear_layers_says_so() -> None:
     with pytest.raises(ValueError, match=r"no classifier found in Sequential.*it has no linear layer"):
-        ISDALoss.attach(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()))
+        ISDALoss.attach(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten()), schedule="constant")
 
 
 def test_a_classifier_of_another_model_is_refused() -> None:
     with pytest.raises(ValueError, match="classifier must be a layer of the model, got another Linear"):
-        ISDALoss.attach(SmallNet(), classifier=SmallNet().fc)
+        ISDALoss.attach(SmallNet(), classifier=SmallNet().fc, schedule="constant")
 
 
 def test_a_misspelt_name_lists_the_layers_there_are() -> None:
     with pytest.raises(ValueError, match=r"classifier must name a layer of the model, got 'haed'.*body\.0, fc"):
-        ISDALoss.attach(SmallNet(), classifier="haed")
+        ISDALoss.attach(SmallNet(), classifier="haed", schedule="constant")
 
 
 # -- logits ------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_misspelt_name_lists_the_layers_there_are() -> None:
 )
 def test_logits_changed_after_the_head_are_refused(change: Callable[[Tensor], Tensor], operation: str) -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = change(model(x))
     with pytest.raises(ValueError, match=rf"come from the classifier through {operation}.*{BY_HAND}"):
         criterion(logits, y[: len(logits)] if len(logits) <= 12 else y.repeat(2))
@@ -199,7 +199,7 @@ def test_logits_changed_after_the_head_are_refused(change: Callable[[Tensor], Te
 
 def test_a_part_changed_in_place_is_refused() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     logits[:, 0] *= 2
     with pytest.raises(ValueError, match=f"through torch::autograd::CopySlices.*{BY_HAND}"):
@@ -208,7 +208,7 @@ def test_a_part_changed_in_place_is_refused() -> None:
 
 def test_bent_logits_are_refused_even_if_an_unlabelled_batch_waits() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x).exp()
     with torch.no_grad():
         model(x)
@@ -220,7 +220,7 @@ def test_pooled_convolutional_logits_are_refused() -> None:
     from torchvision.models import squeezenet1_1
 
     model = squeezenet1_1(weights=None, num_classes=5)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with pytest.raises(
         ValueError,
         match=r"through ReluBackward0, so they are not known to be linear",
@@ -230,7 +230,7 @@ def test_pooled_convolutional_logits_are_refused() -> None:
 
 def test_rows_in_another_order_are_refused() -> None:
     model, x = nn.Sequential(nn.Linear(4, 3)), torch.randn(6, 6, 4)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with (
         torch.no_grad(),
         pytest.raises(ValueError, match=r"the logits are not W a \+ b.*in the order of the logits"),
@@ -241,7 +241,7 @@ def test_rows_in_another_order_are_refused() -> None:
 
 def test_a_scale_that_no_graph_shows_is_refused() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         logits = model(x)
@@ -254,7 +254,7 @@ def test_a_classifier_that_starts_at_zero_is_verified_when_it_has_left_it() -> N
     model, (x, y) = SmallNet(), batch()
     nn.init.zeros_(model.fc.weight)
     nn.init.zeros_(model.fc.bias)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     handle = model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         criterion(model(x), y)
@@ -270,7 +270,7 @@ def test_logits_that_are_not_zero_from_a_classifier_that_is_are_refused() -> Non
     model, (x, y) = SmallNet(), batch()
     nn.init.zeros_(model.fc.weight)
     nn.init.zeros_(model.fc.bias)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     model.fc.register_forward_hook(lambda module, args, output: output.add_(1))
     with torch.no_grad(), pytest.raises(ValueError, match=r"differ from it by inf%"):
         criterion(model(x), y)
@@ -278,7 +278,7 @@ def test_logits_that_are_not_zero_from_a_classifier_that_is_are_refused() -> Non
 
 def test_validate_off_skips_the_verification() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model, validate=False)
+    criterion = ISDALoss.attach(model, validate=False, schedule="constant")
     model.fc.register_forward_hook(lambda module, args, output: output.mul_(3))
     with torch.no_grad():
         assert criterion(model(x), y).isfinite()
@@ -286,7 +286,7 @@ def test_validate_off_skips_the_verification() -> None:
 
 def test_logits_of_another_model_are_refused() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with pytest.raises(ValueError, match=r"no features were recorded for these logits \(12, 3\)"):
         criterion(SmallNet()(x), y)
     assert_untouched(criterion)
@@ -295,7 +295,7 @@ def test_logits_of_another_model_are_refused() -> None:
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_head_that_was_replaced_is_named(kept: bool) -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     old = model.fc if kept else None
     model.fc = nn.Linear(FEATURES, CLASSES)
     with pytest.raises(ValueError, match=r"no longer part of the model; attach a criterion to the model again"):
@@ -307,7 +307,7 @@ def test_a_head_that_was_replaced_is_named(kept: bool) -> None:
 def test_more_compiled_passes_than_are_kept_are_named() -> None:
     """The logits of the first of three passes; those of the last two have their features."""
     model, (x, y) = SmallNet(), batch()
-    criterion, compiled = ISDALoss.attach(model), torch.compile(model, backend="aot_eager")
+    criterion, compiled = ISDALoss.attach(model, schedule="constant"), torch.compile(model, backend="aot_eager")
     first, *others = [compiled(x + shift) for shift in range(3)]
     with pytest.raises(ValueError, match="keeps the features of its last two passes: call the criterion after each"):
         criterion(first, y)
@@ -319,7 +319,7 @@ def test_more_compiled_passes_than_are_kept_are_named() -> None:
 
 def test_scripting_an_attached_model_says_what_to_do() -> None:
     model, (x, _) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with pytest.raises(AttributeError, match=r"call criterion\.detach\(\) first and attach again afterwards"):
         torch.jit.script(model)
     criterion.detach()
@@ -338,7 +338,7 @@ TRANSFORMED = {
 @pytest.mark.parametrize("call", ["loss", "consistency", "augmented logits"])
 def test_transforms_of_torch_func_are_refused(transform: str, call: str) -> None:
     model = SmallNet()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
 
     def loss(network: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
         logits = network(x)
@@ -355,6 +355,6 @@ def test_transforms_of_torch_func_are_refused(transform: str, call: str) -> None
 def test_an_attached_model_in_eval_mode_can_be_transformed(transform: str) -> None:
     model = SmallNet().eval()
     plain = TRANSFORMED[transform](model, lambda network, x, y: F.cross_entropy(network(x), y))
-    criterion = ISDALoss.attach(model).eval()
+    criterion = ISDALoss.attach(model, schedule="constant").eval()
     attached = TRANSFORMED[transform](model, lambda network, x, y: criterion(network(x), y))
     torch.testing.assert_close(attached, plain)

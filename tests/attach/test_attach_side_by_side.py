@@ -59,7 +59,7 @@ def expected_loss(model: Two, x: Tensor, y: Tensor, strength: float) -> tuple[Te
 def test_loss_and_gradients_are_those_of_the_features_side_by_side(how: str) -> None:
     model, (x, y) = Two(how).double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     assert criterion.feature_dim == 11
     loss = criterion(model(x), y)
     expected, leaves = expected_loss(model, x, y, 0.7)
@@ -71,19 +71,19 @@ def test_loss_and_gradients_are_those_of_the_features_side_by_side(how: str) -> 
 
 def test_they_can_be_named() -> None:
     model, (x, y) = Two("sum"), batch()
-    by_name = ISDALoss.attach(model, classifier=["low_classifier", "high_classifier"])
+    by_name = ISDALoss.attach(model, classifier=["low_classifier", "high_classifier"], schedule="constant")
     loss = by_name(model(x), y)
-    assert torch.equal(ISDALoss.attach(model, classifier=heads_of(model))(model(x), y), loss)
+    assert torch.equal(ISDALoss.attach(model, classifier=heads_of(model), schedule="constant")(model(x), y), loss)
     with pytest.raises(ValueError, match="classifier must name at least one layer"):
-        ISDALoss.attach(model, classifier=[])
+        ISDALoss.attach(model, classifier=[], schedule="constant")
 
 
 def test_one_of_them_alone_is_refused_with_the_reason() -> None:
     model, (x, y) = Two("mean"), batch()
-    criterion = ISDALoss.attach(model, classifier="low_classifier")
+    criterion = ISDALoss.attach(model, classifier="low_classifier", schedule="constant")
     with pytest.raises(ValueError, match=r"plus something that comes through AddmmBackward0.*not linear in what was"):
         criterion(model(x), y)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with pytest.raises(ValueError, match="made by 1 of the 2 classifiers that were attached; pass the one"):
         criterion(model.low_classifier(model.low(x)), y)
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
@@ -91,7 +91,7 @@ def test_one_of_them_alone_is_refused_with_the_reason() -> None:
 
 def test_eval_mode_is_cross_entropy_and_logits_without_a_graph_too() -> None:
     model, (x, y) = Two("mean"), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with torch.no_grad():
         logits = model(x)
         assert torch.equal(criterion(logits, y), nn.functional.cross_entropy(logits, y))
@@ -110,24 +110,24 @@ def test_several_passes_of_one_classifier_average_their_features() -> None:
 
     model, (x, y) = Views().double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     loss = criterion(model(x), y)
     features = ((model.body(x).relu() + model.body(-x).relu()) / 2).detach()
-    by_hand = ISDALoss(CLASSES, 8, 0.7, dtype=torch.float64)
+    by_hand = ISDALoss(CLASSES, 8, 0.7, dtype=torch.float64, schedule="constant")
     wanted = by_hand(model.fc(features), y, features=features, weight=model.fc.weight)
     torch.testing.assert_close(loss, wanted, rtol=0, atol=1e-12)
 
 
 def test_copies_and_detaching_know_both() -> None:
     model, (x, y) = Two("mean"), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     other, theirs = copy.deepcopy((model, criterion))
     assert torch.equal(theirs(other(x), y), criterion(model(x), y))
     assert_same_state(theirs, criterion)
     theirs.detach()
     assert not any(head._forward_hooks for head in heads_of(other))
     assert all(len(head._forward_hooks) == 1 for head in heads_of(model))
-    first = ISDALoss.attach(model, classifier="high_classifier")
+    first = ISDALoss.attach(model, classifier="high_classifier", schedule="constant")
     with pytest.raises(ValueError, match="another criterion was attached"):
         criterion(model(x), y)
     first.detach()
@@ -135,7 +135,7 @@ def test_copies_and_detaching_know_both() -> None:
 
 def test_nothing_outlives_the_backward_pass() -> None:
     model, (x, y) = Two("mean"), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     gc.disable()
     try:
         logits, payload = model(x), nn.Parameter(torch.zeros(1))  # the payload dies with the dictionary of the node
@@ -153,7 +153,7 @@ def test_nothing_outlives_the_backward_pass() -> None:
 def test_in_a_compiled_graph_they_are_refused() -> None:
     torch._dynamo.reset()
     model, (x, y) = Two("mean"), batch()
-    criterion = ISDALoss.attach(torch.compile(model, backend="aot_eager"))
+    criterion = ISDALoss.attach(torch.compile(model, backend="aot_eager"), schedule="constant")
     with pytest.raises(ValueError, match=r"one compiled call ran the classifier.*compile the model without"):
         criterion(torch.compile(model, backend="aot_eager")(x), y)
 
@@ -162,6 +162,6 @@ def test_a_parametrised_one_beside_a_plain_one() -> None:
     model, (x, y) = Two("sum"), batch()
     parametrizations.weight_norm(model.low_classifier)
     assert find_classifiers(model) == list(heads_of(model))
-    criterion = ISDALoss.attach(model, lambda_0=0.5)
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
     criterion(model(x), y).backward()
     assert model.low_classifier.parametrizations.weight.original0.grad.any()

@@ -59,7 +59,7 @@ def test_loss_and_gradients_are_those_of_the_features_side_by_side(how: str) -> 
     combine, fixed = COMBINED[how]
     model, (x, y) = Branches(combine).double(), batch()
     x = x.double()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     assert criterion.feature_dim == sum(WIDTHS)
     loss = criterion(model(x), y)
 
@@ -91,7 +91,7 @@ def test_one_classifier_behind_several_dropouts_averages_their_features() -> Non
             return torch.mean(torch.stack([self.fc(one) for one in self.seen], dim=0), dim=0)
 
     model, (x, y) = Dropped().double(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=0.7)
+    criterion = ISDALoss.attach(model, lambda_0=0.7, schedule="constant")
     logits = model(x.double())
     features = sum(model.seen) / 4
     covariance = batch_covariance(features, y, CLASSES)
@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[Callable[[list[Tensor], Tensor], Tensor], str]] = {
 def test_what_is_no_sum_of_recorded_outputs_is_refused(how: str) -> None:
     combine, sentence = REFUSED[how]
     model, (x, y) = Branches(combine), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     with pytest.raises(ValueError, match=sentence):
         criterion(logits, y[: len(logits)])

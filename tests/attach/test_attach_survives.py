@@ -24,7 +24,7 @@ from isda import ISDALoss
 @pytest.mark.parametrize("second", ["with gradients", "without gradients", "in eval mode"])
 def test_the_features_are_those_of_the_logits_not_of_the_last_pass(second: str) -> None:
     model, (x, y), (unlabelled, _) = SmallNet(), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     model.train(second != "in eval mode")
     with torch.set_grad_enabled(second == "with gradients"):
@@ -38,7 +38,7 @@ def test_the_features_are_those_of_the_logits_not_of_the_last_pass(second: str) 
 
 def test_two_labelled_batches_can_be_used_in_either_order() -> None:
     model, (x, y), (x2, y2) = SmallNet(), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     first, second = model(x), model(x2)
     criterion(second, y2)
     criterion(first, y)
@@ -50,7 +50,7 @@ def test_two_labelled_batches_can_be_used_in_either_order() -> None:
 
 def test_without_gradients_the_features_are_those_of_the_logits() -> None:
     model, (x, y), (x2, _) = SmallNet(), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with torch.no_grad():
         logits = model(x)
         model(x2)
@@ -108,7 +108,7 @@ def test_validation_of_an_unchanged_script_is_plain_cross_entropy_and_changes_no
 
 def test_validation_with_gradients_warns_and_changes_nothing() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits = model.eval()(x)
     with pytest.warns(UserWarning, match="classifier is in eval mode") as caught:
         loss = criterion(logits, y)
@@ -119,7 +119,7 @@ def test_validation_with_gradients_warns_and_changes_nothing() -> None:
 
 def test_criterion_in_eval_mode_takes_any_logits() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model).eval()
+    criterion = ISDALoss.attach(model, schedule="constant").eval()
     logits = 3 * model(x)
     assert torch.equal(criterion(logits, y), nn.functional.cross_entropy(logits, y))
 
@@ -142,7 +142,7 @@ class Watched(SmallNet):
 
 def test_no_features_and_no_graph_outlive_the_backward_pass() -> None:
     model, (x, y) = Watched(), batch()
-    criterion = ISDALoss.attach(model, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, lambda_0=1.0, schedule="constant")
     gc.disable()  # nothing may depend on the collector of circles
     try:
         loss = criterion(model(x), y)
@@ -156,7 +156,7 @@ def test_no_features_and_no_graph_outlive_the_backward_pass() -> None:
 
 def test_a_pass_that_no_criterion_asks_for_is_let_go() -> None:
     model, (x, _) = Watched(), batch()
-    ISDALoss.attach(model)
+    ISDALoss.attach(model, schedule="constant")
     logits = model(x)
     assert model.alive[1]() is not None
     del logits
@@ -171,7 +171,7 @@ def tensors_of(criterion: ISDALoss) -> list[Tensor]:
 
 def test_validation_passes_record_nothing() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with torch.no_grad():
         model(x)
     assert tensors_of(criterion)  # without gradients, in training mode, somebody may ask
@@ -231,7 +231,7 @@ def test_activation_checkpointing_changes_neither_loss_nor_gradients_nor_statist
 @pytest.mark.parametrize("part", ["body", "head", "all"])
 def test_a_checkpointed_model_may_run_again_before_the_criterion(part: str, reentrant: bool) -> None:
     model, (x, y), (x2, _) = Checkpointed(part, reentrant), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     logits, _ = model(x.requires_grad_()), model(x2.requires_grad_())
     expected = twin(criterion)
     assert torch.equal(
@@ -272,7 +272,7 @@ def used(model: nn.Module, criterion: ISDALoss) -> Tensor:
 @pytest.mark.parametrize("order", [("model", "criterion"), ("criterion", "model")], ids=" then ".join)
 def test_model_and_criterion_copied_together_stay_together(duplicate: Callable, order: tuple[str, str]) -> None:
     model = SmallNet()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with torch.no_grad():
         model(batch(seed=1)[0])  # something that waits and must not be copied
     parts = {"model": model, "criterion": criterion}
@@ -288,7 +288,7 @@ def test_model_and_criterion_copied_together_stay_together(duplicate: Callable, 
 @pytest.mark.parametrize("average", [copy.deepcopy, AveragedModel], ids=["deepcopy", "AveragedModel"])
 def test_a_copy_of_the_model_alone_leaves_the_criterion_with_the_original(average: Callable) -> None:
     model, (x, y), (x2, _) = SmallNet(), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     model(x)
     ema = average(model)
     logits = model(x)
@@ -299,12 +299,12 @@ def test_a_copy_of_the_model_alone_leaves_the_criterion_with_the_original(averag
     assert torch.equal(loss, expected(logits, y, features=model.body(x), weight=model.fc.weight))
     with pytest.raises(ValueError, match="a copy of the model needs a criterion of its own"):
         criterion(ema.train()(x), y)
-    assert ISDALoss.attach(getattr(ema, "module", ema))(ema(x), y).isfinite()
+    assert ISDALoss.attach(getattr(ema, "module", ema), schedule="constant")(ema(x), y).isfinite()
 
 
 def test_a_copy_of_the_criterion_alone_needs_features_and_weight() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     alone = copy.deepcopy(criterion)
     logits = model(x)
     with pytest.raises(ValueError, match="no features were recorded"):
@@ -315,7 +315,7 @@ def test_a_copy_of_the_criterion_alone_needs_features_and_weight() -> None:
 
 def test_exponential_average_follows_training() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     ema = AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
 
     def step() -> Tensor:
@@ -346,14 +346,14 @@ def test_state_survives_a_file_that_is_loaded_with_weights_only(covariance: str)
 
 def test_a_stored_model_works_with_a_criterion_of_its_own() -> None:
     model = SmallNet()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     expected = used(model, criterion)
     expected.backward()
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     stored = torch.load(file, weights_only=False)
-    assert torch.equal(used(stored, ISDALoss.attach(stored)), expected)
+    assert torch.equal(used(stored, ISDALoss.attach(stored, schedule="constant")), expected)
 
 
 # -- torch.compile -----------------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_compiled_model_trains_like_the_plain_one(backend: str, wrapped: bool) -
 def test_compiled_model_may_run_again_before_the_criterion(backend: str) -> None:
     model, (x, y), (x2, _) = SmallNet(), batch(), batch(seed=1)
     compiled = torch.compile(model, backend=backend)
-    criterion = ISDALoss.attach(compiled)
+    criterion = ISDALoss.attach(compiled, schedule="constant")
     logits, unlabelled = compiled(x), compiled(x2)
     loss, expected = criterion(logits, y), twin(criterion)
     torch.testing.assert_close(
@@ -429,7 +429,7 @@ def test_logits_scaled_where_a_compiled_graph_hides_it_are_refused() -> None:
 
     model, (x, y) = Scaled(), batch()
     compiled = torch.compile(model, backend="aot_eager")
-    criterion = ISDALoss.attach(compiled)
+    criterion = ISDALoss.attach(compiled, schedule="constant")
     with pytest.raises(ValueError, match=r"the logits are not W a \+ b.*differ from it by 100%"):
         criterion(compiled(x), y)
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
@@ -438,7 +438,7 @@ def test_logits_scaled_where_a_compiled_graph_hides_it_are_refused() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_one_compiled_call_may_run_the_model_twice() -> None:
     model, (x, y), (x2, y2) = SmallNet(), batch(), batch(seed=1)
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     both = torch.compile(lambda x, x2: (model(x), model(x2)), backend="aot_eager")
     first, second = both(x, x2)
     criterion(second, y2)
@@ -465,7 +465,7 @@ def test_a_whole_training_step_may_be_compiled() -> None:
 def test_compiled_passes_leave_nothing_behind() -> None:
     model, (x, y) = SmallNet(), batch()
     compiled = torch.compile(model, backend="aot_eager")
-    criterion = ISDALoss.attach(compiled)
+    criterion = ISDALoss.attach(compiled, schedule="constant")
     gc.disable()
     try:
         for _ in range(2):
@@ -485,7 +485,7 @@ def test_compiled_passes_leave_nothing_behind() -> None:
 def test_upsampled_logits_use_the_features_of_the_coarse_pixels() -> None:
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.ReLU(), nn.Conv2d(6, 4, 1))
     x, y = torch.randn(2, 3, 4, 4), torch.arange(128).reshape(2, 8, 8) % 4
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with spy(model[2]) as seen:
         logits = nn.functional.interpolate(model(x), size=(8, 8), mode="bilinear")
     expected = twin(criterion)(logits, y, features=seen[0], weight=model[2].weight)
@@ -495,7 +495,7 @@ def test_upsampled_logits_use_the_features_of_the_coarse_pixels() -> None:
 
 def test_autocast_and_casts_in_between_keep_the_features() -> None:
     model, (x, y) = SmallNet(), batch()
-    criterion = ISDALoss.attach(model)
+    criterion = ISDALoss.attach(model, schedule="constant")
     with torch.autocast("cpu", dtype=torch.bfloat16), spy(model.fc) as seen:
         logits = model(x)
     assert logits.dtype == torch.bfloat16

@@ -74,13 +74,13 @@ def test_a_criterion_that_was_moved_after_it_learnt_uses_its_own_counts(name, mo
     """The scale 1 / n that an update leaves on the device belongs to one buffer of counts in one state."""
     settings = {"rank": 2} if name == "low_rank" else {}
     batches = [(torch.randn(4 * C, A) + step, torch.arange(4 * C) % C) for step in range(3)]
-    expected = ISDALoss(C, A, 0.5, covariance=name, **settings)
+    expected = ISDALoss(C, A, 0.5, covariance=name, schedule="constant", **settings)
     for features, labels in batches:
         expected.covariance.update(features, labels)
     once = copy.deepcopy(expected)
     expected.covariance.merge(once.covariance)
     with accelerator:
-        criterion = ISDALoss(C, A, 0.5, covariance=name, device="pretend", **settings)
+        criterion = ISDALoss(C, A, 0.5, covariance=name, device="pretend", schedule="constant", **settings)
         for features, labels in batches:
             criterion.covariance.update(on_pretend(features), on_pretend(labels))
         consistency_of(criterion, on_pretend)  # from here on the scale is known

@@ -33,32 +33,34 @@ def test_shapes_alone_decide(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
     assert isinstance(create("auto", 3, 9, dtype=dtype), LowRankCovariance)
 
 
-def test_it_is_the_default_of_attach_and_a_word_of_every_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_default_of_every_criterion_attached_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(8, 3)
-    assert type(ISDALoss.attach(model).covariance) is FullCovariance
-    assert type(ISDALoss(3, 8, covariance="auto").covariance) is FullCovariance
+    assert type(ISDALoss.attach(model, schedule="constant").covariance) is FullCovariance
+    assert type(ISDALoss(3, 8, covariance="auto", schedule="constant").covariance) is FullCovariance
     monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
     for criterion in (
-        ISDALoss.attach(model),
-        ISDALoss(3, 8, covariance="auto"),
-        ISDABCELoss.attach(model),
-        ExplicitLoss.attach(model),
+        ISDALoss.attach(model, schedule="constant"),
+        ISDALoss(3, 8, covariance="auto", schedule="constant"),
+        ISDABCELoss.attach(model, schedule="constant"),
+        ExplicitLoss.attach(model, schedule="constant"),
     ):
         assert type(criterion.covariance) is LowRankCovariance
-    assert type(ISDALoss.attach(model, covariance="full").covariance) is FullCovariance
-    assert type(ISDALoss.attach(model, covariance="shared").covariance) is SharedCovariance
-    assert type(ISDALoss(3, 8).covariance) is FullCovariance
-    assert type(ISDALoss.attach(model, covariance=FullCovariance(3, 8)).covariance) is FullCovariance
+    assert type(ISDALoss.attach(model, covariance="full", schedule="constant").covariance) is FullCovariance
+    assert type(ISDALoss.attach(model, covariance="shared", schedule="constant").covariance) is SharedCovariance
+    assert type(ISDALoss(3, 8, schedule="constant").covariance) is LowRankCovariance, "the default of both"
+    assert (
+        type(ISDALoss.attach(model, covariance=FullCovariance(3, 8), schedule="constant").covariance) is FullCovariance
+    )
 
 
 def test_a_rank_is_for_the_low_rank_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(ISDALoss(3, 8, covariance="auto", rank=2).covariance) is FullCovariance
+    assert type(ISDALoss(3, 8, covariance="auto", rank=2, schedule="constant").covariance) is FullCovariance
     monkeypatch.setattr(auto, "LARGEST_FULL_BYTES", 100)
-    assert ISDALoss(3, 8, covariance="auto", rank=2).covariance.rank == 2
+    assert ISDALoss(3, 8, covariance="auto", rank=2, schedule="constant").covariance.rank == 2
     with pytest.raises(ValueError, match=r"has no setting 'rnk' with covariance='auto'.*rank"):
-        ISDALoss(3, 8, covariance="auto", rnk=2)
+        ISDALoss(3, 8, covariance="auto", rnk=2, schedule="constant")
     with pytest.raises(ValueError, match=r"covariance must be one of.*auto"):
-        ISDALoss(3, 8, covariance="automatic")
+        ISDALoss(3, 8, covariance="automatic", schedule="constant")
 
 
 def test_it_says_once_what_it_takes_and_never_as_a_warning(
@@ -69,8 +71,8 @@ def test_it_says_once_what_it_takes_and_never_as_a_warning(
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING, "isda"):
         warnings.simplefilter("error")
         for _ in range(3):
-            ISDALoss(3, 8, covariance="auto")
-            ISDALoss(3, 8)
+            ISDALoss(3, 8, covariance="auto", schedule="constant")
+            ISDALoss(3, 8, schedule="constant")
         create("auto", 1000, 64, rank=4)
     assert [record.getMessage() for record in caplog.records] == [
         "covariance='auto' is 'low_rank' (rank=16, 0.00 GiB) for 3 classes x 8 features: 'full' takes 0.0 GiB",

@@ -114,7 +114,7 @@ def problem():
 def test_the_loss_and_its_gradients_equal_the_oracle(case, bound):
     model = case
     features, targets, weight = problem()
-    criterion = ISDALoss(C, A, STRENGTH, covariance=model, bound=bound, reduction="none")
+    criterion = ISDALoss(C, A, STRENGTH, covariance=model, bound=bound, reduction="none", schedule="constant")
     logits = (features @ weight.detach().T).requires_grad_()
     loss = criterion(logits, targets, features=features, weight=weight)
     seen, labels = stream(40)
@@ -133,7 +133,7 @@ def test_consistency_equals_the_oracle(case):
     model, matrices = case, dense(case, *stream(40))
     features, _, weight = problem()
     logits = (features @ weight.detach().T).requires_grad_()
-    criterion = ISDALoss(C, A, STRENGTH, covariance=model, reduction="none")
+    criterion = ISDALoss(C, A, STRENGTH, covariance=model, reduction="none", schedule="constant")
     expected = oracles.jensen_consistency(logits, weight, matrices, STRENGTH)
     actual = criterion.consistency(logits, weight=weight)
     same_with_gradients(actual, expected, (logits, weight, *model.parameters()))
@@ -144,7 +144,7 @@ def test_pixels_equal_rows(case):
     features, targets, weight = problem()
     maps = features[:6].view(1, 2, 3, A).movedim(-1, 1)
     logits = torch.einsum("nahw,ca->nchw", maps, weight)
-    criterion = ISDALoss(C, A, STRENGTH, covariance=model)
+    criterion = ISDALoss(C, A, STRENGTH, covariance=model, schedule="constant")
     state = {name: value.clone() for name, value in model.state_dict().items()}
     pixels = criterion(logits, targets[:6].view(1, 2, 3), features=maps, weight=weight)
     model.load_state_dict(state)
@@ -194,11 +194,11 @@ def test_processes_that_exchange_statistics_end_like_one(monkeypatch):
 def test_it_runs_on_a_device_without_waiting(accelerator):
     features, targets, weight = problem()
     expected = fed()
-    criterion = ISDALoss(C, A, STRENGTH, covariance=expected)
+    criterion = ISDALoss(C, A, STRENGTH, covariance=expected, schedule="constant")
     loss = criterion(features @ weight.T, targets, features=features, weight=weight)
     with accelerator:
         model = BandedCovariance(C, A, dtype=torch.float64, device="pretend")
-        there = ISDALoss(C, A, STRENGTH, covariance=model, device="pretend")
+        there = ISDALoss(C, A, STRENGTH, covariance=model, device="pretend", schedule="constant")
         parts = [part for batch in (stream(40),) for part in zip(*(t.split(10) for t in batch), strict=True)]
         for rows, labels in (*parts, (features, targets)):
             accelerator.clear()

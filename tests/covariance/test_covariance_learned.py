@@ -16,7 +16,9 @@ def train(weight: float, bound: str, steps: int = 60) -> tuple[ISDALoss, torch.T
     """The mean entropy after a short training of head and factor on three blobs, with or without the extra loss."""
     generator = torch.Generator().manual_seed(0)
     centres = 2 * torch.randn(C, A, generator=generator)
-    criterion = ISDALoss(C, A, lambda_0=1.0, covariance="learned", bound=bound, uncertainty_weight=weight)
+    criterion = ISDALoss(
+        C, A, lambda_0=1.0, covariance="learned", bound=bound, uncertainty_weight=weight, schedule="constant"
+    )
     head = torch.nn.Linear(A, C)
     optimiser = torch.optim.Adam([*head.parameters(), *criterion.parameters()], lr=0.05)
     for _ in range(steps):
@@ -51,7 +53,7 @@ def test_the_criterion_adds_the_uncertainty_loss_once_per_sample(reduction):
     features, weight, targets = torch.randn(5, A), torch.randn(C, A), torch.tensor([0, 2, 0, 2, 2])
     losses = []
     for settings in ({"uncertainty_weight": 0.0}, {"uncertainty_weight": 0.25, "uncertainty_margin": 20.0}):
-        criterion = ISDALoss(C, A, 1.0, covariance="learned", reduction=reduction, **settings)
+        criterion = ISDALoss(C, A, 1.0, covariance="learned", reduction=reduction, schedule="constant", **settings)
         losses.append(criterion(features @ weight.T, targets, features=features, weight=weight))
     term = 0.25 * criterion.covariance.uncertainty_loss(20.0)
     torch.testing.assert_close(losses[1] - losses[0], (5 * term if reduction == "sum" else term).expand_as(losses[0]))
@@ -62,7 +64,7 @@ def test_without_strength_or_in_eval_mode_it_is_the_cross_entropy():
     criterion = ISDALoss(C, A, 0.0, covariance="learned", uncertainty_margin=50.0)
     expected = torch.nn.functional.cross_entropy(features @ weight.T, targets)
     assert torch.equal(criterion(features @ weight.T, targets, features=features, weight=weight), expected)
-    criterion = ISDALoss(C, A, 1.0, covariance="learned", uncertainty_margin=50.0).eval()
+    criterion = ISDALoss(C, A, 1.0, covariance="learned", uncertainty_margin=50.0, schedule="constant").eval()
     assert torch.equal(criterion(features @ weight.T, targets), expected)
 
 
@@ -81,7 +83,9 @@ def test_samples_are_differentiable_in_the_factor():
 
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_every_class_in_the_batch_moves_its_factor(bound):
-    criterion = ISDALoss(C, A, lambda_0=1.0, covariance="learned", bound=bound, uncertainty_weight=0)
+    criterion = ISDALoss(
+        C, A, lambda_0=1.0, covariance="learned", bound=bound, uncertainty_weight=0, schedule="constant"
+    )
     features, weight = torch.randn(5, A), torch.randn(C, A)
     criterion(features @ weight.T, torch.tensor([0, 2, 0, 2, 2]), features=features, weight=weight).backward()
     moved = criterion.covariance.factor.grad.flatten(1).any(1)

@@ -29,7 +29,9 @@ def test_figures_at_imagenet_scale():
     assert memory.diagonal_bytes(1000, 2048) == pytest.approx(24.6e6, rel=0.01)
 
 
-@pytest.mark.parametrize("make", [lambda: covariance.create("full", 100000, 20000), lambda: ISDALoss(100000, 20000)])
+@pytest.mark.parametrize(
+    "make", [lambda: covariance.create("full", 100000, 20000), lambda: ISDALoss(100000, 20000, covariance="full")]
+)
 def test_a_full_covariance_that_cannot_fit_is_refused_before_allocation(make):
     with pytest.raises(CovarianceTooLarge) as caught:
         make()

@@ -17,7 +17,7 @@ def largest_of_a_step(name, bound, targets, monkeypatch):
     """The largest tensor of forward and backward, and how many operations each of them ran."""
     monkeypatch.setattr(workspace, "_spare", {})  # no scratch memory left over from other tests
     generator = torch.Generator().manual_seed(0)
-    criterion = ISDALoss(C, A, lambda_0=0.5, covariance=name, bound=bound)
+    criterion = ISDALoss(C, A, lambda_0=0.5, covariance=name, bound=bound, schedule="constant")
     features = torch.randn(N, A, generator=generator)
     weight = (torch.randn(C, A, generator=generator) / A**0.5).requires_grad_()
     logits = (features @ weight.detach().T).requires_grad_()

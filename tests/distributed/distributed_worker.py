@@ -153,7 +153,7 @@ BAD_INPUTS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
 
 def bad_input(model: str, through: str, bad_rank: int, rank: int, world: int) -> dict[str, str]:
     """The message on this process for each kind of bad input on ``bad_rank``, followed by a good update."""
-    criterion = ISDALoss(CLASSES, FEATURES, STRENGTH, covariance=model)
+    criterion = ISDALoss(CLASSES, FEATURES, STRENGTH, covariance=model, schedule="constant")
     weight, messages = classifier(torch.float32), {}
     for name, spoil in BAD_INPUTS.items():
         features, targets = torch.randn(4, FEATURES), torch.arange(4)
@@ -181,7 +181,7 @@ def other_error(model: str, rank: int, world: int) -> dict[str, tuple[str, str, 
 
     A process that waits for another one gives up after TIMEOUT, and the case fails.
     """
-    criterion = ISDALoss(CLASSES, FEATURES, STRENGTH, covariance=model)
+    criterion = ISDALoss(CLASSES, FEATURES, STRENGTH, covariance=model, schedule="constant")
     results = {}
     for kind in OTHER_ERRORS:
         criterion.covariance.reset()
@@ -302,7 +302,7 @@ def train_labels(bound: str, rank: int, world: int) -> dict[str, Any]:
 
 def bad_labels(rank: int, world: int) -> str:
     """The message on this process for a label out of range on the last one, and how many rows were counted."""
-    criterion = ISDABCELoss(CLASSES, FEATURES, STRENGTH)
+    criterion = ISDABCELoss(CLASSES, FEATURES, STRENGTH, schedule="constant")
     features, message = torch.randn(4, FEATURES), ""
     try:
         targets = torch.full((4, CLASSES), 2.0 if rank == world - 1 else 1.0)
@@ -315,7 +315,7 @@ def bad_labels(rank: int, world: int) -> str:
 def join(sync: bool, rank: int, world: int) -> str:
     """Uneven numbers of batches inside join() of DistributedDataParallel: the error, or how many rows were counted."""
     model = nn.parallel.DistributedDataParallel(Net().fc)
-    criterion = ISDALoss.attach(model, covariance="diagonal", sync=sync)
+    criterion = ISDALoss.attach(model, covariance="diagonal", sync=sync, schedule="constant")
     try:
         with model.join():
             for _ in range(1 + rank):

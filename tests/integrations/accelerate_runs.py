@@ -66,7 +66,7 @@ def plain_loop(
 ) -> tuple[nn.Module, ISDALoss]:
     """Means of batches over ``accumulation``, a step at the end of every window and epoch, features by hand, SGD."""
     model, data = network(), samples(size)
-    criterion = ISDALoss(CLASSES, 8, lambda_0, **settings)
+    criterion = ISDALoss(CLASSES, 8, lambda_0, schedule="constant", **settings)
     batches = [data[start : start + batch_size] for start in range(0, size, batch_size)]
     windows = [batches[start : start + accumulation] for start in range(0, len(batches), accumulation)] * epochs
     for step, window in enumerate(windows):

@@ -18,7 +18,7 @@ NAN = math.nan
 
 
 def criterion_for(**settings):
-    return ISDABCELoss(K, A, **{"lambda_0": LAMBDA, "dtype": torch.float64, **settings})
+    return ISDABCELoss(K, A, **{"lambda_0": LAMBDA, "schedule": "constant", "dtype": torch.float64, **settings})
 
 
 def sample(seed=1, dtype=torch.float64, pixels=()):

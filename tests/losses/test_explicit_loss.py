@@ -128,7 +128,9 @@ def test_it_is_unbiased_and_not_above_the_published_bound(covariance, samples):
 
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_without_covariance_it_is_the_cross_entropy(samples):
-    criterion = ExplicitLoss(C, A, lambda_0=1.0, samples=samples, dtype=torch.float64, reduction="none")
+    criterion = ExplicitLoss(
+        C, A, lambda_0=1.0, samples=samples, dtype=torch.float64, reduction="none", schedule="constant"
+    )
     features, weight = normal(C, A, seed=1), normal(C, A, seed=2)
     targets = torch.arange(C)  # one feature of each class: no spread
     loss = criterion(features @ weight.t(), targets, features=features, weight=weight)
@@ -138,7 +140,7 @@ def test_without_covariance_it_is_the_cross_entropy(samples):
 
 @pytest.mark.parametrize("changes", [{"samples": 0}, {"lambda_0": 0.0}])
 def test_without_draws_or_strength_it_is_the_cross_entropy_to_the_bit(changes):
-    criterion = ExplicitLoss(C, A, **({"lambda_0": 1.0} | changes))
+    criterion = ExplicitLoss(C, A, **({"lambda_0": 1.0, "schedule": "constant"} | changes))
     for seed in range(3):
         features, weight = normal(N, A, seed=seed), normal(C, A, seed=9).requires_grad_()
         logits = features @ weight.t()
@@ -150,7 +152,7 @@ def test_without_draws_or_strength_it_is_the_cross_entropy_to_the_bit(changes):
 
 def test_a_learned_covariance_gets_the_gradient_of_its_draws_and_of_the_uncertainty_loss():
     model = LearnedCovariance(C, A, rank=2, uncertainty_weight=0.3, uncertainty_margin=50.0, dtype=torch.float64)
-    criterion = ExplicitLoss(C, A, lambda_0=1.0, samples=3, covariance=model)
+    criterion = ExplicitLoss(C, A, lambda_0=1.0, samples=3, covariance=model, schedule="constant")
     features, weight = normal(N, A, seed=1), normal(C, A, seed=2)
     targets = torch.tensor([0, 3, 1, 3, 3, 0])
 
@@ -192,7 +194,7 @@ def test_statistics_and_schedule_are_those_of_isda(covariance):
 def test_attached_it_needs_logits_and_targets_only_and_validates_as_cross_entropy():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, A), nn.Tanh(), nn.Linear(A, C)).double()
-    criterion = ExplicitLoss.attach(model, lambda_0=1.0, samples=2)
+    criterion = ExplicitLoss.attach(model, lambda_0=1.0, samples=2, schedule="constant")
     images = normal(N, 5, seed=1)
     twin = copy.deepcopy(criterion)
     features, weight = model[:2](images), model[2].weight
@@ -257,7 +259,7 @@ def test_consistency_is_on_average_below_the_bound_and_without_draws_the_entropy
 def test_the_semi_supervised_objective_takes_it():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(5, A), nn.Tanh(), nn.Linear(A, C)).double()
-    criterion = criterion_for(samples=2)
+    criterion = criterion_for(samples=2, schedule="constant")
     objective = SemiSupervised(network, criterion, consistency_weight=2.0)
     images, others = normal(N, 5, seed=1), normal(7, 5, seed=2)
     torch.manual_seed(1)
@@ -276,16 +278,16 @@ def test_the_semi_supervised_objective_takes_it():
 @pytest.mark.parametrize("samples", [-1, 1.5])
 def test_a_number_of_samples_that_is_none_is_refused(samples):
     with pytest.raises(ValueError, match=f"samples must be an integer >= 0, got {samples}"):
-        ExplicitLoss(C, A, samples=samples)
+        ExplicitLoss(C, A, samples=samples, schedule="constant")
 
 
 def test_an_unknown_setting_is_refused_by_name():
     with pytest.raises(ValueError, match=r"ExplicitLoss has no setting 'sample' .*did you mean 'samples'\?"):
-        ExplicitLoss(C, A, sample=3)
+        ExplicitLoss(C, A, sample=3, schedule="constant")
 
 
 def test_pixels_are_refused_before_anything_changes():
-    criterion = ExplicitLoss(C, A)
+    criterion = ExplicitLoss(C, A, schedule="constant")
     logits, features = torch.randn(2, C, 5, 5), torch.randn(2, A, 5, 5)
     message = r"logits must have shape \(N, C\) for explicit augmentation, got \(2, 4, 5, 5\)"
     with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ def at_strength_zero(**settings):
 
 
 def evaluating(**settings):
-    criterion = ISDABCELoss(K, A, lambda_0=3.0, **settings)
+    criterion = ISDABCELoss(K, A, lambda_0=3.0, schedule="constant", **settings)
     features, weight, targets = sample(20, torch.float32)
     criterion(logits_of(features, weight), targets, features=features, weight=weight)
     return criterion.eval()
@@ -162,9 +162,9 @@ def test_a_label_out_of_range_beside_missing_ones_is_named():
         ({"class_weight": torch.ones(3, 1)}, r"class_weight must have shape \(3,\), got \(3, 1\)"),
         (
             {"ignore_index": -1},
-            "no setting 'ignore_index' with covariance='full'; did you mean 'ignore_value'",
+            "no setting 'ignore_index' with covariance='auto'; did you mean 'ignore_value'",
         ),
-        ({"label_smoothing": 0.1}, "ISDABCELoss has no setting 'label_smoothing' with covariance='full'$"),
+        ({"label_smoothing": 0.1}, "ISDABCELoss has no setting 'label_smoothing' with covariance='auto'"),
         ({"rnak": 3, "covariance": "low_rank"}, "ISDABCELoss has no setting 'rnak' .*; did you mean 'rank'"),
         ({"covariance": FullCovariance(K, A)}, "covariance must be for 1 classes x 4 features, got 3 classes x 4"),
     ],
@@ -177,7 +177,7 @@ def test_bad_settings_are_named(settings, message):
 @pytest.mark.parametrize("labels", [0, 1.5])
 def test_a_number_of_labels_that_is_none_is_named(labels):
     with pytest.raises(ValueError, match=f"num_labels must be a positive integer, got {labels}"):
-        ISDABCELoss(labels, A)
+        ISDABCELoss(labels, A, schedule="constant")
 
 
 def test_a_covariance_made_elsewhere_is_used():

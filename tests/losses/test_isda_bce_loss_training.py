@@ -18,7 +18,7 @@ def test_attached_it_needs_logits_and_targets_only(bound):
     model, (_, _, targets) = small_model(), sample()
     images = normal(N, 5, seed=4)
     by_hand = criterion_for(bound=bound, lambda_0=0.5)
-    criterion = ISDABCELoss.attach(model, 0.5, bound=bound)
+    criterion = ISDABCELoss.attach(model, 0.5, bound=bound, schedule="constant")
     assert (criterion.num_labels, criterion.feature_dim) == (K, A)
     features = model[:2](images)
     expected = by_hand(model[2](features), targets, features=features, weight=model[2].weight)
@@ -33,7 +33,7 @@ def test_attached_it_needs_logits_and_targets_only(bound):
 
 def test_the_loss_moves_every_parameter_of_the_network_and_a_learned_covariance():
     model, (_, _, targets) = small_model(), sample()
-    criterion = ISDABCELoss.attach(model, 0.5, covariance="learned", bound="exact")
+    criterion = ISDABCELoss.attach(model, 0.5, covariance="learned", bound="exact", schedule="constant")
     criterion(model(normal(N, 5, seed=4)), targets).backward()
     parameters = {**dict(model.named_parameters()), **dict(criterion.named_parameters())}
     assert [name for name, parameter in parameters.items() if not parameter.grad.abs().sum() > 0] == []
@@ -104,7 +104,7 @@ def test_checkpointing_counts_once_and_gives_the_same_gradients(use_reentrant):
     _, _, targets = sample()
     gradients, states = [], []
     for checkpointed in (False, True):
-        model, criterion = small_model(), criterion_for(bound="exact", total_steps=4)
+        model, criterion = small_model(), criterion_for(bound="exact", schedule="linear", total_steps=4)
         for seed in range(3):
             model.zero_grad()
             arguments = (model, criterion, normal(N, 5, seed=seed).requires_grad_(), targets)
@@ -119,7 +119,7 @@ def test_checkpointing_counts_once_and_gives_the_same_gradients(use_reentrant):
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_autocast_leaves_the_loss_in_the_precision_of_the_statistics(bound):
     model, (_, _, targets) = small_model(torch.float32), sample(dtype=torch.float32)
-    criterion = ISDABCELoss.attach(model, 0.5, bound=bound)
+    criterion = ISDABCELoss.attach(model, 0.5, bound=bound, schedule="constant")
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(normal(N, 5, seed=4, dtype=torch.float32))
         loss = criterion(logits, targets)
@@ -127,7 +127,7 @@ def test_autocast_leaves_the_loss_in_the_precision_of_the_statistics(bound):
     assert loss.dtype == torch.float32
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    model, outside = small_model(torch.float32), ISDABCELoss(K, A, 0.5, bound=bound)
+    model, outside = small_model(torch.float32), ISDABCELoss(K, A, 0.5, bound=bound, schedule="constant")
     outside.load_state_dict(criterion.state_dict())
     with outside.held():
         features = torch.zeros(N, A)

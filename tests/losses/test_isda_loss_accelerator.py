@@ -116,7 +116,9 @@ def test_a_step_equals_the_cpus_and_waits_for_nothing(covariance, bound, kind, n
 
 def launches_of_a_step(covariance: str, bound: str, rows: int, num_classes: int, device) -> list[str]:
     """What the third training step launches; every class occurs in each of them, or as many as there are rows."""
-    criterion = ISDALoss(num_classes, DIM, STRENGTH, covariance=covariance, bound=bound, device="pretend")
+    criterion = ISDALoss(
+        num_classes, DIM, STRENGTH, covariance=covariance, bound=bound, device="pretend", schedule="constant"
+    )
     weight = pretend_accelerator.on_pretend(0.1 * normal(num_classes, DIM, seed=8, dtype=torch.float32))
     weight.requires_grad_()
     for seed in range(3):

@@ -20,14 +20,16 @@ from loss_oracles import (
 )
 
 from isda import ISDALoss
-from isda.losses.schedule import StrengthMonitor
+from isda.losses.monitors import StrengthMonitor
 
 CLASSES, DIM, ROWS, STRENGTH = 4, 5, 9, 0.8
 LABELS = torch.arange(ROWS) % 3
 
 
 def learned_from(kind="full", bound="jensen", **settings):
-    criterion = ISDALoss(CLASSES, DIM, 1.0, covariance=kind, bound=bound, dtype=torch.float64, **settings)
+    criterion = ISDALoss(
+        CLASSES, DIM, 1.0, covariance=kind, bound=bound, dtype=torch.float64, schedule="constant", **settings
+    )
     features, labels = normal(15, DIM, seed=1), torch.arange(15) % CLASSES
     criterion.covariance.update(features, labels)
     return criterion, class_covariances("full", features, labels, CLASSES)
@@ -128,7 +130,7 @@ def test_no_state_changes(kind, training):
 
 def test_the_current_strength_is_the_default():
     criterion, _ = learned_from()
-    criterion.schedule.total_steps = 10
+    criterion.schedule.kind, criterion.schedule.total_steps = "linear", 10
     criterion.schedule.step.fill_(3)
     logits, weight = logits_and_weight()
     expected = criterion.augmented_logits(logits, LABELS, weight=weight, strength=0.3)
@@ -140,7 +142,7 @@ def test_the_current_strength_is_the_default():
 
 def run(lambda_0, steps, **settings):
     """Steps of a run with features of about unit length and logits of ordinary size."""
-    criterion = ISDALoss(10, 32, lambda_0, **settings)
+    criterion = ISDALoss(10, 32, lambda_0, **({"schedule": "constant"} | settings))
     weight = 0.2 * normal(10, 32, seed=1, dtype=torch.float32)
     for seed in range(steps):
         features = normal(20, 32, seed=seed, dtype=torch.float32)
@@ -156,18 +158,18 @@ def test_a_variance_term_that_swamps_the_logits_is_warned_about(bound):
 
 def test_a_schedule_that_ends_far_too_high_is_warned_about_on_the_way():
     with pytest.warns(UserWarning, match="swamps them, and training may diverge"):
-        run(500.0, 102, total_steps=101, covariance="diagonal")
+        run(500.0, 102, schedule="linear", total_steps=101, covariance="diagonal")
 
 
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_a_sane_run_warns_about_nothing(bound):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(0.5, 120, bound=bound, covariance="diagonal", total_steps=100)
+        run(0.5, 120, bound=bound, covariance="diagonal", schedule="linear", total_steps=100)
 
 
 def test_a_warning_of_augmented_logits_names_the_line_that_called_it():
-    criterion = ISDALoss(3, 4, 1.0, covariance="identity")
+    criterion = ISDALoss(3, 4, 1.0, covariance="identity", schedule="constant")
     with pytest.warns(UserWarning, match="swamps them") as caught:
         criterion.augmented_logits(torch.zeros(2, 3), torch.tensor([0, 1]), weight=9 * torch.eye(3, 4))
     assert [warning.filename for warning in caught] == [__file__]
@@ -239,7 +241,7 @@ def test_max_ratio_lowers_the_strength_of_a_batch_that_exceeds_it(bound):
     weight = normal(4, 6, seed=2).requires_grad_()
 
     def loss(max_ratio, strength):
-        criterion = ISDALoss(4, 6, 1.0, bound=bound, max_ratio=max_ratio, dtype=torch.float64)
+        criterion = ISDALoss(4, 6, 1.0, bound=bound, max_ratio=max_ratio, dtype=torch.float64, schedule="constant")
         criterion.covariance.update(normal(80, 6, seed=3), torch.arange(80) % 4)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -249,7 +251,7 @@ def test_max_ratio_lowers_the_strength_of_a_batch_that_exceeds_it(bound):
     assert loss(1.0, 100.0) < loss(None, 100.0)
     assert bool(torch.autograd.grad(loss(1.0, 100.0), weight)[0].isfinite().all())
     if bound == "jensen":  # lambda is lowered to the one at which the ratio is reached
-        criterion = ISDALoss(4, 6, 1.0, dtype=torch.float64)
+        criterion = ISDALoss(4, 6, 1.0, dtype=torch.float64, schedule="constant")
         criterion.covariance.update(normal(80, 6, seed=3), torch.arange(80) % 4)
         logits = (features @ weight.t()).detach()
         criterion.covariance.update(features, targets)
@@ -261,4 +263,4 @@ def test_max_ratio_lowers_the_strength_of_a_batch_that_exceeds_it(bound):
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_max_ratio_must_be_positive(value):
     with pytest.raises(ValueError, match="max_ratio must be a positive number or None"):
-        ISDALoss(3, 4, max_ratio=value)
+        ISDALoss(3, 4, max_ratio=value, schedule="constant")

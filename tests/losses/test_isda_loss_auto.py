@@ -214,7 +214,7 @@ def test_what_cannot_be_matched_is_refused():
     with pytest.raises(ValueError, match="'auto' does not support them"):
         ISDALoss(C, A, "auto", offset=LogitAdjustment(torch.tensor([3.0, 2.0, 1.0])))
     with pytest.raises(ValueError, match=r"match needs a criterion with lambda_0='auto', got lambda_0=0\.5"):
-        ISDALoss(C, A, 0.5).match(logits, y)
+        ISDALoss(C, A, 0.5, schedule="constant").match(logits, y)
     criterion(model(batch()[0]), batch()[1])
     with pytest.raises(ValueError, match="at least one held-out sample"):
         criterion.match(logits, torch.full_like(y, -100))

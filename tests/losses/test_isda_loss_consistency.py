@@ -26,7 +26,9 @@ BOUNDS = ("jensen", "tilted")
 
 def learned_from(kind, bound="jensen", **settings):
     """A criterion with statistics, and what it has seen."""
-    criterion = ISDALoss(CLASSES, DIM, 1.0, covariance=kind, bound=bound, dtype=torch.float64, **settings)
+    criterion = ISDALoss(
+        CLASSES, DIM, 1.0, covariance=kind, bound=bound, dtype=torch.float64, schedule="constant", **settings
+    )
     features, labels = 1.2 * normal(15, DIM, seed=1) + 2, torch.arange(15) % CLASSES
     criterion.covariance.update(features, labels)
     if kind == "learned":
@@ -156,7 +158,7 @@ def test_at_strength_zero_it_is_the_entropy_of_the_prediction(bound):
 
 def test_the_current_strength_and_bound_are_the_default():
     criterion, *_ = learned_from("full", "tilted")
-    criterion.schedule.total_steps = 10
+    criterion.schedule.kind, criterion.schedule.total_steps = "linear", 10
     criterion.schedule.step.fill_(4)
     logits, weight = unlabelled()
     expected = criterion.consistency(logits, weight=weight, strength=0.4, bound="tilted")
@@ -165,7 +167,7 @@ def test_the_current_strength_and_bound_are_the_default():
 
 def test_an_attached_criterion_knows_the_weight():
     model = nn.Sequential(nn.Linear(3, DIM), nn.ReLU(), nn.Linear(DIM, CLASSES))
-    criterion = ISDALoss.attach(model, 1.0)
+    criterion = ISDALoss.attach(model, 1.0, schedule="constant")
     x = normal(12, 3, seed=1, dtype=torch.float32)
     criterion(model(x), torch.arange(12) % CLASSES)
     logits = model(x)
@@ -176,7 +178,7 @@ def test_an_attached_criterion_knows_the_weight():
 
 @pytest.mark.parametrize("kind", ["diagonal", "low_rank", "full"])
 def test_a_thousand_classes_run_tilted(kind):
-    criterion = ISDALoss(1000, 16, 0.5, covariance=kind, bound="tilted", reduction="none")
+    criterion = ISDALoss(1000, 16, 0.5, covariance=kind, bound="tilted", reduction="none", schedule="constant")
     features = normal(64, 16, seed=1, dtype=torch.float32)
     weight = (0.3 * normal(1000, 16, seed=2, dtype=torch.float32)).requires_grad_()
     criterion.covariance.update(features, torch.arange(64) % 4)

@@ -17,7 +17,7 @@ def at_strength_zero(**settings):
 
 
 def evaluating(**settings):
-    criterion = ISDALoss(CLASSES, DIM, lambda_0=3.0, **settings)
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=3.0, schedule="constant", **settings)
     features = normal(40, DIM, seed=50, dtype=torch.float32)
     weight = normal(CLASSES, DIM, seed=51, dtype=torch.float32)
     targets = torch.arange(40) % CLASSES
@@ -111,7 +111,7 @@ def test_distributions_may_come_beside_any_ignore_index(make):
 
 def test_explicit_strength_zero_is_cross_entropy_too():
     logits, targets, features = sample("labels")
-    criterion = ISDALoss(CLASSES, DIM, lambda_0=2.0)
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=2.0, schedule="constant")
     weight = normal(CLASSES, DIM, seed=5, dtype=torch.float32)
     loss = criterion(logits, targets, features=features, weight=weight, strength=0.0)
     assert torch.equal(loss, nn.CrossEntropyLoss()(logits, targets))

@@ -159,7 +159,7 @@ def test_lambda_0_zero_does_not_ignore_an_explicit_strength():
 
 
 def test_validate_false_takes_features_as_they_are():
-    criterion = ISDALoss(CLASSES, DIM, 1.0, validate=False)
+    criterion = ISDALoss(CLASSES, DIM, 1.0, validate=False, schedule="constant")
     loss = criterion(**good(features=spoilt(NAN, [0])))
     assert loss.isnan()
     assert criterion.covariance.count.sum() == ROWS
@@ -171,10 +171,10 @@ def test_validate_false_does_not_look_at_labels(monkeypatch):
 
     monkeypatch.setattr("isda._utils.checks.label_error", called)
     monkeypatch.setattr("isda._utils.checks.finite_error", called)
-    loss = ISDALoss(CLASSES, DIM, 1.0, validate=False)(**good(targets=labels(-100)))
+    loss = ISDALoss(CLASSES, DIM, 1.0, validate=False, schedule="constant")(**good(targets=labels(-100)))
     assert loss.isfinite()
     with pytest.raises(AssertionError, match="labels were checked"):
-        ISDALoss(CLASSES, DIM, 1.0)(**good(targets=labels(9)))
+        ISDALoss(CLASSES, DIM, 1.0, schedule="constant")(**good(targets=labels(9)))
 
 
 # -- the other methods ---------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_bad_constructor_argument_is_named(settings, message):
 
 def test_an_unknown_setting_is_refused():
     with pytest.raises(ValueError, match=r"^ISDALoss has no setting 'label_smothing' .*did you mean 'label_smoothing'"):
-        ISDALoss(CLASSES, DIM, label_smothing=0.1)
+        ISDALoss(CLASSES, DIM, label_smothing=0.1, schedule="constant")
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5])
@@ -302,7 +302,7 @@ def test_a_state_with_impossible_values_is_refused_before_anything_changes(entry
 def test_a_strength_that_overflows_is_refused_at_once(value):
     message = r"must be at most 1.8e\+19, or lambda times a variance overflows float32, got "
     with pytest.raises(ValueError, match="lambda_0 " + message):
-        ISDALoss(CLASSES, DIM, value)
+        ISDALoss(CLASSES, DIM, value, schedule="constant")
     criterion = made()
     before = state_of(criterion)
     with pytest.raises(ValueError, match="strength " + message):
@@ -310,7 +310,7 @@ def test_a_strength_that_overflows_is_refused_at_once(value):
     with pytest.raises(ValueError, match="strength " + message):
         criterion.covariance.sample(torch.tensor([0]), strength=value)
     assert_same_state(criterion, before)
-    assert ISDALoss(CLASSES, DIM, 1e19).strength == 1e19
+    assert ISDALoss(CLASSES, DIM, 1e19, schedule="constant").strength == 1e19
 
 
 @pytest.mark.parametrize("kind", [ISDALoss, ISDABCELoss])
@@ -330,7 +330,7 @@ def test_weights_that_are_negative_or_not_finite_are_refused(kind, bad):
 
 def test_a_state_dict_of_another_shape_is_refused():
     with pytest.raises(RuntimeError, match="size mismatch"):
-        made().load_state_dict(ISDALoss(CLASSES, DIM + 1).state_dict())
+        made().load_state_dict(ISDALoss(CLASSES, DIM + 1, schedule="constant").state_dict())
 
 
 @pytest.mark.parametrize(
@@ -340,13 +340,13 @@ def test_an_unknown_setting_is_the_criterions_to_refuse(name, meant):
     hint = "" if meant is None else f"; did you mean '{meant}'\\?"
     message = rf"^ISDALoss has no setting '{name}' with covariance='full'{hint}$"
     with pytest.raises(ValueError, match=message):
-        ISDALoss(3, 4, **{name: 1})
+        ISDALoss(3, 4, covariance="full", **{name: 1})
     with pytest.raises(ValueError, match=rf"^ISDALoss has no setting '{name}' with covariance='auto'{hint}"):
         ISDALoss.attach(torch.nn.Linear(4, 3), **{name: 1})
 
 
 def test_every_row_is_known_to_count_unless_a_label_says_otherwise():
-    criterion = ISDALoss(CLASSES, DIM)
+    criterion = ISDALoss(CLASSES, DIM, schedule="constant")
     arguments = good()
     order = [arguments[name] for name in ("logits", "targets", "features", "weight")]
     assert criterion._check_inputs(*order).counts is None
@@ -359,7 +359,7 @@ def test_every_row_is_known_to_count_unless_a_label_says_otherwise():
 
 def test_one_class_alone_may_have_rows_that_do_not_count():
     features, weight = normal(4, DIM, seed=1), normal(1, DIM, seed=2)
-    criterion = ISDALoss(1, DIM, lambda_0=1.0)
+    criterion = ISDALoss(1, DIM, lambda_0=1.0, schedule="constant")
     loss = criterion(features @ weight.t(), torch.tensor([0, -100, 0, 0]), features=features, weight=weight)
     assert loss == 0
     assert criterion.covariance.count.tolist() == [3]
@@ -377,7 +377,7 @@ class Announcing(FullCovariance):
 def test_others_are_told_of_bad_input_where_they_wait_for_an_update_and_only_there():
     model = torch.nn.Linear(DIM, CLASSES)
     statistics = Announcing(CLASSES, DIM)
-    criterion = ISDALoss.attach(model, covariance=statistics, lambda_0=1.0)
+    criterion = ISDALoss.attach(model, covariance=statistics, lambda_0=1.0, schedule="constant")
     rows = normal(ROWS, DIM, seed=1, dtype=torch.float32)
     with pytest.raises(ValueError, match="targets must"):
         criterion(model(rows), torch.zeros(2, dtype=torch.int64))

@@ -10,6 +10,7 @@ from torch import nn
 
 import pretend_accelerator
 from isda import ISDALoss
+from isda.losses.schedule import DEFAULT_STEPS
 
 CLASSES, DIM, ROWS = 3, 4, 8
 
@@ -53,13 +54,13 @@ def test_the_first_loss_of_a_schedule_is_plain_cross_entropy():
 
 def test_the_loss_uses_the_features_of_its_own_batch():
     logits, targets, others = batch(0)
-    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.8)
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.8, schedule="constant")
     first = criterion(logits, targets, **others)
     assert first > nn.CrossEntropyLoss()(logits, targets)
 
 
-def test_without_total_steps_the_strength_is_constant():
-    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.3)
+def test_a_constant_strength_has_to_be_asked_for():
+    criterion = ISDALoss(CLASSES, DIM, lambda_0=0.3, schedule="constant")
     for seed in range(3):
         assert criterion.strength == 0.3
         step(criterion, seed)
@@ -235,7 +236,7 @@ def test_total_steps_can_be_read_and_set():
     criterion.total_steps = 4
     assert (criterion.total_steps, criterion.strength) == (4, 0.25)
     criterion.total_steps = None
-    assert criterion.strength == 1.0
+    assert criterion.strength == 1 / DEFAULT_STEPS
     for value in (0, -3, 2.5, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="total_steps must be a positive integer or None, got"):
             criterion.total_steps = value

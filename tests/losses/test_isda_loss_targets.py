@@ -34,7 +34,9 @@ def inputs():
 
 
 def make(bound, **settings):
-    return ISDALoss(CLASSES, DIM, bound=bound, ignore_index=IGNORED, dtype=torch.float64, **settings)
+    return ISDALoss(
+        CLASSES, DIM, bound=bound, ignore_index=IGNORED, dtype=torch.float64, schedule="constant", **settings
+    )
 
 
 def oracle(criterion, logits, features, weight, targets, smoothing=0.0, class_weight=None, reduction="mean"):
@@ -116,7 +118,7 @@ def test_ignored_rows_feed_no_statistics_and_get_no_gradient(bound):
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "shared", "identity"])
 def test_batches_of_ignored_rows_are_warned_of_once(covariance):
     """On a device at its first look, without one of its own."""
-    criterion = ISDALoss(3, 4, 0.5, covariance=covariance)
+    criterion = ISDALoss(3, 4, 0.5, covariance=covariance, schedule="constant")
     features, weight = torch.randn(6, 4), torch.randn(3, 4)
     ignored = torch.full((6,), -100)
     with pytest.warns(UserWarning, match="every target of a batch is ignored.*check the labels and ignore_index"):
@@ -131,7 +133,7 @@ def test_batches_of_ignored_rows_are_warned_of_once(covariance):
 
 @pytest.mark.any_device
 def test_ignored_batches_after_the_first_look_are_reported_when_training_ends():
-    criterion = ISDALoss(3, 4, 0.5, covariance="diagonal")
+    criterion = ISDALoss(3, 4, 0.5, covariance="diagonal", schedule="constant")
     features, weight = torch.randn(6, 4), torch.randn(3, 4)
     criterion(features @ weight.t(), torch.arange(6) % 3, features=features, weight=weight)
 
@@ -193,7 +195,7 @@ def test_label_smoothing_equals_the_smoothed_distribution():
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_ignore_index_may_be_one_of_the_classes(bound):
     logits, features, weight = inputs()
-    criterion = ISDALoss(CLASSES, DIM, bound=bound, ignore_index=0, dtype=torch.float64)
+    criterion = ISDALoss(CLASSES, DIM, bound=bound, ignore_index=0, dtype=torch.float64, schedule="constant")
     loss = criterion(logits, LABELS, features=features, weight=weight, strength=STRENGTH)
     keep = LABELS != 0
     expected = make(bound)(logits[keep], LABELS[keep], features=features[keep], weight=weight, strength=STRENGTH)
@@ -239,7 +241,7 @@ def test_soft_targets_that_are_not_finite_change_nothing(value, lambda_0):
 @pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
 def test_on_a_device_soft_targets_that_are_not_finite_stay_out_of_the_statistics():
     logits, targets, others = soft_batch()
-    clean = ISDALoss(3, 4, 0.5)
+    clean = ISDALoss(3, 4, 0.5, schedule="constant")
     clean(logits, targets, **others)
     spoilt = targets.clone()
     spoilt[[1, 4], 2] = float("nan")
@@ -247,7 +249,7 @@ def test_on_a_device_soft_targets_that_are_not_finite_stay_out_of_the_statistics
     clean.covariance.update(others["features"][kept], targets[kept].argmax(1))
     place = pretend_accelerator.on_pretend
     with pretend_accelerator.PretendAccelerator() as device:
-        criterion = ISDALoss(3, 4, 0.5, device="pretend")
+        criterion = ISDALoss(3, 4, 0.5, device="pretend", schedule="constant")
         others = {name: place(value) for name, value in others.items()}
         criterion(place(logits), place(targets), **others)
         device.clear()
@@ -261,7 +263,7 @@ def test_on_a_device_soft_targets_that_are_not_finite_stay_out_of_the_statistics
 
 def test_multi_hot_targets_are_warned_of_once():
     logits, _, others = soft_batch()
-    criterion = ISDALoss(3, 4, 0.5)
+    criterion = ISDALoss(3, 4, 0.5, schedule="constant")
     targets = torch.tensor([[1.0, 1.0, 0.0]] * 6)
     with pytest.warns(UserWarning, match=r"lie in 2..2 instead of at 1; .* \(multi-hot\)") as caught:
         criterion(logits, targets, **others)
@@ -277,4 +279,4 @@ def test_distributions_in_any_precision_are_not_warned_of(dtype):
     shares = torch.softmax(normal(6, 3, seed=4, dtype=torch.float32), 1).to(dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ISDALoss(3, 4, 0.5)(logits, shares, **others)
+        ISDALoss(3, 4, 0.5, schedule="constant")(logits, shares, **others)

@@ -87,11 +87,11 @@ def test_checkpointing_counts_once_and_gives_the_same_gradients(covariance, boun
 def test_checkpointing_with_an_attached_criterion(use_reentrant, within):
     x, targets = data()
     reference = net()
-    criterion = ISDALoss.attach(reference, 1.0)
+    criterion = ISDALoss.attach(reference, 1.0, schedule="constant")
     expected = criterion(reference(x), targets)
     expected.backward()
     model = net()
-    attached = ISDALoss.attach(model, 1.0)
+    attached = ISDALoss.attach(model, 1.0, schedule="constant")
     x = x.clone().requires_grad_()
     if within == "criterion within":
         loss = checkpoint(lambda x: attached(model(x), targets), x, use_reentrant=use_reentrant)
@@ -128,8 +128,8 @@ def test_gradient_accumulation_adds_up_the_gradients_of_its_parts():
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_two_forwards_and_one_backward_equal_two_backwards(covariance, bound):
     separate, together = net(), net()
-    one = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound)
-    two = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound)
+    one = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound, schedule="constant")
+    two = ISDALoss(CLASSES, DIM, 1.0, covariance=covariance, bound=bound, schedule="constant")
     for seed in (1, 2):
         loss_of(separate, one, *data(seed)).backward()
     (loss_of(together, two, *data(1)) + loss_of(together, two, *data(2))).backward()
@@ -141,7 +141,7 @@ def test_two_forwards_and_one_tilted_backward_with_more_classes_than_features():
     batches = [(normal(12, 3, seed=seed, dtype=torch.float32), torch.arange(12) % 9) for seed in (1, 2)]
     gradients = []
     for together in (True, False):
-        criterion = ISDALoss(9, 3, 1.0, bound="tilted")
+        criterion = ISDALoss(9, 3, 1.0, bound="tilted", schedule="constant")
         assert not criterion.covariance.prefers_gram(12, 9)
         losses = (criterion(x @ weight.t(), y, features=x, weight=weight) for x, y in batches)
         parts = [sum(losses)] if together else losses
@@ -151,7 +151,7 @@ def test_two_forwards_and_one_tilted_backward_with_more_classes_than_features():
 
 def test_statistics_that_moved_before_a_recomputing_backward_are_refused(monkeypatch):
     monkeypatch.setattr("isda.functional.quadratic.WORKSPACE_BYTES", 64)
-    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, schedule="constant")
     first = loss_of(model, criterion, *data(1))
     loss_of(model, criterion, *data(2)).backward()
     with pytest.raises(RuntimeError, match="statistics were updated between a forward pass and its backward pass"):
@@ -181,7 +181,7 @@ def sharpness_aware(criterion, model, batches, optimiser, *, held=False, second_
 @pytest.mark.parametrize("fixed", [False, True])  # one batch again and again, and new ones
 def test_a_second_pass_that_counts_again_is_warned_of_once(fixed):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    criterion, optimiser = ISDALoss.attach(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    criterion, optimiser = ISDALoss.attach(model, schedule="constant"), torch.optim.SGD(model.parameters(), lr=0.1)
     batches = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(1 if fixed else 4)] * (4 if fixed else 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -195,7 +195,7 @@ def test_a_second_pass_that_counts_again_is_warned_of_once(fixed):
 
 def test_weights_that_are_moved_by_hand_and_passes_over_two_views_are_not_warned_of():
     model, y = nn.Linear(4, 3), torch.arange(6) % 3
-    criterion, x = ISDALoss.attach(model), torch.randn(6, 4)
+    criterion, x = ISDALoss.attach(model, schedule="constant"), torch.randn(6, 4)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -210,7 +210,10 @@ def test_weights_that_are_moved_by_hand_and_passes_over_two_views_are_not_warned
 
 def test_closures_that_count_a_batch_at_every_evaluation_are_warned_of():
     model, x, y = nn.Linear(4, 3), torch.randn(12, 4), torch.arange(12) % 3
-    criterion, optimiser = ISDALoss.attach(model), torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    criterion, optimiser = (
+        ISDALoss.attach(model, schedule="constant"),
+        torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3),
+    )
 
     def closure():
         optimiser.zero_grad()
@@ -228,7 +231,7 @@ def test_closures_that_count_a_batch_at_every_evaluation_are_warned_of():
 def test_a_training_call_in_inference_mode_spoils_no_later_one(covariance, bound, monkeypatch):
     """Nothing that was made in inference mode is kept for a graph, in this criterion or in another."""
     monkeypatch.setattr(workspace, "_spare", {})
-    criterion, other = (ISDALoss(3, 8, 0.5, covariance=covariance, bound=bound) for _ in range(2))
+    criterion, other = (ISDALoss(3, 8, 0.5, covariance=covariance, bound=bound, schedule="constant") for _ in range(2))
     weight = normal(3, 8, seed=1).requires_grad_()
     with torch.inference_mode():
         features = normal(24, 8, seed=2)
@@ -241,7 +244,7 @@ def test_a_training_call_in_inference_mode_spoils_no_later_one(covariance, bound
 
 
 def test_no_graph_is_kept_between_calls():
-    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0)
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, schedule="constant")
     loss_of(model, criterion, *data(1)).backward()
     assert all(buffer.grad_fn is None and not buffer.requires_grad for buffer in criterion.buffers())
 
@@ -268,8 +271,8 @@ def test_training_with_the_criterion_lowers_the_loss():
 def test_bfloat16_autocast_gives_a_float32_loss_close_to_float32(covariance, bound):
     x, targets = data()
     settings = {"covariance": covariance, "bound": bound}
-    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0, **settings), x, targets)
-    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, **settings)
+    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0, schedule="constant", **settings), x, targets)
+    model, criterion = net(), ISDALoss(CLASSES, DIM, 1.0, schedule="constant", **settings)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = loss_of(model, criterion, x, targets)
     loss.backward()
@@ -290,7 +293,9 @@ def test_under_autocast_only_the_inputs_are_rounded(covariance, bound):
     for autocast in (True, False):
         if not autocast:
             logits, features, weight = logits.double(), features.double(), weight.double()
-        criterion = ISDALoss(CLASSES, DIM, 0.5, covariance=covariance, bound=bound, dtype=weight.dtype)
+        criterion = ISDALoss(
+            CLASSES, DIM, 0.5, covariance=covariance, bound=bound, dtype=weight.dtype, schedule="constant"
+        )
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             loss = criterion(logits, targets, features=features, weight=weight)
             augmented = criterion.augmented_logits(logits, targets, weight=weight)
@@ -303,8 +308,8 @@ def test_under_autocast_only_the_inputs_are_rounded(covariance, bound):
 
 def test_a_bfloat16_model_gets_bfloat16_gradients_from_a_float32_loss():
     x, targets = data()
-    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0), x, targets)
-    model, criterion = net().to(torch.bfloat16), ISDALoss(CLASSES, DIM, 1.0)
+    expected = loss_of(net(), ISDALoss(CLASSES, DIM, 1.0, schedule="constant"), x, targets)
+    model, criterion = net().to(torch.bfloat16), ISDALoss(CLASSES, DIM, 1.0, schedule="constant")
     loss = loss_of(model, criterion, x.to(torch.bfloat16), targets)
     loss.backward()
     assert loss.dtype == torch.float32
@@ -345,7 +350,7 @@ SHARDED = """
     mine = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
 
     def gradient(weight, logits_of, rows, **settings):
-        criterion = ISDALoss(5, 6, 1.0, dtype=torch.float64, **settings)
+        criterion = ISDALoss(5, 6, 1.0, dtype=torch.float64, schedule="constant", **settings)
         criterion(logits_of(features[rows]), targets[rows], features=features[rows], weight=weight()).backward()
         grad = weight().grad
         return grad.full_tensor() if hasattr(grad, "full_tensor") else grad
@@ -377,7 +382,7 @@ SHARDED = """
                 attached[1].weight.copy_(start)
             fully_shard(attached[1], mesh=mesh, reshard_after_forward=reshard)
             fully_shard(attached, mesh=mesh)
-            criterion = ISDALoss.attach(attached, 1.0, bound=bound)
+            criterion = ISDALoss.attach(attached, 1.0, bound=bound, schedule="constant")
             criterion(attached(features[mine]), targets[mine]).backward()
             grad = attached[1].weight.grad.full_tensor()
             assert (grad - through_both).abs().max() < 1e-10, (bound, reshard, "attached")
@@ -387,7 +392,7 @@ SHARDED = """
         plan = {"1": ColwiseParallel(output_layouts=Replicate(), use_local_output=False)}
         if not late:
             parallelize_module(split, mesh, plan)
-        criterion = ISDALoss.attach(split, 1.0, sync=False)
+        criterion = ISDALoss.attach(split, 1.0, sync=False, schedule="constant")
         if late:
             parallelize_module(split, mesh, plan)
         try:

@@ -37,7 +37,9 @@ def labels_for(shape, seed):
 def make(covariance, bound, **settings):
     if covariance == "learned":
         settings["uncertainty_weight"] = 0  # the term is tested with the covariance
-    criterion = ISDALoss(CLASSES, DIM, covariance=covariance, bound=bound, dtype=torch.float64, **settings)
+    criterion = ISDALoss(
+        CLASSES, DIM, covariance=covariance, bound=bound, dtype=torch.float64, schedule="constant", **settings
+    )
     if covariance == "learned":
         with torch.no_grad():
             criterion.covariance.factor.copy_(0.6 * normal(*criterion.covariance.factor.shape, seed=3))
@@ -129,7 +131,9 @@ def test_tilted_loss_does_not_depend_on_how_the_products_are_formed(kind, num_cl
 
     monkeypatch.setattr("isda.functional.bounds.find_tilt", first_tilt)
     for by_tables in (True, False):
-        criterion = ISDALoss(num_classes, DIM, 1.0, covariance=kind, bound="tilted", dtype=torch.float64)
+        criterion = ISDALoss(
+            num_classes, DIM, 1.0, covariance=kind, bound="tilted", dtype=torch.float64, schedule="constant"
+        )
         monkeypatch.setattr(criterion.covariance, "prefers_gram", lambda rows, matrices, answer=by_tables: answer)
         logits = normal(6, num_classes, seed=2).requires_grad_()
         weight = normal(num_classes, DIM, seed=3).requires_grad_()
@@ -173,7 +177,7 @@ def test_float32_is_within_1e5_of_float64(kind, bound, monkeypatch):
     monkeypatch.setattr("isda.functional.bounds.find_tilt", same_tilt_in_both)
     results = {}
     for dtype in (torch.float32, torch.float64):
-        criterion = ISDALoss(classes, dim, covariance=kind, bound=bound, dtype=dtype)
+        criterion = ISDALoss(classes, dim, covariance=kind, bound=bound, dtype=dtype, schedule="constant")
         logits = normal(rows, classes, seed=1, dtype=torch.float32).to(dtype).requires_grad_()
         weight = (0.2 * normal(classes, dim, seed=2, dtype=torch.float32)).to(dtype).requires_grad_()
         features = (normal(rows, dim, seed=3, dtype=torch.float32) + 2).to(dtype)
@@ -189,7 +193,7 @@ def test_the_tilted_loss_searched_for_in_float32_is_within_1e5_of_float64(kind):
     targets = torch.arange(64) % 20
     losses = {}
     for dtype in (torch.float32, torch.float64):
-        criterion = ISDALoss(20, 32, covariance=kind, bound="tilted", dtype=dtype)
+        criterion = ISDALoss(20, 32, covariance=kind, bound="tilted", dtype=dtype, schedule="constant")
         logits, weight, features = (
             (scale * normal(rows, columns, seed=seed, dtype=torch.float32)).to(dtype)
             for rows, columns, scale, seed in ((64, 20, 1, 1), (20, 32, 0.2, 2), (64, 32, 1, 3))
@@ -229,7 +233,7 @@ def test_an_instance_of_a_covariance_model_is_used_as_it_is():
     from isda.covariance import DiagonalCovariance
 
     model = DiagonalCovariance(CLASSES, DIM, decay=0.9, dtype=torch.float64)
-    criterion = ISDALoss(CLASSES, DIM, covariance=model)
+    criterion = ISDALoss(CLASSES, DIM, covariance=model, schedule="constant")
     assert criterion.covariance is model
 
 
@@ -255,7 +259,7 @@ def test_wide_features_and_bounded_workspaces_change_nothing(kind, bound, num_cl
     features, targets = normal(rows, dim, seed=1), torch.tensor([0, 2, 2, 0, 5, 5])
     logits = normal(rows, num_classes, seed=2).requires_grad_()
     weight = (0.1 * normal(num_classes, dim, seed=3)).requires_grad_()
-    criterion = ISDALoss(num_classes, dim, covariance=kind, bound=bound, dtype=torch.float64)
+    criterion = ISDALoss(num_classes, dim, covariance=kind, bound=bound, dtype=torch.float64, schedule="constant")
     loss = criterion(logits, targets, features=features, weight=weight, strength=strength)
     sigmas = torch.stack(class_covariances(kind, features, targets, 6))[targets]
     tilts = jensen_tilts(targets, num_classes)
@@ -284,7 +288,7 @@ def test_float64_inputs_give_a_float64_loss_also_with_float32_statistics(covaria
     if kind == "soft":
         targets = torch.nn.functional.one_hot(targets, 3).double()
     criterion, wide = (
-        ISDALoss(3, 4, 0.7, covariance=covariance, bound=bound, dtype=dtype, **settings)
+        ISDALoss(3, 4, 0.7, covariance=covariance, bound=bound, dtype=dtype, schedule="constant", **settings)
         for dtype in (torch.float32, torch.float64)
     )
     if covariance == "learned":
@@ -309,7 +313,7 @@ def test_float64_inputs_give_a_float64_loss_also_with_float32_statistics(covaria
 
 
 def test_logits_in_float64_keep_their_digits_beside_float32_statistics():
-    criterion = ISDALoss(3, 4, 0.7, dtype=torch.float32)
+    criterion = ISDALoss(3, 4, 0.7, dtype=torch.float32, schedule="constant")
     features, weight, targets = normal(6, 4, seed=1), normal(3, 4, seed=2), torch.arange(6) % 3
     logits = features @ weight.t()
     criterion(logits, targets, features=features, weight=weight)

@@ -63,7 +63,14 @@ def test_loss_and_gradients_are_those_of_the_closed_form(offset, bound):
     """z_j + lambda/2 dw' Sigma dw + alpha dw' delta + o_yj, by loops."""
     features, targets, logits, weight = problem()
     criterion = ISDALoss(
-        C, A, lambda_0=STRENGTH, bound=bound, offset=offset_of(offset), shift=Given(ALPHA), dtype=torch.float64
+        C,
+        A,
+        lambda_0=STRENGTH,
+        bound=bound,
+        offset=offset_of(offset),
+        shift=Given(ALPHA),
+        dtype=torch.float64,
+        schedule="constant",
     )
     loss = criterion(logits, targets, features=features, weight=weight)
     inputs = [tensor.detach().clone().requires_grad_() for tensor in (logits, weight)]
@@ -107,12 +114,12 @@ def test_alpha_grows_with_the_strength_and_is_constant_where_there_is_none():
     torch.testing.assert_close(alone(logits, targets, **plain), F.cross_entropy(moved, targets))
     with pytest.raises(ValueError, match="features and weight must be given"):
         alone(logits, targets)
-    quarter = ISDALoss(C, A, lambda_0=0.5, shift=Given(ALPHA / 4), dtype=torch.float64)
+    quarter = ISDALoss(C, A, lambda_0=0.5, shift=Given(ALPHA / 4), dtype=torch.float64, schedule="constant")
     quarter.covariance.update(features, targets)
     one = growing.augmented_logits(logits, targets, weight=weight)  # a step of four is over
     two = quarter.augmented_logits(logits, targets, weight=weight, strength=0.125)
     assert not torch.allclose(one, two)
-    full = ISDALoss(C, A, lambda_0=0.125, shift=Given(ALPHA / 4), dtype=torch.float64)
+    full = ISDALoss(C, A, lambda_0=0.125, shift=Given(ALPHA / 4), dtype=torch.float64, schedule="constant")
     full.covariance.update(features, targets)
     torch.testing.assert_close(one, full.augmented_logits(logits, targets, weight=weight))
 
@@ -129,24 +136,28 @@ def test_an_offset_alone_needs_neither_features_nor_weight():
 
 def test_without_providers_nothing_changes_and_in_eval_mode_they_are_silent():
     features, targets, logits, weight = problem()
-    plain, zero = (ISDALoss(C, A, lambda_0=0.5, dtype=torch.float64) for _ in range(2))
+    plain, zero = (ISDALoss(C, A, lambda_0=0.5, dtype=torch.float64, schedule="constant") for _ in range(2))
     assert plain.state_dict().keys() == zero.state_dict().keys()
     assert not any("offset." in name or "shift" in name for name in plain.state_dict())
-    given = ISDALoss(C, A, lambda_0=0.5, offset=LogitAdjustment(COUNTS, tau=0.0), dtype=torch.float64)
+    given = ISDALoss(
+        C, A, lambda_0=0.5, offset=LogitAdjustment(COUNTS, tau=0.0), dtype=torch.float64, schedule="constant"
+    )
     losses = [one(logits, targets, features=features, weight=weight).item() for one in (plain, given)]
     assert losses[0] == losses[1]
-    adjusted = ISDALoss(C, A, offset=LogitAdjustment(COUNTS), shift=Given(1.0), dtype=torch.float64).eval()
+    adjusted = ISDALoss(
+        C, A, offset=LogitAdjustment(COUNTS), shift=Given(1.0), dtype=torch.float64, schedule="constant"
+    ).eval()
     assert adjusted(logits, targets).item() == F.cross_entropy(logits, targets).item()
 
 
 def test_ignored_rows_and_soft_targets_and_weights():
     features, targets, logits, weight = problem()
     offset, class_weight = Random(), torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
-    criterion = ISDALoss(C, A, 0.5, offset=offset, class_weight=class_weight, dtype=torch.float64)
+    criterion = ISDALoss(C, A, 0.5, offset=offset, class_weight=class_weight, dtype=torch.float64, schedule="constant")
     targets[4] = -100
     loss = criterion(logits, targets, features=features, weight=weight)
     kept = targets != -100
-    alone = ISDALoss(C, A, 0.5, offset=offset, class_weight=class_weight, dtype=torch.float64)
+    alone = ISDALoss(C, A, 0.5, offset=offset, class_weight=class_weight, dtype=torch.float64, schedule="constant")
     expected = alone(logits[kept], targets[kept], features=features[kept], weight=weight)
     torch.testing.assert_close(loss, expected, atol=1e-12, rtol=0)
     unchanged = criterion.augmented_logits(logits, targets, weight=weight)[4]
@@ -174,9 +185,13 @@ def test_drawn_features_have_the_same_terms():
     features, targets, logits, weight = problem()
     torch.manual_seed(0)
     settings = {"lambda_0": 0.002, "offset": Random(), "shift": Given(ALPHA), "dtype": torch.float64}
-    bound = ISDALoss(C, A, **settings)(logits, targets, features=features, weight=weight)
-    drawn = ExplicitLoss(C, A, samples=4000, **settings)(logits, targets, features=features, weight=weight)
-    plain = ISDALoss(C, A, lambda_0=0.002, dtype=torch.float64)(logits, targets, features=features, weight=weight)
+    bound = ISDALoss(C, A, schedule="constant", **settings)(logits, targets, features=features, weight=weight)
+    drawn = ExplicitLoss(C, A, samples=4000, schedule="constant", **settings)(
+        logits, targets, features=features, weight=weight
+    )
+    plain = ISDALoss(C, A, lambda_0=0.002, dtype=torch.float64, schedule="constant")(
+        logits, targets, features=features, weight=weight
+    )
     assert bound.item() - 0.004 < drawn.item() < bound.item() + 0.002
     assert abs(plain.item() - bound.item()) > 0.03
 
@@ -207,14 +222,16 @@ def test_bad_settings_of_providers_are_refused():
     with pytest.raises(ValueError, match="base must be a CovarianceModel, got str"):
         ConfusionCovariance("full")
     with pytest.raises(ValueError, match="ISDABCELoss has no setting 'offset'"):
-        ISDABCELoss(C, A, offset=LogitAdjustment(COUNTS))
+        ISDABCELoss(C, A, offset=LogitAdjustment(COUNTS), schedule="constant")
 
 
 def test_offsets_move_the_network_and_the_confusions_are_seen():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, A), torch.nn.ReLU(), torch.nn.Linear(A, C))
     mixed = ConfusionCovariance(create("diagonal", C, A))
-    criterion = ISDALoss.attach(model, 0.5, covariance=mixed, shift=ConfusionShift(0.5), offset=LogitAdjustment(COUNTS))
+    criterion = ISDALoss.attach(
+        model, 0.5, covariance=mixed, shift=ConfusionShift(0.5), offset=LogitAdjustment(COUNTS), schedule="constant"
+    )
     x, y = torch.randn(20, 6), torch.arange(20) % C
     criterion(model(x), y).backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in model.parameters())
@@ -234,7 +251,15 @@ def test_a_step_on_a_device_is_the_same_and_waits_for_nothing(bound):
             mixed = ConfusionCovariance(create("full", C, A, device=device, dtype=torch.float64))
             offset = LogitAdjustment(COUNTS)
             criterion = ISDALoss(
-                C, A, 0.5, bound=bound, covariance=mixed, shift=ConfusionShift(), offset=offset, device=device
+                C,
+                A,
+                0.5,
+                bound=bound,
+                covariance=mixed,
+                shift=ConfusionShift(),
+                offset=offset,
+                device=device,
+                schedule="constant",
             )
             given = [place(t.detach()).requires_grad_() for t in (logits, weight)]
             for _ in range(3):

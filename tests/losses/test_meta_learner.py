@@ -18,7 +18,7 @@ def problem(**settings):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(5, A), nn.BatchNorm1d(A), nn.Tanh(), nn.Linear(A, C)).double()
     model = ScaledCovariance(FullCovariance(C, A, dtype=torch.float64))
-    criterion = ISDALoss.attach(network, lambda_0=1.5, covariance=model, **settings)
+    criterion = ISDALoss.attach(network, lambda_0=1.5, covariance=model, **({"schedule": "constant"} | settings))
     x, y = torch.randn(12, 5, dtype=torch.float64), torch.arange(12) % 2
     y[-1] = 2
     criterion(network(x), y)  # statistics
@@ -85,7 +85,7 @@ def test_steps_lower_the_loss_they_are_made_for():
 
 
 def test_without_strength_nothing_is_done():
-    network, criterion, batch, balanced = problem(total_steps=10)
+    network, criterion, batch, balanced = problem(schedule="linear", total_steps=10)
     criterion.set_step(0)
     learner = MetaLearner(criterion)
     before = criterion.covariance.log_scale.clone()
@@ -113,7 +113,10 @@ def test_a_gradient_that_does_not_depend_on_what_is_learned_is_zero():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda c: MetaLearner(ISDALoss(C, A)), "criterion must have a ScaledCovariance, got FullCovariance"),
+        (
+            lambda c: MetaLearner(ISDALoss(C, A, schedule="constant")),
+            "criterion must have a ScaledCovariance, got FullCovariance",
+        ),
         (lambda c: MetaLearner(c, lr=-1), "lr must be a finite number >= 0, got -1"),
     ],
 )
@@ -125,4 +128,4 @@ def test_what_cannot_be_trained_is_refused(make, message):
 def test_the_tilted_bound_is_refused():
     scaled = ScaledCovariance(FullCovariance(C, A))
     with pytest.raises(ValueError, match="criterion must have bound=\"jensen\", got 'tilted'"):
-        MetaLearner(ISDALoss(C, A, covariance=scaled, bound="tilted"))
+        MetaLearner(ISDALoss(C, A, covariance=scaled, bound="tilted", schedule="constant"))

@@ -300,8 +300,8 @@ def test_on_top_of_isda_the_loss_is_that_of_the_bound(make, bound):
     """Attached to a model: the rows of the bound, then the formula; one pass feeds the statistics once."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(5, DIM), torch.nn.Tanh(), torch.nn.Linear(DIM, CLASSES)).double()
-    twin = ISDALoss(**SIZES, lambda_0=2.0, bound=bound, reduction="none", dtype=torch.float64)
-    base = ISDALoss.attach(model, lambda_0=2.0, bound=bound, reduction="none")
+    twin = ISDALoss(**SIZES, schedule="constant", lambda_0=2.0, bound=bound, reduction="none", dtype=torch.float64)
+    base = ISDALoss.attach(model, lambda_0=2.0, bound=bound, reduction="none", schedule="constant")
     criterion = make(cross_entropy=base)
     for seed in range(2):
         x, targets = normal(8, 5, seed=seed), torch.arange(8) % CLASSES
@@ -329,8 +329,10 @@ def test_on_top_of_isda_the_loss_is_that_of_the_bound(make, bound):
 def test_label_smoothing_on_top_of_isda_is_isdas_own():
     inputs = make_inputs()
     model = torch.nn.Linear(DIM, CLASSES).double()
-    smooth = ISDALoss(**SIZES, lambda_0=2.0, label_smoothing=0.1, dtype=torch.float64)
-    criterion = LabelSmoothing(0.1, cross_entropy=ISDALoss.attach(model, lambda_0=2.0, reduction="none"))
+    smooth = ISDALoss(**SIZES, schedule="constant", lambda_0=2.0, label_smoothing=0.1, dtype=torch.float64)
+    criterion = LabelSmoothing(
+        0.1, cross_entropy=ISDALoss.attach(model, lambda_0=2.0, reduction="none", schedule="constant")
+    )
     logits = model(inputs.features)
     expected = smooth(logits, inputs.targets, features=inputs.features, weight=model.weight)
     torch.testing.assert_close(criterion(logits, inputs.targets), expected, rtol=1e-10, atol=1e-10)
@@ -338,7 +340,7 @@ def test_label_smoothing_on_top_of_isda_is_isdas_own():
 
 def test_a_bad_call_on_top_of_isda_leaves_its_statistics_alone():
     model = torch.nn.Linear(DIM, CLASSES)
-    base = ISDALoss.attach(model, reduction="none")
+    base = ISDALoss.attach(model, reduction="none", schedule="constant")
     criterion = CenterLoss(CLASSES, DIM, cross_entropy=base)
     logits = model(torch.randn(6, DIM))
     with pytest.raises(ValueError, match="features must have shape"):

@@ -64,7 +64,7 @@ def test_device_dtype_mode_and_lack_of_a_bias_are_kept():
 def test_attach_follows_a_new_classifier():
     network = networks.create("resnet-8", num_classes=7)
     network.reset_classifier(4)
-    criterion = ISDALoss.attach(network, lambda_0=0.5)
+    criterion = ISDALoss.attach(network, lambda_0=0.5, schedule="constant")
     images, targets = torch.randn(8, 3, 16, 16), torch.arange(8) % 4
     for _ in range(2):
         loss = criterion(network(images), targets)

@@ -134,7 +134,7 @@ class FeatureMap:
         """Method, strength and seed of the run."""
         config = self.evaluated.config
         options = config.method_options
-        strength = f", λ0 = {options['lambda_0']:g}" if "lambda_0" in options else ""
+        strength = f", λ0 = {options['lambda_0']}".removesuffix(".0") if "lambda_0" in options else ""
         return f"{config.method}{strength}, seed {config.seed}"
 
 

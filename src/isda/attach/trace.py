@@ -360,6 +360,12 @@ class Recorder:
         """Copies verify anew; hooks that are copied with their model stay those of the copy."""
         return (Recorder, (self.hooks,))
 
+    @property
+    def trains(self) -> bool:
+        """Whether a classifier is in training mode now."""
+        heads = [None if hook.head is None else hook.head() for hook in self.hooks]
+        return any(head.training for head in heads if head is not None)
+
     def detach(self) -> None:
         """Take the hooks off the classifiers."""
         for hook in self.hooks:

@@ -101,6 +101,10 @@ class CovarianceModel(nn.Module):
         """Forget everything; here the counts."""
         self.count.zero_()
 
+    def classes_below(self, samples: int) -> int:
+        """How many classes have a covariance of their own from fewer features than this; reads the counts."""
+        return 0
+
     def penalty(self) -> Tensor | None:
         """A term that the criterion adds to its loss in training, or None."""
         return None

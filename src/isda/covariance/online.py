@@ -129,6 +129,10 @@ class OnlineCovariance(CovarianceModel, ABC):
         """(C, A) running mean; the overall mean for every class where one matrix serves all."""
         return (self.origin + self.offset).expand(self.num_classes, -1)
 
+    def classes_below(self, samples: int) -> int:
+        """How many classes have a covariance of their own from fewer features than this; reads the counts."""
+        return int((self.count < samples).sum()) if self.num_matrices == self.num_classes else 0
+
     @torch.no_grad()
     def reset(self) -> None:
         """Forget everything."""

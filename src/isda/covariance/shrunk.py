@@ -60,6 +60,10 @@ class ShrunkCovariance(FullCovariance):
         """Without the mixture: tensors that are read from a file count their versions from the start."""
         return {name: value for name, value in self.__dict__.items() if name != "_known_mixture"}
 
+    def classes_below(self, samples: int) -> int:
+        """None: a class with few features has the pooled covariance."""
+        return 0
+
     def intensities(self) -> Tensor:
         """(C,) r_c, how much of each class's own covariance is given up."""
         return 1 - self.mixture().own

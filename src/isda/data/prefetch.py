@@ -13,15 +13,24 @@ from torch import Tensor
 from isda._utils.seeds import generator
 
 
-def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int) -> Tensor:
+def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int, steps: int | None = None) -> Tensor:
     """(steps, batch_size) shuffled samples of an epoch in full batches; the remainder is dropped.
+
+    Args:
+        indices: the samples.
+        batch_size: samples per batch.
+        seed: of the run.
+        epoch: whose order it is.
+        steps: number of batches; as many shuffled passes over the samples as that takes, one by default.
 
     Example:
         >>> batch_order(torch.arange(5), 2, seed=0, epoch=0).shape
         torch.Size([2, 2])
     """
-    steps = len(indices) // batch_size
-    shuffled = indices[torch.randperm(len(indices), generator=generator(seed, epoch))]
+    steps = len(indices) // batch_size if steps is None else steps
+    source = generator(seed, epoch)
+    passes = max(1, -(-steps * batch_size // len(indices)))
+    shuffled = torch.cat([indices[torch.randperm(len(indices), generator=source)] for _ in range(passes)])
     return shuffled[: steps * batch_size].view(steps, batch_size)
 
 

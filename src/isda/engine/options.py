@@ -81,7 +81,29 @@ class NoMethodOptions:
     """The options of methods that have none."""
 
 
-_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
+AUTOMATIC = "auto"
+
+
+class NumberOrAuto:
+    """The type of options that are a number or "auto": ``float | Literal["auto"]``.
+
+    Example:
+        >>> NumberOrAuto("0.5"), NumberOrAuto("auto")
+        (0.5, 'auto')
+    """
+
+    def __new__(cls, text: str) -> Any:
+        """The value that a word says."""
+        return AUTOMATIC if text == AUTOMATIC else float(text)
+
+
+_KINDS: dict[type, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a word",
+    NumberOrAuto: "a number or auto",
+}
 
 
 def split_method(text: str) -> tuple[str, str]:
@@ -122,7 +144,7 @@ def option_types(declared: type) -> dict[str, type]:
 def _option_type(hint: Any) -> type:
     found = scalar_type(hint)
     if found is None:
-        raise TypeError(f"an option of a method must be an int, float, bool or str, got {hint!r}")
+        raise TypeError(f"an option of a method must be an int, float, bool, str or float | 'auto', got {hint!r}")
     return found
 
 
@@ -135,6 +157,8 @@ def scalar_type(hint: Any) -> type | None:
     """
     if get_origin(hint) in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not NoneType]
+        if len(parts) == 2 and float in parts and Literal["auto"] in parts:
+            return NumberOrAuto
         hint = parts[0] if len(parts) == 1 else hint
     if get_origin(hint) is Literal:
         hint = str

@@ -112,6 +112,7 @@ class StochasticTrainer:
             head.in_features,
             self.strength,
             total_steps,
+            schedule="constant" if total_steps is None else "linear",
             covariance=self.settings.covariance,
             bound=self.settings.bound,
             offset=self.offset,

@@ -22,15 +22,15 @@ from isda.functional.grouping import Groups, group_rows
 from isda.functional.patches import Patches
 from isda.losses.inputs import (
     LossInputs,
-    RepeatMonitor,
     check_logits,
     check_not_sharded,
     make_covariance,
     plain_weight,
     refuse_sizes,
 )
-from isda.losses.matching import AutomaticStrength, TrainingSamples
-from isda.losses.schedule import StrengthSchedule
+from isda.losses.matching import KEPT_SAMPLES, AutomaticStrength, TrainingSamples
+from isda.losses.monitors import EpochMonitor, EvalModeMonitor, RepeatMonitor
+from isda.losses.schedule import StrengthSchedule, batches_of
 from isda.losses.targets import (
     REDUCTIONS,
     as_rows,
@@ -88,7 +88,8 @@ class AugmentedLoss(nn.Module, ABC):
         lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
-        covariance: str | CovarianceModel = "full",
+        schedule: str = "linear",
+        covariance: str | CovarianceModel = AUTO,
         reduction: str = "mean",
         class_weight: Tensor | None = None,
         validate: bool = True,
@@ -98,7 +99,7 @@ class AugmentedLoss(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
-        self.schedule = self._make_schedule(lambda_0, total_steps, device)
+        self.schedule = self._make_schedule(lambda_0, total_steps, schedule, device)
         classes = 1 if self._pooled else num_classes
         self.covariance = make_covariance(
             covariance, classes, feature_dim, covariance_settings, type(self), device=device, dtype=dtype
@@ -106,21 +107,22 @@ class AugmentedLoss(nn.Module, ABC):
         self.covariance.validate = self.validate = validate
         self.num_classes, self.feature_dim = int(num_classes), self.covariance.feature_dim
         self.register_buffer("class_weight", class_weight)
-        self._repeats = RepeatMonitor()
+        self._repeats, self._eval_mode, self._epochs = RepeatMonitor(), EvalModeMonitor(), EpochMonitor()
 
     def _make_schedule(
-        self, lambda_0: float | str, total_steps: int | None, device: torch.device | str | None
+        self, lambda_0: float | str, total_steps: int | None, kind: str, device: torch.device | str | None
     ) -> StrengthSchedule:
         if not isinstance(lambda_0, str):
-            return StrengthSchedule(lambda_0, total_steps, device)
+            return StrengthSchedule(lambda_0, total_steps, device, kind)
         if lambda_0 != "auto":
             raise ValueError(f"lambda_0 must be a finite number >= 0 or 'auto', got {lambda_0!r}")
         if not self._supports_matching:
             raise ValueError(f"lambda_0 must be a number for {type(self).__name__}: only ISDALoss supports 'auto'")
-        if total_steps is not None:
-            raise ValueError(
-                f"total_steps must not be given with lambda_0='auto', which criterion.match() sets, got {total_steps}"
-            )
+        for name, value, default in (("total_steps", total_steps, None), ("schedule", kind, "linear")):
+            if value != default:
+                raise ValueError(
+                    f"{name} must not be given with lambda_0='auto', whose strength criterion.match() sets, got {value}"
+                )
         return AutomaticStrength(device)
 
     @classmethod
@@ -130,6 +132,10 @@ class AugmentedLoss(nn.Module, ABC):
         lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
+        optimizer: torch.optim.Optimizer | None = None,
+        epochs: int | None = None,
+        loader: Any = None,
+        match_samples: int = KEPT_SAMPLES,
         classifier: nn.Module | str | Sequence[nn.Module | str] | None = None,
         **settings: Any,
     ) -> _Criterion:
@@ -143,20 +149,47 @@ class AugmentedLoss(nn.Module, ABC):
             model: any network that ends in an nn.Linear or an nn.Conv2d, or in several that it averages or adds up,
                 also wrapped or compiled.
             lambda_0: see ISDALoss.
-            total_steps: see ISDALoss.
+            total_steps: see ISDALoss; or pass ``epochs`` and ``loader``.
+            optimizer: its steps move the schedule, so that gradient accumulation, windows of any length and steps that
+                a GradScaler skips are counted as they are made. Without one, training forwards are counted.
+            epochs: of the whole training, with ``loader`` instead of ``total_steps``.
+            loader: of the training batches, with a length.
+            match_samples: with lambda_0="auto", how many training samples ``match`` runs through the model again, at
+                least; the inputs of the latest batches are kept for it. 0 if ``match`` is always given some.
             classifier: the last layer or its name, where it cannot be found by convention; a list of those whose
                 outputs are added up.
-            **settings: see ISDALoss; the covariance is "auto" unless it is given.
+            **settings: see ISDALoss.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> loader = [(torch.randn(6, 4), torch.arange(6) % 3)] * 5
+            >>> from isda import ISDALoss
+            >>> criterion = ISDALoss.attach(model, lambda_0=0.5, optimizer=optimizer, epochs=2, loader=loader)
+            >>> for x, y in loader:
+            ...     criterion(model(x), y).backward()
+            ...     optimizer.step()
+            >>> criterion.step, criterion.strength
+            (5, 0.25)
         """
         refuse_sizes(settings)
+        checks.check_integer("match_samples", match_samples)
+        if (epochs is None) != (loader is None):
+            raise ValueError("epochs and loader must be given together, got one of them")
+        if epochs is not None:
+            if total_steps is not None:
+                raise ValueError(f"total_steps must not be given with epochs and loader, got {total_steps}")
+            total_steps = batches_of(epochs, loader)
         heads = find_classifiers(model, classifier)
         trained = next(parameter for part in (*heads, unwrap(model)) for parameter in part.parameters())
-        settings = {"covariance": AUTO, "device": trained.device, "dtype": trained.dtype, **settings}
+        settings = {"device": trained.device, "dtype": trained.dtype, **settings}
         sizes = [sizes_of(head) for head in heads]
         criterion = cls(sizes[0][0], sum(size for _, size in sizes), lambda_0, total_steps, **settings)
+        if optimizer is not None:
+            criterion.schedule.follow(optimizer, batches=epochs is not None)
         criterion._recorder = record_inputs(*heads, model=model)
         if criterion.schedule.automatic:
-            criterion._samples = TrainingSamples(model)
+            criterion._samples = TrainingSamples(model, match_samples)
         return criterion
 
     def detach(self) -> None:
@@ -165,6 +198,7 @@ class AugmentedLoss(nn.Module, ABC):
         The statistics stay, and ``criterion(logits, targets, features=..., weight=...)`` works on. Does nothing for a
         criterion that is not attached.
         """
+        self.schedule.unfollow()
         if self._recorder is not None:
             self._recorder.detach()
             self._recorder = None
@@ -193,7 +227,7 @@ class AugmentedLoss(nn.Module, ABC):
 
     @property
     def total_steps(self) -> int | None:
-        """T, the number of steps over which the strength grows; None for a constant lambda_0; it can be set."""
+        """T, the number of steps over which the strength grows; None if it was not given. It can be set."""
         return self.schedule.total_steps
 
     @total_steps.setter
@@ -215,6 +249,20 @@ class AugmentedLoss(nn.Module, ABC):
             0.1
         """
         self.schedule.set_step(step)
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let the steps of ``optimizer`` drive the schedule; ``attach(model, optimizer=...)`` does the same.
+
+        Example:
+            >>> from isda import ISDALoss
+            >>> head = nn.Linear(8, 3)
+            >>> criterion, optimizer = ISDALoss(3, 8, total_steps=100), torch.optim.SGD(head.parameters(), lr=0.1)
+            >>> criterion.follow(optimizer)
+            >>> optimizer.step()
+            >>> criterion.step
+            1
+        """
+        self.schedule.follow(optimizer)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -238,6 +286,13 @@ class AugmentedLoss(nn.Module, ABC):
             yield
         finally:
             self._held = before
+
+    def train(self: _Criterion, mode: bool = True) -> _Criterion:
+        """Set training or eval mode; at the end of an epoch warnings are given that no error tells."""
+        super().train(mode)
+        if not mode:
+            self._epochs.check(self.schedule, self.covariance)
+        return self
 
     # -- what a subclass defines -------------------------------------------------------------------------------------
 
@@ -298,6 +353,7 @@ class AugmentedLoss(nn.Module, ABC):
         """
         if not self.training:
             logits, targets = self._classes_second(logits_of(logits), targets)
+            self._eval_mode.check(logits, None if self._recorder is None else self._recorder.trains)
             self._clear_records()
             return self._plain_loss(logits, targets)
         refuse_transforms(self)
@@ -357,10 +413,12 @@ class AugmentedLoss(nn.Module, ABC):
     def _finish(self, state: CallState) -> None:
         """Remember the strength of a call that has updated the statistics, and advance the schedule."""
         self._last_strength = state.strength
+        self._eval_mode.reset()
         if state.record is not None:
             state.record.strength = state.strength
         if state.scheduled:
             self.schedule.advance()
+            self._epochs.count_call()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         checks.check_state(self, state_dict, prefix)
@@ -432,6 +490,7 @@ class AugmentedLoss(nn.Module, ABC):
 
     def _evaluate(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The plain loss of a classifier in eval mode, so that a training script validates without changes."""
+        self._epochs.check(self.schedule, self.covariance)
         if logits.requires_grad:
             checks.warn(
                 "the classifier is in eval mode, so this is plain cross-entropy and the statistics stay as they are; "

@@ -76,7 +76,7 @@ class ISDABCELoss(AugmentedLoss):
         num_labels: K.
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training.
-        total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
+        total_steps: number of optimiser steps T over which the strength grows, see ISDALoss.
         covariance: full, diagonal, low_rank, identity, learned, auto, or a CovarianceModel of one class;
             "shared" is "full".
         bound: "jensen", as the paper bounds cross-entropy, or "exact", the expectation itself by quadrature.
@@ -113,7 +113,8 @@ class ISDABCELoss(AugmentedLoss):
         lambda_0: float = 0.5,
         total_steps: int | None = None,
         *,
-        covariance: str | CovarianceModel = "full",
+        schedule: str = "linear",
+        covariance: str | CovarianceModel = "auto",
         bound: str = "jensen",
         ignore_value: float | None = None,
         reduction: str = "mean",
@@ -134,6 +135,7 @@ class ISDABCELoss(AugmentedLoss):
             feature_dim,
             lambda_0,
             total_steps,
+            schedule=schedule,
             covariance=covariance,
             reduction=reduction,
             class_weight=class_weight,

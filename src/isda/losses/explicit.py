@@ -26,7 +26,7 @@ class ExplicitLoss(SemanticLoss):
         num_classes: C.
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training.
-        total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
+        total_steps: number of optimiser steps T over which the strength grows, see ISDALoss.
         samples: M; 0 for plain cross-entropy.
         **settings: those of ISDALoss, but for the bound's.
 

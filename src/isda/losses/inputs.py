@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from isda._utils import checks
 from isda._utils.choices import check_choice, did_you_mean
@@ -160,55 +158,3 @@ def check_features(logits: Tensor, features: Tensor | Patches, dim: int) -> None
     if features.numel() == 0:
         raise ValueError(f"features must hold at least one row, got {checks.shape_of(features)}")
     checks.check_floating_point("features", features)
-
-
-class RepeatMonitor:
-    """Warns, once, of a second pass over a batch that counts again: sharpness-aware minimisation without ``held``.
-
-    It is recognised by the same targets in two consecutive calls, between which the weight changed, but no optimizer of
-    torch made a step. Nothing is read from a device. Scripts that move weights by hand are left alone: there has
-    to be a step before.
-    """
-
-    def __init__(self) -> None:
-        self._targets: weakref.ref[Tensor] | None = None
-        self._versions, self._steps, self._warned = (0, 0), 0, False
-        self._first = _OptimizerSteps.count_from_now()
-
-    def __reduce__(self) -> tuple[type[RepeatMonitor], tuple[()]]:
-        """A copy has seen no targets."""
-        return (RepeatMonitor, ())
-
-    def check(self, targets: Tensor, weight: Tensor) -> None:
-        """Look at a call that counts: its targets as given, and the weight of the classifier."""
-        if self._warned or targets.is_inference() or weight.is_inference():
-            return
-        versions, steps = (targets._version, weight._version), _OptimizerSteps.number
-        same = self._targets is not None and self._targets() is targets and self._versions[0] == versions[0]
-        if same and self._versions[1] != versions[1] and self._steps == steps > self._first:
-            self._warned = True
-            checks.warn(
-                "the statistics count the same batch twice: the weights changed between two passes over the same "
-                "targets, but no optimizer made a step; put the second pass of sharpness-aware minimisation, and "
-                "further evaluations of a closure, into `with criterion.held():`"
-            )
-        self._targets, self._versions, self._steps = weakref.ref(targets), versions, steps
-
-
-class _OptimizerSteps:
-    """How many steps the optimizers of torch have made since the first criterion was made."""
-
-    number = 0
-    _counted = False
-
-    @classmethod
-    def count_from_now(cls) -> int:
-        if not cls._counted:
-            cls._counted = True
-            register_optimizer_step_post_hook(cls._count)
-        return cls.number
-
-    @classmethod
-    def _count(cls, *_: Any) -> None:
-        if not torch.compiler.is_compiling():  # a compiled step would be compiled again for every number
-            cls.number += 1

@@ -22,7 +22,7 @@ from isda.functional.tilt import TILT_STEPS
 from isda.losses.inputs import LossInputs, check_logits
 from isda.losses.long_tail import MeanShift, Offset
 from isda.losses.matching import KEPT_ROWS, AutomaticStrength, loader_outputs, solve_strength
-from isda.losses.schedule import StrengthMonitor, capped_variance
+from isda.losses.monitors import StrengthMonitor, capped_variance
 from isda.losses.semantic import SemanticLoss
 from isda.losses.targets import (
     as_rows,
@@ -48,7 +48,9 @@ class ISDALoss(SemanticLoss):
         feature_dim: A, the inputs of the classifier.
         lambda_0: strength at the end of training; 0.5 on CIFAR, 1 to 10 on ImageNet in the paper. "auto" for a strength
             that ``match`` sets after each evaluation.
-        total_steps: number of optimiser steps T over which the strength grows; None for a constant lambda_0.
+        total_steps: number of optimiser steps T over which the strength grows; without it, it grows over 10,000 steps,
+            with a warning. ``attach`` also takes epochs and loader.
+        schedule: "linear", lambda_0 * t / T, or "constant".
         covariance: full, diagonal, low_rank, shared, within (one matrix, pooled within the classes), shrunk (full,
             shrunk towards within), identity, learned, auto (full up to 1 GiB of state, else low_rank), or a
             CovarianceModel.
@@ -90,7 +92,8 @@ class ISDALoss(SemanticLoss):
         lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         *,
-        covariance: str | CovarianceModel = "full",
+        schedule: str = "linear",
+        covariance: str | CovarianceModel = "auto",
         bound: str = "jensen",
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -113,6 +116,7 @@ class ISDALoss(SemanticLoss):
             feature_dim,
             lambda_0,
             total_steps,
+            schedule=schedule,
             covariance=covariance,
             ignore_index=ignore_index,
             reduction=reduction,
@@ -187,9 +191,10 @@ class ISDALoss(SemanticLoss):
     @torch.no_grad()
     def match(
         self,
-        logits: Any,
+        logits: Any = None,
         targets: Tensor | None = None,
         *,
+        held_out_loss: float | None = None,
         training: Any = None,
         weight: Tensor | None = None,
     ) -> float:
@@ -203,6 +208,8 @@ class ISDALoss(SemanticLoss):
             logits: held-out logits, computed in eval mode; or a loader of held-out (inputs, targets), over which the
                 attached model is run.
             targets: (N,) or (N, H, W) held-out class indices; not given with a loader.
+            held_out_loss: the mean cross-entropy of held-out samples instead of logits and targets; that of all
+                processes together.
             training: (logits, targets) of training samples, in eval mode and without augmentation, or a loader of
                 them; by default the inputs of the latest training batches, run again through the attached model.
             weight: (C, A) weights of the classifier; recorded by themselves after ``attach``.
@@ -222,25 +229,34 @@ class ISDALoss(SemanticLoss):
         schedule = self.schedule
         if not isinstance(schedule, AutomaticStrength):
             raise ValueError(f"match needs a criterion with lambda_0='auto', got lambda_0={schedule.lambda_0}")
+        if (logits is None) == (held_out_loss is None):
+            raise ValueError("match needs held-out logits and targets, or held_out_loss, and not both")
         samples = self._training_rows(training, weight)
-        held_out = torch.zeros(2, dtype=torch.float64, device=self.covariance.count.device)
-        for output, given in self._outputs(logits, targets):
-            rows, labels = self._labelled_rows(*self._classes_second(logits_of(output), given))
-            held_out[0] += F.cross_entropy(rows, labels, reduction="sum").double()
-            held_out[1] += len(rows)
-        together = self.covariance.sync and world_size(self.covariance.process_group) > 1
-        held_out = all_reduce_sum(held_out) if together else held_out
-        if not held_out[1]:
-            raise ValueError("match needs at least one held-out sample with a label, got none")
-        target = float(held_out[0] / held_out[1])
+        target = self._held_out_loss(logits, targets) if held_out_loss is None else float(held_out_loss)
         if not math.isfinite(target):
             raise ValueError(f"match needs a finite held-out loss, got {target}")
-        solution = solve_strength(self._bound_curve(samples), target)
-        if together:
-            mean = all_reduce_sum(held_out.new_tensor([solution, 1.0]))
-            solution = float(mean[0] / mean[1])
+        solution = self._mean_over_processes([solve_strength(self._bound_curve(samples), target), 1.0])
         schedule.add(solution)
         return schedule.strength
+
+    def _held_out_loss(self, logits: Any, targets: Tensor | None) -> float:
+        """The mean cross-entropy of held-out samples, over all processes."""
+        total, count = 0.0, 0
+        for output, given in self._outputs(logits, targets):
+            rows, labels = self.labelled_rows(*self._classes_second(logits_of(output), given))
+            total += float(F.cross_entropy(rows, labels, reduction="sum"))
+            count += len(rows)
+        mean = self._mean_over_processes([total, count])
+        if math.isnan(mean) and not math.isnan(total):
+            raise ValueError("match needs at least one held-out sample with a label, got none")
+        return mean
+
+    def _mean_over_processes(self, sum_and_count: list[float]) -> float:
+        """The quotient of a sum and a count over all processes that share statistics; NaN for a count of 0."""
+        values = torch.tensor(sum_and_count, dtype=torch.float64)
+        if self.covariance.sync and world_size(self.covariance.process_group) > 1:
+            values = all_reduce_sum(values.to(self.covariance.count.device))
+        return float(values[0] / values[1])
 
     def _outputs(self, outputs: Any, targets: Tensor | None) -> list[tuple[Any, Tensor]]:
         """Outputs and targets as they were given, or those of the attached model over a loader."""
@@ -268,11 +284,11 @@ class ISDALoss(SemanticLoss):
             logits, targets = self._classes_second(logits_of(output), given)
             own = self._require_recorder("weight").current_weight(logits) if weight is None else weight
             own = self._check_classifier(logits, targets, None, own)
-            samples.append((*self._labelled_rows(logits, targets), own))
+            samples.append((*self.labelled_rows(logits, targets), own))
         return samples
 
-    def _labelled_rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of logits (N, C) with a label, and the labels; of many pixels at most KEPT_ROWS."""
+    def labelled_rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (N, C) of samples or pixels with a label, at its resolution, and the labels; at most 16,384."""
         check_logits(logits, self.num_classes)
         if is_soft(targets):
             raise ValueError("match needs targets of class indices, got distributions")

@@ -74,7 +74,7 @@ class AutomaticStrength(StrengthSchedule):
     automatic = True
 
     def __init__(self, device: torch.device | str | None = None) -> None:
-        super().__init__(0.0, None, device)
+        super().__init__(0.0, None, device, "constant")
         self.lambda_0 = math.nan
         self.solutions: list[float] = []
 
@@ -82,6 +82,11 @@ class AutomaticStrength(StrengthSchedule):
     def strength(self) -> float:
         """The current lambda."""
         return median(self.solutions) if self.solutions else 0.0
+
+    @property
+    def matched(self) -> bool:
+        """Whether there is a solution."""
+        return bool(self.solutions)
 
     def add(self, solution: float) -> None:
         """Take a solution into the median."""
@@ -114,9 +119,11 @@ class TrainingSamples:
 
     Args:
         model: the model that the criterion is attached to.
+        least: samples to keep, at least; 0 to keep none.
     """
 
-    def __init__(self, model: nn.Module | None = None) -> None:
+    def __init__(self, model: nn.Module | None = None, least: int = KEPT_SAMPLES) -> None:
+        self._least = least
         self._model = None if model is None else weakref.ref(model)
         self._handle = None if model is None else model.register_forward_pre_hook(self, with_kwargs=True)
         self._inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -129,7 +136,7 @@ class TrainingSamples:
     @outside_graphs
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the inputs of a training pass until its labels come."""
-        if self._model is not None and module.training and torch.is_grad_enabled():
+        if self._least and self._model is not None and module.training and torch.is_grad_enabled():
             self._inputs = (args, kwargs)
 
     def remove(self) -> None:
@@ -142,10 +149,10 @@ class TrainingSamples:
     def add(self, targets: Tensor) -> None:
         """The labels of the pass whose inputs came last; distributions do not take part."""
         inputs, self._inputs = self._inputs, None
-        if inputs is None or is_soft(targets):
+        if inputs is None or is_soft(targets) or not self._least:
             return
         self._batches.append((*inputs, targets.detach()))
-        while sum(len(labels) for *_, labels in self._batches[1:]) >= KEPT_SAMPLES:
+        while sum(len(labels) for *_, labels in self._batches[1:]) >= self._least:
             del self._batches[0]
 
     def __len__(self) -> int:

@@ -1,9 +1,11 @@
-"""The strength schedule lambda = lambda_0 * t / T, with t in a buffer and no device synchronisation per step, and a
-monitor that warns if the strength is far too large.
+"""The strength schedule lambda = lambda_0 * t / T, with t in a buffer and no device synchronisation per step.
+
+t counts training forwards, or follows the steps of an optimizer.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
@@ -12,19 +14,28 @@ from torch import Tensor, nn
 
 from isda._utils import checks
 from isda._utils.checks import warn
-from isda._utils.devices import READ_EVERY, HostMirror, on_host
+from isda._utils.choices import check_choice
+from isda._utils.devices import HostMirror, on_host
+from isda.attach.autograd_compat import outside_graphs
 
+SCHEDULES = ("linear", "constant")
+DEFAULT_STEPS = 10_000
+"""T of a linear schedule whose total_steps were not given."""
 _EXTERNAL = -1
 """The microstep of a schedule whose steps are set from outside: forwards do not move it."""
 
 
 class StrengthSchedule(nn.Module):
-    """lambda = lambda_0 * t / T, section 4.1 of the paper; constant lambda_0 without a T.
+    """lambda = lambda_0 * t / T, section 4.1 of the paper, or a constant lambda_0.
+
+    t counts training forwards. With an optimizer it moves when the optimizer makes a step: by 1 if T is a number of
+    steps, by the forwards since the last step if T is a number of batches.
 
     Args:
         lambda_0: final strength.
-        total_steps: T, or None for a constant strength.
+        total_steps: T; None for DEFAULT_STEPS, with a warning at the first training forward.
         device: where the step counter lives.
+        kind: "linear" or "constant".
     """
 
     automatic = False
@@ -32,13 +43,22 @@ class StrengthSchedule(nn.Module):
     step: Tensor
     microstep: Tensor
 
-    def __init__(self, lambda_0: float, total_steps: int | None, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self,
+        lambda_0: float,
+        total_steps: int | None = None,
+        device: torch.device | str | None = None,
+        kind: str = "linear",
+    ) -> None:
         super().__init__()
         if not isinstance(lambda_0, SupportsFloat):  # a model, where attach(model) takes one first
             raise ValueError(f"lambda_0 must be a finite number >= 0 or 'auto', got {type(lambda_0).__name__}")
         checks.check_strength("lambda_0", lambda_0)
+        self.kind = check_choice("schedule", kind, SCHEDULES)
         self.lambda_0, self.total_steps = float(lambda_0), total_steps
         self._advance_every = 1
+        self._optimizer: _OptimizerHook | None = None
+        self._warns = True
         self.register_buffer("step", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("microstep", torch.zeros((), dtype=torch.int64, device=device))
         self._step_on_host, self._microstep_on_host = _Counter(), _Counter()
@@ -50,13 +70,15 @@ class StrengthSchedule(nn.Module):
 
     @property
     def total_steps(self) -> int | None:
-        """T, or None for a constant strength."""
+        """T, or None where it was not given."""
         return self._total_steps
 
     @total_steps.setter
     def total_steps(self, value: int | None) -> None:
         if value is not None and not (value >= 1 and value % 1 == 0):
             raise ValueError(f"total_steps must be a positive integer or None, got {value!r}")
+        if value is not None and self.kind == "constant":
+            raise ValueError(f"total_steps must not be given with schedule='constant', got {value}")
         self._total_steps = None if value is None else int(value)
 
     @property
@@ -66,16 +88,30 @@ class StrengthSchedule(nn.Module):
 
     @advance_every.setter
     def advance_every(self, value: int) -> None:
-        self._advance_every = checks.check_integer("advance_every", value, 1)
+        value = checks.check_integer("advance_every", value, 1)
+        if self._optimizer is not None:
+            raise ValueError(f"advance_every must not be set where an optimizer drives the schedule, got {value}")
+        self._advance_every = value
         if self._microstep_on_host.read(self.microstep) == _EXTERNAL:
             self._microstep_on_host.write(self.microstep.zero_(), 0)
 
     @property
     def strength(self) -> float:
         """The current lambda."""
-        if self.total_steps is None:
+        if self.kind == "constant":
             return self.lambda_0
-        return self.lambda_0 * min(self._step_on_host.read(self.step), self.total_steps) / self.total_steps
+        total = self.total_steps or DEFAULT_STEPS
+        return self.lambda_0 * min(self._step_on_host.read(self.step), total) / total
+
+    @property
+    def matched(self) -> bool:
+        """Whether the strength is known yet."""
+        return True
+
+    @property
+    def in_window(self) -> bool:
+        """Whether forwards were counted that have not moved t yet: the middle of a window of gradient accumulation."""
+        return self._optimizer is None and self._microstep_on_host.read(self.microstep) > 0
 
     def strength_for_call(self, strength: float | None) -> float:
         """The lambda of one call: as given, or the schedule's."""
@@ -86,14 +122,37 @@ class StrengthSchedule(nn.Module):
         return strength
 
     def set_step(self, step: int) -> None:
-        """Set t; from now on it moves by this alone."""
+        """Set t; from now on it moves by this alone, or by the steps of an optimizer."""
         step = checks.check_integer("step", step)
         self._step_on_host.write(self.step.fill_(step), step)
         self._microstep_on_host.write(self.microstep.fill_(_EXTERNAL), _EXTERNAL)
 
+    def follow(self, optimizer: torch.optim.Optimizer, *, batches: bool = False) -> None:
+        """Let the steps of an optimizer move t; ``batches`` says that T counts training forwards."""
+        self.unfollow()
+        self._optimizer = _OptimizerHook(self, optimizer, batches)
+
+    def unfollow(self) -> None:
+        """Remove the hook from the optimizer."""
+        if self._optimizer is not None:
+            self._optimizer.remove()
+            self._optimizer = None
+
     def advance(self) -> None:
         """Count one training forward; t moves after ``advance_every`` of them and stops at T."""
+        if self._warns and self.kind == "linear" and self.total_steps is None and self.lambda_0:
+            self._warns = False
+            warn(
+                f"total_steps was not given, so the strength grows from 0 to lambda_0={self.lambda_0:g} over "
+                f"{DEFAULT_STEPS:,} steps; pass total_steps=..., the optimizer steps of the whole training, or "
+                "epochs=... and loader=..., or schedule='constant'"
+            )
         microstep = self._microstep_on_host.read(self.microstep)
+        if self._optimizer is not None:
+            if self._optimizer.batches:
+                counted = max(microstep, 0) + 1
+                self._microstep_on_host.write(self.microstep.fill_(counted), counted)
+            return
         if microstep == _EXTERNAL:
             return
         if self.advance_every > 1:
@@ -102,9 +161,79 @@ class StrengthSchedule(nn.Module):
                 self._microstep_on_host.write(self.microstep.add_(1), done)
                 return
             self._microstep_on_host.write(self.microstep.zero_(), 0)
+        self._move(1)
+
+    def _after_optimizer_step(self, batches: bool) -> None:
+        if not batches:
+            self._move(1)
+            return
+        counted = max(self._microstep_on_host.read(self.microstep), 0)
+        self._microstep_on_host.write(self.microstep.zero_(), 0)
+        self._move(counted)
+
+    def _move(self, steps: int) -> None:
         done = self._step_on_host.read(self.step)
-        if self.total_steps is None or done < self.total_steps:
-            self._step_on_host.write(self.step.add_(1), done + 1)
+        if self.kind == "linear":
+            steps = min(steps, max(0, (self.total_steps or DEFAULT_STEPS) - done))
+        if steps:
+            self._step_on_host.write(self.step.add_(steps), done + steps)
+
+
+class _OptimizerHook:
+    """A step hook of an optimizer that moves a schedule; a copy of the schedule has one without an optimizer.
+
+    Args:
+        schedule: to move.
+        optimizer: of torch, or a wrapper with one as its ``optimizer``.
+        batches: whether the schedule counts batches.
+    """
+
+    def __init__(self, schedule: StrengthSchedule | None = None, optimizer: Any = None, batches: bool = False) -> None:
+        self.batches = batches
+        self._schedule = None if schedule is None else weakref.ref(schedule)
+        self._handle = None
+        if schedule is None:
+            return
+        while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):  # such as accelerate's
+            optimizer = optimizer.optimizer
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        self._handle = optimizer.register_step_post_hook(self)
+
+    def __reduce__(self) -> tuple[type[_OptimizerHook], tuple[None, None, bool]]:
+        """A copy follows no optimizer."""
+        return (_OptimizerHook, (None, None, self.batches))
+
+    @outside_graphs
+    def __call__(self, *_: Any) -> None:
+        """After a step."""
+        schedule = None if self._schedule is None else self._schedule()
+        if schedule is not None:
+            schedule._after_optimizer_step(self.batches)
+
+    def remove(self) -> None:
+        """Take the hook off the optimizer."""
+        if self._handle is not None:
+            self._handle.remove()
+        self._schedule = self._handle = None
+
+
+def batches_of(epochs: int, loader: Any) -> int:
+    """The number of batches of a training, from what ``attach`` is given.
+
+    Example:
+        >>> batches_of(3, ["first batch", "second batch"])
+        6
+    """
+    epochs = checks.check_integer("epochs", epochs, 1)
+    try:
+        batches = len(loader)
+    except TypeError:
+        kind = type(loader).__name__
+        raise ValueError(f"loader must have a length, got {kind} without one; pass total_steps instead") from None
+    if batches < 1:
+        raise ValueError(f"loader must have at least one batch, got {batches}")
+    return epochs * batches
 
 
 class _Counter:
@@ -125,62 +254,3 @@ class _Counter:
     def write(self, buffer: Tensor, value: int) -> None:
         if not on_host(buffer):
             self._mirror.write(buffer, value)
-
-
-_RATIO = 10.0
-_GROWTH = 1.1
-
-
-def variance_and_spread(variance: Tensor, logits: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """The mean of strength/2 * variance (N, C), and what the logits (N, C) of a sample vary by on average; detached."""
-    return strength / 2 * variance.detach().mean(), logits.detach().std(1, correction=0).mean()
-
-
-def capped_variance(variance: Tensor, logits: Tensor, strength: float, max_ratio: float) -> Tensor:
-    """The variance (N, C) as of a smaller strength where its term would exceed ``max_ratio`` times the logits' spread.
-
-    Nothing is read on the host, and a variance within the limit is returned to the bit.
-    """
-    added, spread = variance_and_spread(variance, logits, strength)
-    return variance * (max_ratio * spread / added).nan_to_num(nan=1.0, posinf=1.0).clamp(max=1.0)
-
-
-class StrengthMonitor:
-    """Warns, while the loss is still finite, if the variance term is far larger than differences between the logits.
-
-    On the CPU it looks at every call: a run that diverges does so within ten steps. Elsewhere it looks at calls 1, 2,
-    4, 8, ... and whenever the strength has grown by a tenth; a look leaves its result on the device, and results are
-    read every hundredth call: no look makes the host wait.
-    """
-
-    def __init__(self) -> None:
-        self._calls, self._seen_strength, self._warned = 0, 0.0, _RATIO
-        self._worst: Tensor | None = None
-
-    def check(self, variance: Tensor, logits: Tensor, strength: float) -> None:
-        """Look at strength/2 * variance (N, C) and at what the logits (N, C) of a sample vary by, on average."""
-        self._calls += 1
-        if self._worst is not None and self._calls % READ_EVERY == 1:
-            self._warn(self._worst)
-            self._worst = None
-        grown, power = strength >= _GROWTH * self._seen_strength, self._calls & (self._calls - 1) == 0
-        if strength == 0 or not (grown or power or on_host(variance)):
-            return
-        self._seen_strength = strength if grown else self._seen_strength
-        added, spread = variance_and_spread(variance, logits, strength)
-        look = torch.stack([added / spread, added, spread, torch.full_like(added, strength)])
-        if on_host(look):
-            self._warn(look)
-        else:
-            self._worst = look if self._worst is None else torch.where(look[0] > self._worst[0], look, self._worst)
-
-    def _warn(self, look: Tensor) -> None:
-        ratio, added, spread, strength = look.tolist()
-        if not ratio > self._warned:
-            return
-        self._warned = 2 * ratio  # again only if it becomes much worse
-        warn(
-            f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at strength "
-            f"{strength:.3g} it swamps them, and training may diverge; decay the learning rate, lower lambda_0, clip "
-            "gradients, or use bound='tilted'"
-        )

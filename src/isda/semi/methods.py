@@ -38,7 +38,8 @@ def create(
     samples: int,
     total_steps: int,
     dataset: str = "cifar10",
-    lambda_0: float = 0.5,
+    lambda_0: float | str = 0.5,
+    schedule: str = "linear",
     covariance: str | CovarianceModel = "full",
     bound: str = "jensen",
     consistency_weight: RampedWeight | float | None = None,
@@ -58,7 +59,9 @@ def create(
         samples: number of training samples, labelled ones included; indices of unlabelled batches count these.
         total_steps: of the run.
         dataset: whose published settings to use, see `defaults_for`.
-        lambda_0: ISDA's strength at the end of training; the paper chooses it from 0.1, 0.25, 0.5, 0.75, 1.
+        lambda_0: ISDA's strength at the end of training; the paper chooses it from 0.1, 0.25, 0.5, 0.75, 1. "auto"
+            for a strength that ``objective.criterion.match`` sets.
+        schedule: of the strength, "linear" or "constant".
         covariance: ISDA's covariance model, by name or as an object.
         bound: of both of ISDA's losses, "jensen" or "tilted".
         consistency_weight: eta_1, 1 by default; 0 for "supervised+isda", which uses no unlabelled images.
@@ -92,7 +95,8 @@ def create(
     criterion: nn.Module = nn.CrossEntropyLoss()
     if with_isda:
         settings: dict[str, Any] = {"covariance": covariance, "bound": bound, "device": device, "dtype": dtype}
-        criterion = ISDALoss(num_classes, feature_dim, lambda_0, total_steps, **settings, **further)
+        ramp = None if schedule == "constant" or lambda_0 == "auto" else total_steps
+        criterion = ISDALoss(num_classes, feature_dim, lambda_0, ramp, schedule=schedule, **settings, **further)
     if consistency_weight is None:
         consistency_weight = 1.0 if with_isda and method != SUPERVISED else 0.0
     if regulariser_weight is None:

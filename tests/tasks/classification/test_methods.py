@@ -89,7 +89,7 @@ def test_the_text_goes_over_the_setting_and_the_setting_over_the_recipe():
         ("isda:lambda0=1", r"option of method isda must be one of .*, got 'lambda0'; did you mean 'lambda_0'\?"),
         ("cross-entropy:lambda_0=1", "option of method cross-entropy must be one of label_smoothing, got 'lambda_0'"),
         ("isda:lambda_0", "method options are written key=value, got 'lambda_0' in isda:lambda_0"),
-        ("isda:lambda_0=strong", "option lambda_0 of method isda must be a number, got 'strong'"),
+        ("isda:lambda_0=strong", "option lambda_0 of method isda must be a number or auto, got 'strong'"),
         ("isda:rank=1.5", "option rank of method isda must be an integer, got '1.5'"),
         ("isda:lambda_0=1,lambda_0=2", "option lambda_0 of method isda must be given once, got it twice in isda:"),
         ("isda-tilted:bound=jensen", "method 'isda-tilted' settles bound=tilted, got bound=jensen"),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isda._utils.checks import check_strength
 from isda._utils.seeds import generator
+from isda.engine.options import AUTOMATIC
 from isda.functional.sampling import symmetric_root
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ _MOVES = 0x6D6F7665
 
 
 def strength_of(observed: Observed) -> float:
-    """lambda_0 of the run's method if it has one, else 0.5."""
-    return float(observed.trained.config.method_options.get("lambda_0") or DEFAULT_STRENGTH)
+    """lambda_0 of the run's method if it is a number, else 0.5."""
+    strength = observed.trained.config.method_options.get("lambda_0")
+    return DEFAULT_STRENGTH if strength in (None, 0, AUTOMATIC) else float(strength)
 
 
 def augmented_features(

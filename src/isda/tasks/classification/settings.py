@@ -50,8 +50,8 @@ class ClassificationSettings(TrainingSettings):
     last (100 in most publications); drawn with the seed, --labels in all. The evaluation images do not change."""
     held_out: Auto[int] = auto(0)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
-    lambda_0: float | None = stored_in("method_options")
-    """ISDA's strength at the end of training."""
+    lambda_0: float | Literal["auto"] | None = stored_in("method_options")
+    """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
     augment: Auto[str] = auto()
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop."""
     pretrained: str | HubOrFile | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from isda.tasks.common.data import (
     split_data,
 )
 from isda.tasks.common.evaluation import evaluate
+from isda.tasks.common.matching import TRAINING_SAMPLES, Withheld, automatic_criteria, logits_and_targets, own_part
 
 
 def criteria_of(method: nn.Module) -> list[SemanticLoss]:
@@ -110,6 +112,35 @@ class ImageJob(Trainer):
             wrong = (predicted != batch.targets).double()
         return {"error": 100 * wrong.sum()}
 
+    @property
+    @abstractmethod
+    def withheld(self) -> Withheld | None:
+        """The training images that strengths are matched to, if there are any."""
+
+    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
+        """Match strengths to the images that the epoch did without, before the line of metrics."""
+        if self.withheld is not None and epoch <= self.withheld.epochs:
+            self.check()
+            self.processes.share_buffers(self.network)
+            held_out = self._logits(self.withheld.own(self.processes))
+            training = self._logits(own_part(self.trained_in(epoch - 1)[:TRAINING_SAMPLES], self.processes))
+            for criterion in automatic_criteria(self.method):
+                criterion.match(*held_out, training=training, weight=self.network.classifier.weight)
+        return super().finish_epoch(epoch, step)
+
+    @abstractmethod
+    def trained_in(self, epoch: int) -> Tensor:
+        """Positions of labelled training images of an epoch, counted from 0, in the order of their batches."""
+
+    @abstractmethod
+    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
+        """Labelled training images without augmentation, by their positions."""
+
+    def _logits(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits in eval mode, without augmentation, and labels of training images."""
+        batches = (batch.to(self.config.dtype, self.config.channels_last) for batch in self.clean_batches(positions))
+        return logits_and_targets(self.network, ((b.images, b.targets) for b in batches), self.network)
+
     def evaluate(self) -> dict[str, float]:
         """Error, likelihood and calibration."""
         images, labels, indices = self.evaluation
@@ -135,7 +166,9 @@ class ClassificationJob(ImageJob):
     ) -> None:
         training, evaluation = split_data(config, data)
         super().__init__(config, network, method, context, evaluation, pipeline)
-        device = context.processes.device
+        device, withheld = context.processes.device, None
+        if automatic_criteria(method):
+            withheld = Withheld.draw(training, data.y_train[training], config.epochs, config.seed)
         self.source = ImageBatches(
             images=data.x_train.to(device) if isinstance(data.x_train, Tensor) else data.x_train,
             labels=data.y_train.to(device),
@@ -148,6 +181,7 @@ class ClassificationJob(ImageJob):
             device=device,
             workers=context.workers,
             generated=generated_images(config, device),
+            withheld=withheld,
         )
         method.feed(self.source)
 
@@ -158,7 +192,8 @@ class ClassificationJob(ImageJob):
             return
         source, world, rank = self.source, self.processes.world, self.processes.rank
         # As many parts in each process as in the others, none of them empty: statistics are exchanged after each.
-        whole = source.indices.tensor_split(-(-len(source.indices) // self.config.batch_size))
+        indices = source.available(0)
+        whole = indices.tensor_split(-(-len(indices) // self.config.batch_size))
         parts = [part.tensor_split(world)[rank] for part in whole]
         batches = batches_of_parts(
             source.images, source.labels, parts, self.pipeline, self.processes.device, workers=self.context.workers
@@ -167,6 +202,22 @@ class ClassificationJob(ImageJob):
             fill_statistics(
                 criteria, self.network, (batch.to(self.config.dtype, self.config.channels_last) for batch in batches)
             )
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """The training images that strengths are matched to."""
+        return self.source.withheld
+
+    def trained_in(self, epoch: int) -> Tensor:
+        """Positions of training images of an epoch, counted from 0, in the order of their batches."""
+        return self.source.order(epoch).flatten()
+
+    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
+        """Training images without augmentation."""
+        source, device = self.source, self.processes.device
+        return evaluation_batches(
+            source.images, source.labels, positions, self.pipeline, device, workers=self.context.workers
+        )
 
     def conclude(self, folder: Path) -> dict[str, Any]:
         """A pretrained model of timm is also written as timm loads it."""

@@ -22,6 +22,7 @@ from isda.data.dataset import Images
 from isda.data.image_files import ImageFiles
 from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.tasks.common.generators import GeneratedImages
+from isda.tasks.common.matching import Withheld
 
 # The held-out part is the same for every run of a data set, so that settings are chosen on equal terms.
 HOLD_OUT_SEED = 0
@@ -131,6 +132,7 @@ class ImageBatches:
         device: of the batches.
         workers: threads that prefetch images from disk.
         generated: images that replace some of each batch, with their labels.
+        withheld: training images that the first epochs do without.
     """
 
     images: Images
@@ -144,6 +146,7 @@ class ImageBatches:
     device: torch.device | str = "cpu"
     workers: int = PREFETCH_WORKERS
     generated: GeneratedImages | None = None
+    withheld: Withheld | None = None
 
     def __post_init__(self) -> None:
         check_processes(self.batch_size, self.world)
@@ -152,7 +155,11 @@ class ImageBatches:
         """The sample indices of an epoch as full batches (steps, batch_size), without generated images."""
         steps = len(self.indices) // self.batch_size
         real = self.batch_size - (self.generated.per_batch if self.generated else 0)
-        return batch_order(self.indices, real, seed=self.seed, epoch=epoch)[:steps]
+        return batch_order(self.available(epoch), real, seed=self.seed, epoch=epoch, steps=steps)
+
+    def available(self, epoch: int) -> Tensor:
+        """(N,) the training images of an epoch."""
+        return self.indices if self.withheld is None else self.withheld.without(self.indices, epoch)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[ImageBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""

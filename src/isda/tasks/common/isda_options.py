@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -11,8 +11,9 @@ from torch import nn
 from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
 from isda.covariance import MODELS, CovarianceModel
-from isda.engine.options import import_class
+from isda.engine.options import AUTOMATIC, import_class
 from isda.losses import SemanticLoss
+from isda.losses.schedule import SCHEDULES
 from isda.networks import Network
 
 ClassifierLayer = nn.Linear | nn.Conv2d
@@ -21,8 +22,6 @@ ClassifierLayer = nn.Linear | nn.Conv2d
 _Criterion = TypeVar("_Criterion", bound=SemanticLoss)
 
 DIVERGENCE_HINT = "try a smaller lr or lambda_0"
-
-_SCHEDULES = ("linear", "constant")
 
 _ESTIMATED = ("full", "diagonal", "low_rank", "shared", "within", "shrunk")
 # Arguments of the covariance, not of the criterion, and the models that have them.
@@ -39,8 +38,9 @@ _COVARIANCE_OPTIONS = {
 class SemanticOptions:
     """Options of every method that augments features; see ISDALoss and the covariance models."""
 
-    lambda_0: float = 0.5
-    """Strength at the end of training."""
+    lambda_0: float | Literal["auto"] = 0.5
+    """Strength at the end of training; auto: matched after each epoch to a tenth of the training images, which is held
+    out until the last fifth of the epochs."""
     covariance: str = "full"
     """full, diagonal, low_rank, shared, within, shrunk, identity, learned, or package.module.Class of your own."""
     decay: float | None = None
@@ -64,7 +64,7 @@ class SemanticOptions:
     def criterion_settings(self, head: ClassifierLayer, total_steps: int) -> dict[str, Any]:
         """The arguments of the criterion for a classifier and the number of steps of the run."""
         given = {name: getattr(self, name) for name in self.arguments if getattr(self, name) is not None}
-        schedule = check_choice("schedule", self.schedule, _SCHEDULES)
+        schedule = check_choice("schedule", self.schedule, SCHEDULES)
         if "." in self.covariance:
             given["covariance"] = self._model(head, given)
         else:
@@ -72,11 +72,15 @@ class SemanticOptions:
         for name, models in _COVARIANCE_OPTIONS.items():
             if name in given and self.covariance not in models:
                 raise ValueError(f"{name} is for covariance={' or '.join(models)}, got covariance={self.covariance}")
-        return given | {"total_steps": total_steps if schedule == "linear" else None}
+        if schedule == "constant":
+            return given | {"schedule": schedule}
+        return given if self.lambda_0 == AUTOMATIC else given | {"total_steps": total_steps}
 
     def attached(self, loss: type[_Criterion], network: Network, total_steps: int, **given: Any) -> _Criterion:
         """The criterion on a network's classifier, with further arguments; its strength grows over the whole run."""
         settings = self.criterion_settings(network.classifier, total_steps) | given
+        if self.lambda_0 == AUTOMATIC:
+            settings["match_samples"] = 0  # the job passes samples without augmentation
         return loss.attach(network, classifier=network.classifier, **settings)
 
     def _model(self, head: ClassifierLayer, given: dict[str, Any]) -> CovarianceModel:

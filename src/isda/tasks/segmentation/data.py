@@ -13,6 +13,7 @@ from isda.data.augment import Draws, Normalize, ScaleMirrorCrop
 from isda.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.data.segmentation import SegmentationPart
 from isda.tasks.common.data import check_processes, to_network_input
+from isda.tasks.common.matching import Withheld
 from isda.tasks.segmentation.settings import SegmentationConfig
 
 
@@ -46,6 +47,7 @@ class SegmentationBatches:
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
         device: of the batches.
         workers: prefetching threads.
+        withheld: images that the first epochs do without.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class SegmentationBatches:
         world: int = 1,
         device: torch.device | str = "cpu",
         workers: int = PREFETCH_WORKERS,
+        withheld: Withheld | None = None,
     ) -> None:
         check_processes(config.batch_size, world)
+        self.withheld = withheld
         self.part, self.config, self.rank, self.world = part, config, rank, world
         self.device, self.workers = torch.device(device), workers
         scales = config.smallest_scale, config.largest_scale
@@ -66,9 +70,7 @@ class SegmentationBatches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[SegmentationBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
-        config = self.config
-        order = batch_order(torch.arange(len(self.part)), config.batch_size, seed=config.seed, epoch=epoch)
-        mine = [indices.tensor_split(self.world)[self.rank] for indices in order[start:]]
+        mine = [indices.tensor_split(self.world)[self.rank] for indices in self.order(epoch)[start:]]
 
         def prepare(indices: Tensor) -> SegmentationBatch:
             return self._prepare(indices, epoch)
@@ -77,6 +79,13 @@ class SegmentationBatches:
         inline = on_host(self.device) and self.part.decoded is not None
         for batch in map(prepare, mine) if inline else prefetch(prepare, mine, self.workers):
             yield batch.on(self.device)
+
+    def order(self, epoch: int) -> Tensor:
+        """The images of an epoch in batches (steps, batch_size)."""
+        config, everything = self.config, torch.arange(len(self.part))
+        indices = everything if self.withheld is None else self.withheld.without(everything, epoch)
+        steps = len(everything) // config.batch_size
+        return batch_order(indices, config.batch_size, seed=config.seed, epoch=epoch, steps=steps)
 
     def _prepare(self, indices: Tensor, epoch: int) -> SegmentationBatch:
         draws = Draws.for_samples(indices, seed=self.config.seed, epoch=epoch)

@@ -27,7 +27,7 @@ class SegmentationSettings(TrainingSettings):
     method: Auto[str] = auto("isda")
     """cross-entropy, isda (if not given) or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
     has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value (docs/extend.md)."""
-    lambda_0: float | None = stored_in("method_options")
+    lambda_0: float | Literal["auto"] | None = stored_in("method_options")
     """ISDA's strength at the end of training; 7.5 if not given."""
     evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
     """The part that judges; validation if not given, where there is one."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from isda import __version__
 from isda._utils.choices import check_choice
 from isda._utils.devices import on_host
+from isda._utils.errors import expect_type
 from isda.data.segmentation import IGNORED, SegmentationData, load
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
@@ -26,6 +27,7 @@ from isda.networks import segmentation as networks
 from isda.networks.segmentation import SegmentationNetwork, freeze_batch_norm
 from isda.tasks.common.dry_run import dry_run
 from isda.tasks.common.evaluation import CURVES
+from isda.tasks.common.matching import Withheld, automatic_criteria, own_part
 from isda.tasks.segmentation.data import SegmentationBatch, SegmentationBatches, evaluation_batches
 from isda.tasks.segmentation.evaluation import (
     BASELINES,
@@ -36,9 +38,12 @@ from isda.tasks.segmentation.evaluation import (
     figures_for,
     predictor,
 )
-from isda.tasks.segmentation.methods import METHODS, SegmentationMethod, find_method
+from isda.tasks.segmentation.methods import METHODS, PixelISDA, SegmentationMethod, find_method
 from isda.tasks.segmentation.pictures import draw_predictions
 from isda.tasks.segmentation.settings import BATCH_SIZE, SegmentationConfig, SegmentationSettings, recipe_for
+
+MATCHED_IMAGES = 64
+"""Whole images, held out and trained on, that a strength is matched to; each has many pixels."""
 
 
 def create_network(config: SegmentationConfig, pretrained: str | None = None) -> SegmentationNetwork:
@@ -149,9 +154,11 @@ class SegmentationJob(Trainer):
     ) -> None:
         super().__init__(config, network, method, context.processes)
         self.context, self.evaluation_part = context, data.part(config.evaluated_on)
-        processes = context.processes
+        processes, withheld = context.processes, None
+        if automatic_criteria(method):
+            withheld = Withheld.draw(torch.arange(len(data.train)), None, config.epochs, config.seed)
         self.source = SegmentationBatches(
-            data.train, config, processes.rank, processes.world, processes.device, context.workers
+            data.train, config, processes.rank, processes.world, processes.device, context.workers, withheld
         )
         self._last: ConfusionMatrix | None = None
 
@@ -170,6 +177,17 @@ class SegmentationJob(Trainer):
         counted = targets != IGNORED
         right = ((outputs.argmax(1) == targets) & counted).double().sum() / counted.sum().clamp(min=1)
         return {"accuracy": 100 * self.samples(batch) * right}
+
+    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
+        """Match strengths to the images that the epoch did without, before the line of metrics."""
+        withheld = self.source.withheld
+        if withheld is not None and epoch <= withheld.epochs:
+            self.check()
+            self.processes.share_buffers(self.network)
+            trained = self.source.order(epoch - 1).flatten()
+            method = expect_type(self.method, PixelISDA)
+            method.match(self.network, *map(self._whole_images, (withheld.positions, trained)))
+        return super().finish_epoch(epoch, step)
 
     def evaluate(self) -> dict[str, float]:
         """Mean intersection over union and pixel accuracy of whole images at their own size."""
@@ -193,6 +211,13 @@ class SegmentationJob(Trainer):
             draw_predictions(self.evaluated, self.evaluation_part, chosen, self.config, folder / PICTURES_FOLDER)
         self.processes.wait()
         return result
+
+    def _whole_images(self, positions: Tensor) -> Iterator[SegmentationBatch]:
+        """This process's part of the first training images of some, whole and without augmentation."""
+        config, processes = self.config, self.processes
+        mine = own_part(positions[:MATCHED_IMAGES], processes)
+        for batch in evaluation_batches(self.source.part, mine, config, processes.device, self.context.workers):
+            yield batch.to(config.dtype, config.channels_last)
 
     def _count(self, **inference: Any) -> ConfusionMatrix:
         config, processes = self.config, self.processes

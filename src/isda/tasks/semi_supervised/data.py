@@ -31,6 +31,7 @@ from isda.engine.processes import Processes
 from isda.semi import UnlabelledBatch
 from isda.semi.defaults import MethodSettings
 from isda.tasks.common.data import EvaluationImages, ImageBatch, to_network_input, training_and_evaluation
+from isda.tasks.common.matching import Withheld
 from isda.tasks.semi_supervised.settings import SemiConfig
 
 
@@ -229,6 +230,7 @@ class SemiBatches:
         seed: of the run.
         rank: this process.
         world: number of processes; each gets a consecutive part of both halves of every batch.
+        withheld: labelled images, 0..L-1, whose labels the first epochs do without.
     """
 
     pool: Tensor
@@ -244,6 +246,7 @@ class SemiBatches:
     seed: int
     rank: int = 0
     world: int = 1
+    withheld: Withheld | None = None
 
     def __post_init__(self) -> None:
         least = min(self.labelled_size, self.unlabelled_size or self.labelled_size)
@@ -255,7 +258,7 @@ class SemiBatches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[SemiBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
-        labelled, passes = self._order(len(self.labelled), self.labelled_size, epoch, LABELLED)
+        labelled, passes = self.labelled_order(epoch)
         others, other_passes = self._order(len(self.unlabelled), self.unlabelled_size, epoch, UNLABELLED)
         for step in range(start, self.steps):
             which = self._mine(labelled[step])
@@ -267,6 +270,14 @@ class SemiBatches:
             if self.unlabelled_size:
                 unlabelled = self._unlabelled(self._mine(others[step]), self._mine(other_passes[step]), epoch)
             yield SemiBatch(images, targets, self.pool[positions], unlabelled)
+
+    def labelled_order(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """(steps, size) labelled images 0..L-1 of an epoch, and the number of the pass that each comes from."""
+        members = torch.arange(len(self.labelled))
+        if self.withheld is not None:
+            members = self.withheld.without(members, epoch)
+        order, passes = self._order(len(members), self.labelled_size, epoch, LABELLED)
+        return members[order], passes
 
     def _order(self, members: int, size: int, epoch: int, role: int) -> tuple[Tensor, Tensor]:
         """(steps, size) positions among the members, and the number of the pass that each comes from."""
@@ -299,6 +310,7 @@ def semi_batches(
     processes: Processes,
     *,
     needs_unlabelled: bool,
+    matched: bool = False,
 ) -> SemiBatches:
     """The batches of a run.
 
@@ -310,16 +322,20 @@ def semi_batches(
         normalise: from pixels to inputs of the network.
         processes: that train together.
         needs_unlabelled: whether the method uses unlabelled images.
+        matched: whether the strength is matched to some of the labelled images, which the first epochs do without.
     """
     pool = torch.cat([split.labelled, split.unlabelled]).sort().values
     labelled = torch.searchsorted(pool, split.labelled)
     pixels, device = expect_type(data.x_train, Tensor)[pool], processes.device
+    withheld, targets = None, data.y_train[split.labelled]
+    if matched:
+        withheld = Withheld.draw(torch.arange(len(targets)), targets, config.epochs, config.seed)
     return SemiBatches(
         pool=pool,
         images=normalised(pixels, normalise, device),
         pixels=pixels.to(device) if settings.strong_view else None,
         labelled=labelled,
-        targets=data.y_train[split.labelled].to(device),
+        targets=targets.to(device),
         unlabelled=torch.arange(len(pool)) if settings.labelled_too else torch.searchsorted(pool, split.unlabelled),
         steps=config.steps_per_epoch,
         labelled_size=config.labelled_per_batch,
@@ -328,4 +344,5 @@ def semi_batches(
         seed=config.seed,
         rank=processes.rank,
         world=processes.world,
+        withheld=withheld,
     )

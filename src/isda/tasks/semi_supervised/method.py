@@ -75,14 +75,13 @@ def create_method(config: SemiConfig, network: Network) -> SemiMethod:
     if config.method.endswith(ISDA_SUFFIX):
         options["consistency_weight"] = options.pop("eta_1")
         options |= isda.criterion_settings(network.classifier, config.total_steps)
-    total_steps = options.pop("total_steps", config.total_steps)
+    options["total_steps"] = config.total_steps
     options["regulariser_weight"] = RampedWeight(options.pop("eta_2", 0.0), steps=ramp_up_steps)
     objective = create(
         config.method,
         network,
         labels=config.labels,
         samples=config.train_images,
-        total_steps=total_steps,
         ramp_up_steps=ramp_up_steps,
         **options,
     )

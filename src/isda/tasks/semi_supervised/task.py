@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from isda._utils.devices import send
 from isda._utils.errors import expect_type
 from isda.data import DataSet, ZCAWhitening
 from isda.data.augment import Compose
@@ -25,7 +26,8 @@ from isda.tasks.classification.pretrained import dry_run
 from isda.tasks.classification.resolve import choose_network, image_fields
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.tasks.classification.task import Classification, ImageJob
-from isda.tasks.common.data import EvaluationImages, check_held_out
+from isda.tasks.common.data import EvaluationImages, ImageBatch, check_held_out
+from isda.tasks.common.matching import Withheld, automatic_criteria
 from isda.tasks.semi_supervised.data import (
     WEAK,
     WHITENING_FILE,
@@ -164,7 +166,24 @@ class SemiSupervisedJob(ImageJob):
             normalise,
             processes,
             needs_unlabelled=method.objective.needs_unlabelled,
+            matched=bool(automatic_criteria(method)),
         )
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """The labelled images that strengths are matched to."""
+        return self.source.withheld
+
+    def trained_in(self, epoch: int) -> Tensor:
+        """Labelled images of an epoch, counted from 0, in the order of their batches."""
+        return self.source.labelled_order(epoch)[0].flatten()
+
+    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
+        """Labelled images without augmentation."""
+        source, device = self.source, self.processes.device
+        for part in positions.split(500):
+            pixels = source.images[send(source.labelled[part], device)]
+            yield ImageBatch(pixels, source.targets[send(part, device)], part)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[SemiBatch]:
         """Both halves of each batch."""

@@ -159,7 +159,7 @@ class ClassBalanced(LongTailMethod):
         return 0.0
 
 
-_OF_CRITERION = ("lambda_0", "total_steps", "bound", "tilt_steps", "label_smoothing")
+_OF_CRITERION = ("lambda_0", "total_steps", "schedule", "bound", "tilt_steps", "label_smoothing")
 
 
 class DerivedCovarianceMethod(LongTailMethod):
@@ -230,12 +230,13 @@ class BalancedBatches:
 
     def __init__(self, source: ImageBatches, size: int) -> None:
         self.source = source
-        labels = source.labels.cpu()[source.indices]
+        indices = source.available(0)
+        labels = source.labels.cpu()[indices]
         counts = labels.bincount()
         present = counts.nonzero().flatten()
         self._sizes = counts[present]
         self._starts = self._sizes.cumsum(0) - self._sizes
-        self._by_class = source.indices[labels.argsort(stable=True)]
+        self._by_class = indices[labels.argsort(stable=True)]
         self._per_class = -(-size // len(present))
 
     def indices(self, step: int) -> Tensor:
