@@ -50,6 +50,7 @@ DETECTION: dict[str, Any] = {
 _METHODS = (
     "cross-entropy",
     "isda:lambda_0=2",
+    "isda:lambda_0=auto",
     "isda:lambda_0=2,covariance=diagonal,decay=0.9",
     "isda:lambda_0=2,covariance=low_rank,rank=3",
     "isda:lambda_0=2,covariance=learned",
@@ -81,6 +82,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         "segmentation",
         SEGMENTATION | {"ema": 0.9, "method": "isda:covariance=full,decay=0.99,ohem=true,ohem_kept=900"},
     ),
+    "supervised+isda, auto": ("semi-supervised", SEMI | {"method": "supervised+isda:lambda_0=auto"}),
+    "segmentation, auto": ("segmentation", SEGMENTATION | {"method": "isda:lambda_0=auto"}),
     "segmentation, tilted": ("segmentation", SEGMENTATION | {"method": "isda-tilted:lambda_0=2"}),
     "mask-rcnn": ("detection", DETECTION | {"network": "mask-rcnn"}),
     "cascade-rcnn": ("detection", DETECTION | {"network": "cascade-rcnn"}),

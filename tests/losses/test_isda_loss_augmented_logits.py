@@ -260,7 +260,13 @@ def test_max_ratio_lowers_the_strength_of_a_batch_that_exceeds_it(bound):
         torch.testing.assert_close(loss(1.0, 100.0), loss(None, strength))
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_max_ratio_must_be_positive(value):
     with pytest.raises(ValueError, match="max_ratio must be a positive number or None"):
         ISDALoss(3, 4, max_ratio=value, schedule="constant")
+
+
+def test_the_limit_is_off_for_numbers_and_one_for_auto():
+    assert ISDALoss(3, 4, 0.5, 10).max_ratio is None
+    assert ISDALoss(3, 4, "auto").max_ratio == 1
+    assert ISDALoss(3, 4, "auto", max_ratio=float("inf")).max_ratio is None

@@ -35,6 +35,8 @@ from isda.losses.targets import (
 )
 
 _BOUNDS = ("jensen", "tilted")
+AUTOMATIC_RATIO = 1.0
+"""The max_ratio of lambda_0="auto", whose strength may be large while the learning rate is high."""
 
 
 class ISDALoss(SemanticLoss):
@@ -63,7 +65,8 @@ class ISDALoss(SemanticLoss):
         shift: what moves the means of the augmented features, such as ConfusionShift.
         tilt_steps: Newton steps of the search for the tilted bound; 0 leaves it at the published one.
         max_ratio: upper limit of the mean of lambda/2 times the margin variances, in units of what the logits of a
-            sample vary by; lambda is lowered for batches that exceed it. None for no limit.
+            sample vary by; lambda is lowered for batches that exceed it. Infinity for no limit; by default none for a
+            number lambda_0, as in the paper, and 1 for "auto" (benchmarks/results/rates.md).
         align_corners: how logits are upsampled when labels are finer than features (F.interpolate).
         validate: check labels and features for values that would spoil the statistics.
         device: where the statistics live.
@@ -132,9 +135,12 @@ class ISDALoss(SemanticLoss):
         )
         if self.schedule.automatic and (offset is not None or shift is not None):
             raise ValueError("lambda_0 must be a number with offset or shift: 'auto' does not support them")
-        if max_ratio is not None and not 0 < max_ratio < math.inf:
+        if max_ratio is not None and not max_ratio > 0:
             raise ValueError(f"max_ratio must be a positive number or None, got {max_ratio!r}")
-        self.bound, self.tilt_steps, self.max_ratio = bound, tilt_steps, max_ratio
+        if max_ratio is None and self.schedule.automatic:
+            max_ratio = AUTOMATIC_RATIO
+        self.bound, self.tilt_steps = bound, tilt_steps
+        self.max_ratio = None if max_ratio == math.inf else max_ratio
         self._monitor = StrengthMonitor()
 
     @outside_graphs
@@ -235,8 +241,7 @@ class ISDALoss(SemanticLoss):
         target = self._held_out_loss(logits, targets) if held_out_loss is None else float(held_out_loss)
         if not math.isfinite(target):
             raise ValueError(f"match needs a finite held-out loss, got {target}")
-        solution = self._mean_over_processes([solve_strength(self._bound_curve(samples), target), 1.0])
-        schedule.add(solution)
+        schedule.add(solve_strength(self._bound_curve(samples), target))
         return schedule.strength
 
     def _held_out_loss(self, logits: Any, targets: Tensor | None) -> float:
@@ -303,29 +308,24 @@ class ISDALoss(SemanticLoss):
         return rows[counted], labels[counted]
 
     def _bound_curve(self, samples: Sequence[tuple[Tensor, Tensor, Tensor]]) -> Callable[[float], float]:
-        """The mean bound of samples as a function of lambda."""
-        count = max(1, sum(len(rows) for rows, _, _ in samples))
-        if self.bound == "tilted":
+        """The mean bound of samples, over all processes, as a function of lambda."""
+        count, known = sum(len(rows) for rows, _, _ in samples), []
+        for rows, labels, weight in samples:
+            groups = self._groups(self._check_inputs(rows, labels, None, weight))
+            wide, plain = self.covariance.as_statistics(rows), self.covariance.as_statistics(weight)
+            # The published form does not depend on lambda but for the factor.
+            fixed = None if self.bound == "tilted" else self._row_variances(wide, groups, plain, 1.0)
+            known.append((wide, labels, groups, plain, fixed))
 
-            def tilted(strength: float) -> float:
-                total = 0.0
-                for rows, labels, weight in samples:
-                    augmented = self.augmented_logits(rows, labels, weight=weight, strength=strength)
-                    own = rows.gather(1, labels.unsqueeze(1)).squeeze(1)
-                    total += float((augmented.double().logsumexp(1) - own.double()).sum())
-                return total / count
+        def mean_bound(strength: float) -> float:
+            total = 0.0
+            for rows, labels, groups, weight, fixed in known:
+                variance = self._row_variances(rows, groups, weight, strength) if fixed is None else fixed
+                losses = augmented_logits(rows, variance, strength).logsumexp(1) - rows.gather(1, labels[:, None])[:, 0]
+                total += float(losses.double().sum())
+            return self._mean_over_processes([total, count])
 
-            return tilted
-        halves = [
-            (rows, self.augmented_logits(rows, labels, weight=weight, strength=1.0) - rows, labels)
-            for rows, labels, weight in samples
-        ]
-
-        def jensen(strength: float) -> float:
-            losses = (F.cross_entropy(rows + strength * half, labels, reduction="sum") for rows, half, labels in halves)
-            return sum(map(float, losses)) / count
-
-        return jensen
+        return mean_bound
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
@@ -352,12 +352,7 @@ class ISDALoss(SemanticLoss):
         logits = self._wide(inputs.logits)
         weight = self.covariance.as_statistics(inputs.weight)
         rows = self.covariance.as_statistics(as_rows(resize_logits(logits, inputs.grid, self.align_corners)))
-        if self.bound == "tilted":
-            variance = tilted_variance(
-                rows, groups.labels, groups.labels, weight, self.covariance, strength, self.tilt_steps
-            )
-        else:
-            variance = self.covariance.row_margins(weight, groups)
+        variance = self._row_variances(rows, groups, weight, strength)
         if inputs.counts is not None and mask:
             variance = variance * inputs.counts.unsqueeze(1)
         self._monitor.check(variance, rows, strength)
@@ -365,6 +360,13 @@ class ISDALoss(SemanticLoss):
             variance = capped_variance(variance, rows, strength, self.max_ratio)
         variance = resize_rows(variance, inputs.grid, logits, self.align_corners)
         return augmented_logits(logits, variance, strength)
+
+    def _row_variances(self, rows: Tensor, groups: Groups, weight: Tensor, strength: float) -> Tensor:
+        """(N, C) variances of the margins of rows, or the tilted ones, which depend on the strength."""
+        if self.bound == "tilted":
+            labels = groups.labels
+            return tilted_variance(rows, labels, labels, weight, self.covariance, strength, self.tilt_steps)
+        return self.covariance.row_margins(weight, groups)
 
     def extra_repr(self) -> str:
         """Show the settings in repr()."""

@@ -13,6 +13,7 @@ from many_processes import plain_network
 
 METHODS = {
     "center": "center:weight=0.1",
+    "auto": "isda:lambda_0=auto",
     "center-isda": "center+isda:weight=0.1,lambda_0=2",
     "large-margin": "large-margin:margin=3",
     # The features that are drawn depend on the process; the rest does not.

@@ -34,6 +34,7 @@ from isda.tasks.classification.settings import (
 from isda.tasks.common.data import count_training_images, images_at, split_data, training_and_evaluation
 from isda.tasks.common.dry_run import options_from_text
 from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
+from isda.tasks.common.matching import check_automatic
 
 
 def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationConfig:
@@ -68,6 +69,7 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
     other = {f.name for f in fields(settings)} - {f.name for f in fields(ClassificationSettings)}
     values = {name: value for name, value in values.items() if name not in other}
     config = ClassificationConfig(**(values | _generated_fields(settings, data, size)))
+    check_automatic(config.method_options, images)
     try:
         split_data(config, data)
     except ValueError as error:

@@ -104,8 +104,10 @@ class ISDAOptions(SemanticOptions):
     """jensen, as published, or tilted."""
     tilt_steps: int | None = None
     """Steps of the search for the tilted bound."""
+    max_ratio: float | None = None
+    """Upper limit of the variance term, in units of what the logits of a sample vary by; 1 with lambda_0=auto."""
 
-    arguments: ClassVar[tuple[str, ...]] = (*SemanticOptions.arguments, "bound", "tilt_steps")
+    arguments: ClassVar[tuple[str, ...]] = (*SemanticOptions.arguments, "bound", "tilt_steps", "max_ratio")
 
 
 @dataclass(frozen=True, kw_only=True)

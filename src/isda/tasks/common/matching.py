@@ -7,8 +7,9 @@ The number of steps is that of all training images.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from isda._utils.devices import in_eval_mode
 from isda._utils.seeds import generator
 from isda.data import hold_out
+from isda.engine.options import AUTOMATIC
 from isda.engine.processes import Processes
 from isda.losses import ISDALoss
 
@@ -31,6 +33,14 @@ TRAINING_SAMPLES = 512
 def automatic_criteria(method: nn.Module) -> list[ISDALoss]:
     """The criteria of a method whose strength is matched."""
     return [module for module in method.modules() if isinstance(module, ISDALoss) and module.schedule.automatic]
+
+
+def check_automatic(method_options: Mapping[str, Any], images: int) -> None:
+    """Raise a ValueError if there are too few labelled training images to hold out a tenth."""
+    if method_options.get("lambda_0") == AUTOMATIC and images < HELD_OUT_SHARE:
+        raise ValueError(
+            f"lambda_0=auto needs at least {HELD_OUT_SHARE} training images, of which a tenth is held out, got {images}"
+        )
 
 
 @dataclass(frozen=True)
@@ -55,11 +65,6 @@ class Withheld:
             (4, 16)
         """
         size = min(len(positions) // HELD_OUT_SHARE, MOST_HELD_OUT)
-        if size < 1:
-            raise ValueError(
-                f"lambda_0=auto needs at least {HELD_OUT_SHARE} training images, of which a tenth is held out, got "
-                f"{len(positions)}"
-            )
         if labels is None:
             chosen = torch.randperm(len(positions), generator=generator(seed))[:size].sort().values
         else:

@@ -27,7 +27,7 @@ from isda.networks import segmentation as networks
 from isda.networks.segmentation import SegmentationNetwork, freeze_batch_norm
 from isda.tasks.common.dry_run import dry_run
 from isda.tasks.common.evaluation import CURVES
-from isda.tasks.common.matching import Withheld, automatic_criteria, own_part
+from isda.tasks.common.matching import Withheld, automatic_criteria, check_automatic, own_part
 from isda.tasks.segmentation.data import SegmentationBatch, SegmentationBatches, evaluation_batches
 from isda.tasks.segmentation.evaluation import (
     BASELINES,
@@ -98,6 +98,7 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         "version": __version__,
     }
     config = SegmentationConfig(**values)
+    check_automatic(config.method_options, images)
     if config.pretrained not in (None, "torchvision") and not Path(config.pretrained).is_file():
         raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
     images_shape = (config.batch_size, 3, *config.crop_size)

@@ -27,7 +27,7 @@ from isda.tasks.classification.resolve import choose_network, image_fields
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.tasks.classification.task import Classification, ImageJob
 from isda.tasks.common.data import EvaluationImages, ImageBatch, check_held_out
-from isda.tasks.common.matching import Withheld, automatic_criteria
+from isda.tasks.common.matching import Withheld, automatic_criteria, check_automatic
 from isda.tasks.semi_supervised.data import (
     WEAK,
     WHITENING_FILE,
@@ -96,6 +96,7 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
         "warm_up_steps": warm_up_steps(settings.warm_up, recipe, samples // size),
     }
     config = SemiConfig(**values)
+    check_automatic(config.method_options, labels - held)
     try:
         split_data(config, data)
     except ValueError as error:

@@ -159,7 +159,7 @@ class ClassBalanced(LongTailMethod):
         return 0.0
 
 
-_OF_CRITERION = ("lambda_0", "total_steps", "schedule", "bound", "tilt_steps", "label_smoothing")
+_OF_CRITERION = ("lambda_0", "total_steps", "schedule", "bound", "tilt_steps", "max_ratio", "label_smoothing")
 
 
 class DerivedCovarianceMethod(LongTailMethod):
