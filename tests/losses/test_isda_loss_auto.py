@@ -98,6 +98,40 @@ def test_the_tilted_bound_is_matched_by_itself():
     assert criterion_2.match(*held_out(model_2)) < tilted, "a tighter bound needs a larger strength"
 
 
+def test_logits_that_are_too_small_are_matched_where_the_held_out_loss_is_lowest():
+    model, criterion = trained()
+    with torch.no_grad():
+        for parameter in model[-1].parameters():
+            parameter /= 10
+    logits, y = held_out(model, noise=1.5)
+    scales = torch.linspace(1, 2, 10_001, dtype=torch.float64)
+    losses = torch.stack([F.cross_entropy(logits * scale, y) for scale in scales])
+    scale, target = float(scales[losses.argmin()]), float(losses.min())
+    assert scale == 2, "the network was made far less confident than it should be"
+    found = criterion.match(logits, y)
+    sigmas = torch.stack([criterion.covariance.covariance(c) for c in range(C)])
+    model.eval()
+    with torch.no_grad():
+        rows = scale * model(batch()[0])
+    weight = scale * model[-1].weight.detach()
+
+    def loss_at(strength):
+        return float(jensen_bound(rows, batch()[1], weight, sigmas, strength).mean())
+
+    assert found == 0 if loss_at(0.0) >= target else loss_at(found * 0.99) < target < loss_at(found * 1.01)
+    assert criterion.match(held_out_loss=float(F.cross_entropy(logits, y))) >= 0, "a loss alone has no scale"
+
+
+def test_what_is_held_out_is_given_once():
+    model, criterion = trained()
+    logits, y = held_out(model)
+    for arguments in ((), (logits, y)):
+        given = {"held_out_loss": 1.0} if arguments else {}
+        with pytest.raises(ValueError, match="held-out logits and targets, or held_out_loss, and not both"):
+            criterion.match(*arguments, **given)
+    assert not criterion.schedule.matched
+
+
 def test_without_a_gap_there_is_no_augmentation():
     model, criterion = trained()
     x, y = batch()

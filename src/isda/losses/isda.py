@@ -21,7 +21,7 @@ from isda.functional.grouping import Groups
 from isda.functional.tilt import TILT_STEPS
 from isda.losses.inputs import LossInputs, check_logits
 from isda.losses.long_tail import MeanShift, Offset
-from isda.losses.matching import KEPT_ROWS, AutomaticStrength, loader_outputs, solve_strength
+from isda.losses.matching import KEPT_ROWS, AutomaticStrength, loader_outputs, sharper_scale, solve_strength
 from isda.losses.monitors import StrengthMonitor, capped_variance
 from isda.losses.semantic import SemanticLoss
 from isda.losses.targets import (
@@ -207,8 +207,10 @@ class ISDALoss(SemanticLoss):
         """Set the strength of lambda_0="auto" so that the augmented training loss predicts the held-out loss.
 
         Solves mean_i [logsumexp_j(z_ij + lambda/2 R[y_i, j]) - z_iy] = held-out cross-entropy for lambda, with
-        bound="tilted" the same of the tilted bound, at the current weights and in eval mode. The strength is the median
-        of the last five solutions, 0 before the first call. Call it once per epoch; with several processes, on each.
+        bound="tilted" the same of the tilted bound, at the current weights and in eval mode. Where the held-out loss
+        would be lower with larger logits, both sides are taken with logits up to twice as large. The strength is the
+        median of the last five solutions, 0 before the first call. Call it once per epoch; with several processes, on
+        each.
 
         Args:
             logits: held-out logits, computed in eval mode; or a loader of held-out (inputs, targets), over which the
@@ -238,23 +240,29 @@ class ISDALoss(SemanticLoss):
         if (logits is None) == (held_out_loss is None):
             raise ValueError("match needs held-out logits and targets, or held_out_loss, and not both")
         samples = self._training_rows(training, weight)
-        target = self._held_out_loss(logits, targets) if held_out_loss is None else float(held_out_loss)
+        scale, target = self._held_out_loss(logits, targets) if held_out_loss is None else (1.0, float(held_out_loss))
         if not math.isfinite(target):
             raise ValueError(f"match needs a finite held-out loss, got {target}")
+        if scale > 1:
+            samples = [(rows * scale, labels, weight * scale) for rows, labels, weight in samples]
         schedule.add(solve_strength(self._bound_curve(samples), target))
         return schedule.strength
 
-    def _held_out_loss(self, logits: Any, targets: Tensor | None) -> float:
-        """The mean cross-entropy of held-out samples, over all processes."""
-        total, count = 0.0, 0
-        for output, given in self._outputs(logits, targets):
-            rows, labels = self.labelled_rows(*self._classes_second(logits_of(output), given))
-            total += float(F.cross_entropy(rows, labels, reduction="sum"))
-            count += len(rows)
-        mean = self._mean_over_processes([total, count])
-        if math.isnan(mean) and not math.isnan(total):
+    def _held_out_loss(self, logits: Any, targets: Tensor | None) -> tuple[float, float]:
+        """The factor on held-out logits at which their mean cross-entropy is lowest, and that; over all processes."""
+        outputs = self._outputs(logits, targets)
+        held_out = [self.labelled_rows(*self._classes_second(logits_of(output), given)) for output, given in outputs]
+        count = sum(len(rows) for rows, _ in held_out)
+
+        def loss_at(scale: float) -> float:
+            losses = (F.cross_entropy(rows * scale, labels, reduction="sum") for rows, labels in held_out)
+            return self._mean_over_processes([sum(map(float, losses)), count])
+
+        if not self._mean_over_processes([count, 1.0]):
             raise ValueError("match needs at least one held-out sample with a label, got none")
-        return mean
+        plain = loss_at(1.0)
+        scale = sharper_scale(loss_at) if math.isfinite(plain) else 1.0
+        return scale, plain if scale == 1 else loss_at(scale)
 
     def _mean_over_processes(self, sum_and_count: list[float]) -> float:
         """The quotient of a sum and a count over all processes that share statistics; NaN for a count of 0."""

@@ -2,7 +2,9 @@
 
 After each evaluation lambda solves L_train(lambda) = L_held-out, both losses at the same weights, in eval mode.
 L_train is the bound that is trained, as a function of lambda alone; it grows with lambda. Without a gap between the two
-losses there is no augmentation; as the network starts to overfit, lambda grows.
+losses there is no augmentation; as the network starts to overfit, lambda grows. A network that is less confident than
+the held-out samples warrant is taken with its logits scaled up to where the held-out loss is lowest: too large a lambda
+lowers confidence, and the loss that this costs is no reason for an even larger one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ KEPT_SAMPLES = 512
 KEPT_ROWS = 16_384
 """Rows of logits at most that take part in a solution: of pixels, evenly spaced ones."""
 LARGEST_STRENGTH = 1e3
+LARGEST_SCALE = 2.0
 _RELATIVE_ERROR, _ROUNDING = 1e-4, 1e-6
+_SCALE_ERROR, _GOLDEN = 1e-3, (3 - 5**0.5) / 2
 
 
 def solve_strength(loss_at: Callable[[float], float], target: float, largest: float = LARGEST_STRENGTH) -> float:
@@ -61,6 +65,26 @@ def solve_strength(loss_at: Callable[[float], float], target: float, largest: fl
             low = middle
         else:
             high = middle
+    return (low + high) / 2
+
+
+def sharper_scale(loss_at: Callable[[float], float], largest: float = LARGEST_SCALE) -> float:
+    """The factor on the logits, from 1 to ``largest``, at which a convex loss is lowest; exactly 1 if it grows there.
+
+    Args:
+        loss_at: the mean cross-entropy of held-out samples as a function of the factor.
+        largest: few held-out samples, all of them right, ask for any factor.
+
+    Example:
+        >>> round(sharper_scale(lambda scale: (scale - 1.5) ** 2), 2), sharper_scale(lambda scale: scale)
+        (1.5, 1.0)
+    """
+    if loss_at(1.0) <= loss_at(1.0 + _SCALE_ERROR):
+        return 1.0
+    low, high = 1.0, largest
+    while high - low > _SCALE_ERROR:
+        first, second = low + _GOLDEN * (high - low), high - _GOLDEN * (high - low)
+        low, high = (low, second) if loss_at(first) < loss_at(second) else (first, high)
     return (low + high) / 2
 
 
