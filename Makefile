@@ -16,7 +16,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -121,6 +121,12 @@ longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMB
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
+
+rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates beside a growing strength; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/rates.py
+
+auto: $(READY)  ## writes benchmarks/results/auto.{csv,md}; three hours; DATA holds cifar10, cifar100 and svhn_small.npz
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/auto.py --data-root $(DATA)
 
 problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/problems.md says what DATA holds
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
