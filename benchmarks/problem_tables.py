@@ -9,7 +9,8 @@ from pathlib import Path
 from scipy.stats import wilcoxon
 
 from csv_files import read_csv
-from isda.report.statistics import Interval, level_of_each, mean_ranks, paired_difference, signs, t_interval
+from isda.report.across import mean_ranks, signs
+from isda.report.statistics import Interval, level_of_each, paired_difference, t_interval
 from isda.report.wording import number, plus_minus
 from problem_methods import CONTROLS, OURS, RIVALS
 from problem_sets import PROBLEMS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, rankdata
 
-from isda.report.statistics import Signs, mean_ranks, signs
+from isda.report.across import Signs, mean_ranks, signs
 
 
 def test_mean_ranks_are_those_of_scipy_with_ties():
