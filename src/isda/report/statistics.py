@@ -48,18 +48,6 @@ class Interval(NamedTuple):
         return self.half_width is not None and abs(self.mean) > self.half_width
 
 
-def level_of_each(intervals: int) -> float:
-    """The level of each of several intervals such that LEVEL holds for all of them simultaneously.
-
-    1 - (1 - LEVEL) / m for m intervals (Bonferroni).
-
-    Example:
-        >>> level_of_each(1), round(level_of_each(5), 3)
-        (0.95, 0.99)
-    """
-    return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
-
-
 def mean_std(values: Sequence[float]) -> MeanStd:
     """Mean and standard deviation, sqrt(sum (x - mean)^2 / (n - 1)).
 
@@ -169,6 +157,17 @@ class Family(Mapping[str, Interval]):
         """The interval of a difference; without its half width if that says nothing, None if it was not measured."""
         interval = self.intervals.get(name)
         return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
+
+
+def paired_cells(values: Mapping[str, Mapping[int, float]]) -> dict[str, list[float | None]]:
+    """Figures by method and seed as `many_to_one` takes them: in the order of all seeds, None where one is missing.
+
+    Example:
+        >>> paired_cells({"a": {0: 1.0, 2: 3.0}, "b": {2: 4.0}})
+        {'a': [1.0, 3.0], 'b': [None, 4.0]}
+    """
+    seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
+    return {name: [by_seed.get(seed) for seed in seeds] for name, by_seed in values.items()}
 
 
 def many_to_one(values: Cells, control: str = "cross-entropy", level: float = LEVEL, *, paired: bool = True) -> Family:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
+from isda.report.statistics import Interval, MeanStd, many_to_one, mean_std, paired_cells
 from isda.reproduce.experiment import TableCell, TableExperiment
 from isda.reproduce.printed_tables import PaperCell, PaperTable
 from isda.reproduce.training import Outcomes, TrainingOutcome
@@ -99,23 +99,30 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
+INTERVALS = "simultaneous 95% confidence intervals of all rows with the same base (Dunnett; Student for a single one)"
+"""What `gains` are given with; for captions."""
+
+
 def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
-    """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni)."""
-    pairs = []
+    """Differences of all cells with a base to this base, in the layout of its rows x seeds: see `INTERVALS`."""
+    groups: dict[tuple[str, str], list[TableCell]] = {}
     for cell in cells:
-        if cell.base is None or cell.improvement:
-            continue
-        ours, base = (outcomes[training.name].values(cell.figure) for training in (cell.training, cell.base))
-        common = [seed for seed in ours if seed in base and math.isfinite(ours[seed] - base[seed])]
-        if common:
-            pairs.append((cell, [ours[seed] for seed in common], [base[seed] for seed in common]))
-    level = level_of_each(len(pairs))
-    return [
-        Gain(
-            cell.row, cell.column, paired_difference(ours, base, level), len(ours), _printed_gain(cell, cells, printed)
-        )
-        for cell, ours, base in pairs
-    ]
+        if cell.base is not None and not cell.improvement:
+            groups.setdefault((cell.base.name, cell.figure), []).append(cell)
+    found: dict[tuple[str, str], Gain] = {}
+    for (base, figure), rows in groups.items():
+        values = {f"{cell.row}, {cell.column}": outcomes[cell.training.name].values(figure) for cell in rows}
+        control = outcomes[base].values(figure)
+        family = many_to_one(paired_cells({"": control} | values), "")
+        for cell, (name, own) in zip(rows, values.items(), strict=True):
+            interval = family.shown(name)
+            if interval is not None:
+                seeds = [
+                    seed for seed, value in own.items() if seed in control and math.isfinite(value - control[seed])
+                ]
+                gain = Gain(cell.row, cell.column, interval, len(seeds), _printed_gain(cell, cells, printed))
+                found[cell.row, cell.column] = gain
+    return [found[cell.row, cell.column] for cell in cells if (cell.row, cell.column) in found]
 
 
 def _printed_gain(cell: TableCell, cells: Sequence[TableCell], printed: PaperTable) -> float | None:
