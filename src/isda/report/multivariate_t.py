@@ -95,17 +95,24 @@ def _equal(count: int, shared: float) -> Array:
     return np.full((count, count), shared) + (1 - shared) * np.eye(count)
 
 
-def _equally_correlated(count: int, shared: float, dof: int) -> Callable[[float], float]:
-    """Z_i = sqrt(ρ) Y + sqrt(1 - ρ) E_i: given Y and S, the T_i are independent."""
+def scale_nodes(dof: int) -> tuple[Array, Array]:
+    """(NODES,) values of S, and the weights whose sum with a function of them is its expectation."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     low, high = (float(np.sqrt(chdtri(dof, tail) / dof)) for tail in (1 - TAIL, TAIL))
     scales = low + (high - low) * (nodes + 1) / 2
-    # The density of S up to a constant, from its logarithm; the weights are normalised below.
+    # The density of S up to a constant, from its logarithm.
     logarithm = (dof - 1) * np.log(scales) - dof * scales**2 / 2
-    of_scales = weights * np.exp(logarithm - logarithm.max())
+    density = weights * np.exp(logarithm - logarithm.max())
+    return scales, density / density.sum()
+
+
+def _equally_correlated(count: int, shared: float, dof: int) -> Callable[[float], float]:
+    """Z_i = sqrt(ρ) Y + sqrt(1 - ρ) E_i: given Y and S, the T_i are independent."""
+    scales, of_scales = scale_nodes(dof)
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
     common = 8.5 * nodes
     of_common = weights * np.exp(-(common**2) / 2)
-    joint = np.outer(of_scales / of_scales.sum(), of_common / of_common.sum())
+    joint = np.outer(of_scales, of_common / of_common.sum())
     centre, spread = np.sqrt(shared) * common, np.sqrt(1 - shared)
 
     def inside(bound: float) -> float:

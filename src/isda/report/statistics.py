@@ -119,6 +119,7 @@ class Family(Mapping[str, Interval]):
         separate: methods whose variance is not pooled, each with its ratio to that of the others. Their differences
             have Student's paired intervals, corrected by Bonferroni.
         blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
+        errors: by name, the standard error of a difference that has an interval.
         tests: by name, how to find the p-value.
     """
 
@@ -128,6 +129,7 @@ class Family(Mapping[str, Interval]):
     layout: Layout
     separate: dict[str, float]
     blind: frozenset[str]
+    errors: dict[str, float]
     tests: dict[str, Callable[[], float]]
 
     def __getitem__(self, name: str) -> Interval:
@@ -233,9 +235,10 @@ def compare_pairs(
 
 
 class _Part(NamedTuple):
-    """Some intervals of a family, the tests behind them, and whether they say nothing."""
+    """Some intervals of a family, standard errors and tests behind them, and whether they say nothing."""
 
     intervals: dict[str, Interval]
+    errors: dict[str, float]
     tests: dict[str, Callable[[], float]]
     blind: bool
 
@@ -256,6 +259,7 @@ def _family(
         layout=layout,
         separate=aside,
         blind=frozenset(name for part in parts if part.blind for name in part.intervals),
+        errors={name: error for part in parts for name, error in part.errors.items()},
         tests={name: test for part in parts for name, test in part.tests.items()},
     )
 
@@ -269,12 +273,12 @@ def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: floa
     """The intervals of some differences of a family of ``count``, which share its error by Bonferroni."""
     pairs = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
     if not pairs:
-        return _Part({}, {}, blind=False)
+        return _Part({}, {}, {}, blind=False)
     contrasts = np.stack([layout.contrast(*pair) for pair in pairs.values()])
     means = dict(zip(pairs, contrasts @ layout.effects, strict=True))
     means = {name: _rounded(float(mean), layout) for name, mean in means.items()}
     if layout.std is None:
-        return _Part({name: Interval(mean, None) for name, mean in means.items()}, {}, blind=False)
+        return _Part({name: Interval(mean, None) for name, mean in means.items()}, {}, {}, blind=False)
     covariance = contrasts @ layout.covariance @ contrasts.T
     scales = np.sqrt(np.diag(covariance))
     correlation = np.round(covariance / np.outer(scales, scales), 12)
@@ -286,7 +290,7 @@ def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: floa
         for name, mean in means.items()
     }
     intervals = {name: Interval(mean, quantile * errors[name]) for name, mean in means.items()}
-    return _Part(intervals, tests, is_blind(quantile, level, count))
+    return _Part(intervals, errors, tests, is_blind(quantile, level, count))
 
 
 def _adjusted(test: Callable[..., float], statistic: float, shape: object, dof: int, share: float) -> float:
@@ -341,7 +345,7 @@ def all_pairs(values: Cells, level: float = LEVEL, *, paired: bool = True) -> Fa
             mean, error = _difference(equal, pairs[name], equal.std)
             distance = math.sqrt(2) * _statistic(mean, error)
             test = partial(_adjusted, studentized_range.sf, distance, len(equal.names), equal.dof, share)
-            parts.append(_Part({name: Interval(mean, quantile * error)}, {name: test}, blind))
+            parts.append(_Part({name: Interval(mean, quantile * error)}, {name: error}, {name: test}, blind))
     return _family(layout, aside, level, "Tukey", parts, pairs)
 
 

@@ -7,7 +7,7 @@ estimated in the layout of all methods x seeds, with simultaneous intervals (`is
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,12 +137,7 @@ class Comparison:
 
         Student's interval of the paired differences of all methods and seeds.
         """
-        by_label = {method.label: method.values for method in self.methods}
-        pairs = list(isda_pairs(self.methods).values())
-        gaps = [
-            by_label[ours][s] - by_label[base][s] for ours, base in pairs for s in by_label[ours] if s in by_label[base]
-        ]
-        return (t_interval(gaps), len(gaps)) if len(pairs) > 1 and len(gaps) > 2 else None
+        return overall_difference({method.label: method.values for method in self.methods}, isda_pairs(self.methods))
 
     @property
     def tells_isda_apart(self) -> bool:
@@ -162,9 +157,25 @@ class Comparison:
             "title": self.title,
             "baseline": self.baseline.label,
             "intervals": family_json(self.intervals),
-            "from_isda_overall": _overall_json(self.isda_overall),
+            "from_isda_overall": overall_json(self.isda_overall),
             "methods": [_method_json(method, self) for method in self.methods],
         }
+
+
+def overall_difference(
+    values: Mapping[str, Mapping[int, float]], pairs: Mapping[str, tuple[str, str]]
+) -> tuple[Interval, int] | None:
+    """Student's interval of one difference over several pairs of methods and all seeds, and the number of gaps.
+
+    Args:
+        values: figures by method and seed.
+        pairs: two methods each, first - second.
+
+    Returns:
+        None with fewer than two pairs of methods, or than three gaps.
+    """
+    gaps = [values[a][seed] - values[b][seed] for a, b in pairs.values() for seed in values[a] if seed in values[b]]
+    return (t_interval(gaps), len(gaps)) if len(pairs) > 1 and len(gaps) > 2 else None
 
 
 def family_json(family: Family) -> dict[str, Any]:
@@ -186,7 +197,8 @@ def family_json(family: Family) -> dict[str, Any]:
     }
 
 
-def _overall_json(overall: tuple[Interval, int] | None) -> dict[str, Any] | None:
+def overall_json(overall: tuple[Interval, int] | None) -> dict[str, Any] | None:
+    """An interval and its number of pairs as plain values."""
     return None if overall is None else overall[0]._asdict() | {"pairs": overall[1]}
 
 
