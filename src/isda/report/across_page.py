@@ -243,18 +243,20 @@ def write_across(across: Across, path: Path, title: str | None, command: str) ->
         column(text.capitalize() if index == 0 else text, numeric=index > 0) for index, text in enumerate(Across.HEADS)
     ]
     rows = [[tag("th", cells[0], scope="row"), *map(number_cell, cells[1:])] for cells in across.rows()]
-    parts: list[str] = [boxed_table("Effects over all problems", across.caption(), head, rows)]
+    sections = [tag("section", boxed_table("Effects over all problems", across.caption(), head, rows))]
     for index, name in enumerate(across.effects, start=1):
         caption = (
             f"Difference of {name} to {across.problems[0].control} in {across.figure}: bars are the simultaneous 95% "
             "confidence intervals of each problem, the diamond is the pooled difference with its interval."
         )
-        parts += [tag("h2", name), _figure(f"a{index}", partial(draw_across, across, name), caption)]
-    parts += [tag("h2", "Figures by problem"), _means(across)]
+        sections.append(
+            tag("section", tag("h2", name), _figure(f"a{index}", partial(draw_across, across, name), caption))
+        )
+    sections.append(tag("section", tag("h2", "Figures by problem"), _means(across)))
     lede = f"{methods} compared with {across.problems[0].control} by {across.figure}."
     header = tag("header", tag("p", "isda report", class_="kicker"), tag("h1", heading), tag("p", lede, class_="lede"))
     footer = tag("footer", tag("p", join(["Made by ", tag("code", command), f" with isda {__version__}."])))
-    write_text(path, document(heading, header, tag("main", tag("section", *parts)), footer))
+    write_text(path, document(heading, header, tag("main", *sections), footer))
 
 
 def _figure(name: str, draw: Callable[[str, int], Markup], caption: str) -> Markup:

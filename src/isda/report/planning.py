@@ -45,6 +45,7 @@ class Plan:
 
     def sentence(self, unit: str) -> str:
         """The plan in words; ``unit`` such as "points"."""
+        unit = unit.removesuffix("s") if self.difference == 1 else unit
         what = f"To tell a difference of {self.difference:g} {unit}".rstrip()
         goal = f"with a probability of {100 * POWER:.0f}%"
         if self.needed is None:
@@ -53,8 +54,8 @@ class Plan:
         missing = "no more" if more <= 0 else f"{more} more"
         bound = f"up to {self.at_most:,}" if self.at_most is not None else f"more than {MOST_SEEDS:,}"
         return (
-            f"{what} {goal}, {self.needed} seeds are needed, {missing} than there are ({bound} in all, as the residual "
-            f"standard deviation of {self.std:.3g} is estimated with {self.dof} degrees of freedom)."
+            f"{what} {goal}, {self.needed} seeds are needed, {missing} than there are ({bound} in all: the residual "
+            f"standard deviation of {self.std:.3g} is estimated from {self.dof} degrees of freedom)."
         )
 
     def as_json(self) -> dict[str, Any]:
