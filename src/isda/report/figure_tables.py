@@ -62,10 +62,17 @@ class FigureTable:
             for method, runs in self.values.items()
         }
 
+    @cached_property
+    def _families(self) -> dict[str, Family]:
+        """Those that were asked for."""
+        return {}
+
     def family(self, figure: str) -> Family:
         """The intervals of one figure: to the control (Dunnett) or of all pairs (Tukey)."""
-        cells = paired_cells(self.by_seed(figure))
-        return all_pairs(cells) if self.control is None else many_to_one(cells, self.control)
+        if figure not in self._families:
+            cells = paired_cells(self.by_seed(figure))
+            self._families[figure] = all_pairs(cells) if self.control is None else many_to_one(cells, self.control)
+        return self._families[figure]
 
     @property
     def isda_pairs(self) -> dict[str, tuple[str, str]]:
