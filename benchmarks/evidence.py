@@ -91,8 +91,9 @@ def main() -> None:
         "thread per run. Test error: mean of the last epochs, ± standard deviation over seeds "
         f"{TEST_SEEDS}; decay is 0.99. lambda_0 was chosen on {HELD_OUT} held-out training images; 10 was tried on "
         "CIFAR-10 and left out, because three of its four runs with the published bound diverged. CIFAR-100 was "
-        "first run with 4,000 images and 25 epochs and stopped after 12 runs on held-out and 6 on test images, because cross-entropy ended "
-        "at a training loss of 0.34 to 0.44 and was meant to end under 0.2; everything was then chosen and run anew. "
+        "first run with 4,000 images and 25 epochs and stopped after 12 runs on held-out and 6 on test images, because "
+        "cross-entropy ended at a training loss of 0.34 to 0.44 and was meant to end under 0.2; everything was "
+        "then chosen and run anew. "
         "Metrics of every run below: evidence/.",
         "",
     ]

@@ -152,12 +152,12 @@ def ranks_sentence(tables: Mapping[str, Figures]) -> str:
     for name in COMPARED:
         ranking = friedman({method: means(tables[name], method, DIRECTION[name]) for method in METHODS}, OURS)
         words.append(
-            f"{TITLES[name].split(',')[0].lower()}: Friedman p = {ranking.p:.2g}, Nemenyi's critical difference of mean "
-            f"ranks {ranking.critical_difference:.2f}"
+            f"{TITLES[name].split(',')[0].lower()}: Friedman p = {ranking.p:.2g}, Nemenyi's critical difference of "
+            f"mean ranks {ranking.critical_difference:.2f}"
         )
-    return f"""Random-effects meta-analysis of the paired differences (DerSimonian and Laird; Hartung and Knapp's interval),
-simultaneous 95% confidence intervals (Bonferroni, {len(RIVALS)} rivals); τ is the standard deviation of true differences
-between problems, I² their share of the variance, with the p-value of Cochran's Q. Ranks to {OURS}: Holm.
+    return f"""Random-effects meta-analysis of the paired differences (DerSimonian and Laird; Hartung and Knapp's
+interval), simultaneous 95% confidence intervals (Bonferroni, {len(RIVALS)} rivals); τ is the standard deviation of true
+differences between problems, I² their share of the variance, with the p-value of Cochran's Q. Ranks to {OURS}: Holm.
 {"; ".join(words)} (95%, all pairs)."""
 
 
@@ -168,10 +168,8 @@ def differences(tables: Mapping[str, Figures], name: str) -> Iterator[str]:
     yield "|---|" + "---|" * len(RIVALS)
     for problem in names(figures):
         own = family(figures, problem)
-        cells = [
-            f"{plus_minus(*difference(own, rival), digits, sign=True)}{'°' if own.separate.keys() & {rival, OURS} else ''}"
-            for rival in RIVALS
-        ]
+        signed = {rival: plus_minus(*difference(own, rival), digits, sign=True) for rival in RIVALS}
+        cells = [f"{text}{'°' if own.separate.keys() & {rival, OURS} else ''}" for rival, text in signed.items()]
         yield f"| {told(figures, problem)} | {' | '.join(cells)} |"
 
 

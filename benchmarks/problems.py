@@ -80,8 +80,9 @@ part; means over draws.
   15 bins.
 - Intervals: simultaneous 95% confidence intervals of all rivals on all problems, each figure a family of its own
   (Dunnett on each problem, methods x draws, Bonferroni over problems; ° a method with more than ten times the variance
-  of the others: Student's interval, not pooled). Draws come from one pool and share a test part: the intervals tell what
-  other labels would have done, not what other test rows would. Sign tests are over problems, two-sided, not corrected."""
+  of the others: Student's interval, not pooled). Draws come from one pool and share a test part: the intervals tell
+  what other labels would have done, not what other test rows would. Sign tests are over problems, two-sided, not
+  corrected."""
 
 
 def main() -> None:
