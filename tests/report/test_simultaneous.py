@@ -167,6 +167,23 @@ def test_methods_that_share_no_seed_with_the_control_are_left_out():
     assert joined["b"].mean == pytest.approx(-0.5 + 0.25)
 
 
+def test_pairs_that_share_no_seeds_share_a_variance():
+    random = np.random.default_rng(9)
+    tables = {name: random.normal(size=(2, 4)) for name in "pqr"}
+    values = {}
+    for block, (name, table) in enumerate(tables.items()):
+        for row, kind in zip(table, ("base", "isda"), strict=True):
+            values[f"{name} {kind}"] = [None] * 4 * block + row.tolist() + [None] * 4 * (2 - block)
+    family = compare_pairs(values, {name: (f"{name} isda", f"{name} base") for name in tables})
+    gaps = {name: table[1] - table[0] for name, table in tables.items()}
+    variance = np.mean([gap.var(ddof=1) for gap in gaps.values()]) / 2
+    assert (family.pooled.dof, family.layout.missing) == (9, 0)
+    assert family.pooled.std == pytest.approx(math.sqrt(variance))
+    half_width = simultaneous_quantile(0.95, np.eye(3), 9) * math.sqrt(2 * variance / 4)
+    for name, gap in gaps.items():
+        assert tuple(family[name]) == pytest.approx((gap.mean(), half_width))
+
+
 def test_one_seed_has_differences_but_no_intervals():
     family = many_to_one({"cross-entropy": [3.0], "a": [2.0], "b": [4.0]})
     assert dict(family) == {"a": (-1.0, None), "b": (1.0, None)}

@@ -30,7 +30,7 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The measured cells of methods x seeds that belong together.
+    """The measured cells of methods x seeds.
 
     Attributes:
         names: the methods, m of them.
@@ -56,14 +56,36 @@ class Layout:
     @property
     def missing(self) -> int:
         """Cells of methods x seeds without a figure."""
-        return len(self.names) * self.seed_count - len(self.values) if self.paired else 0
+        if not self.paired:
+            return 0
+        parts = [np.isin(self.methods, part) for part in self.components]
+        cells = sum(len(np.unique(self.methods[own])) * len(np.unique(self.seeds[own])) for own in parts)
+        return cells - len(self.values)
+
+    @cached_property
+    def components(self) -> list[list[int]]:
+        """The methods that can be compared with each other, through seeds they share or through others'."""
+        if not self.paired:
+            return [list(range(len(self.names)))]
+        parts: list[list[int]] = []
+        for first in range(len(self.names)):
+            if any(first in part for part in parts):
+                continue
+            reached, before = np.array([first]), 0
+            while len(reached) > before:
+                before = len(reached)
+                seeds = np.unique(self.seeds[np.isin(self.methods, reached)])
+                reached = np.unique(self.methods[np.isin(self.seeds, seeds)])
+            parts.append(reached.tolist())
+        return parts
 
     @cached_property
     def design(self) -> Array:
-        """(n, p) of full rank: a column for each method, and one for each seed but the first."""
+        """(n, p) of full rank: a column for each method, and for each seed but the first of its component."""
         columns = [self.methods == index for index in range(len(self.names))]
-        if self.paired:
-            columns += [self.seeds == seed for seed in np.unique(self.seeds)[1:]]
+        for part in self.components if self.paired else ():
+            seeds = np.unique(self.seeds[np.isin(self.methods, part)])
+            columns += [self.seeds == seed for seed in seeds[1:]]
         return np.stack(columns, axis=1).astype(np.float64)
 
     @cached_property
@@ -119,16 +141,11 @@ class Layout:
         names = tuple(self.names[index] for index in kept)
         return Layout(names, self.values[rows], renumbered, self.seeds[rows], self.paired)
 
-    def around(self, name: str) -> Layout:
-        """The part in which every method can be compared with one, through seeds they share or through others'."""
-        if not self.paired:
-            return self
-        reached, before = np.array([self.names.index(name)]), 0
-        while len(reached) > before:
-            before = len(reached)
-            seeds = np.unique(self.seeds[np.isin(self.methods, reached)])
-            reached = np.unique(self.methods[np.isin(self.seeds, seeds)])
-        return self._of(reached.tolist())
+    def around(self, *names: str) -> Layout:
+        """The components that these methods belong to."""
+        wanted = {self.names.index(name) for name in names}
+        kept = [index for part in self.components if wanted & set(part) for index in part]
+        return self._of(sorted(kept))
 
 
 def make_layout(cells: Cells, *, paired: bool = True) -> Layout:
@@ -211,8 +228,8 @@ def unequal_methods(layout: Layout) -> dict[str, float]:
 def _variance_ratios(layout: Layout) -> Iterator[tuple[str, tuple[float, float]]]:
     for name in layout.names:
         others = layout.without(name)
-        if others.paired and len(others.around(others.names[0]).names) < len(others.names):
-            continue  # only this method holds the layout together
+        if len(others.components) > len(layout.components):
+            continue  # only this method holds a component together
         dof = layout.dof - others.dof
         if dof > 0 and others.dof > 0 and others.squares > 0:
             ratio = max(0.0, layout.squares - others.squares) / dof / (others.squares / others.dof)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -161,8 +161,10 @@ class Family(Mapping[str, Interval]):
         return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
 
 
-def paired_cells(values: Mapping[str, Mapping[int, float]]) -> dict[str, list[float | None]]:
+def paired_cells(values: Mapping[str, Mapping[Any, float]]) -> dict[str, list[float | None]]:
     """Figures by method and seed as `many_to_one` takes them: in the order of all seeds, None where one is missing.
+
+    A seed is an integer; where a seed means something else for other methods, a pair of a name and the seed.
 
     Example:
         >>> paired_cells({"a": {0: 1.0, 2: 3.0}, "b": {2: 4.0}})
@@ -215,7 +217,7 @@ def compare_pairs(
     Args:
         values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
         pairs: the two methods of each difference, first - second. Differences must not depend on each other
-            linearly; for all pairs use `all_pairs`.
+            linearly; for all pairs use `all_pairs`. Pairs need not share seeds with other pairs: all share a variance.
         level: the probability that all intervals cover their differences.
         paired: see `many_to_one`.
         procedure: what tables call it.
@@ -223,9 +225,10 @@ def compare_pairs(
     check_level(level)
     layout = make_layout(values, paired=paired)
     measured = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
-    if measured:
-        layout = layout.around(next(iter(measured.values()))[1])
-        measured = {name: pair for name, pair in measured.items() if set(pair) <= set(layout.names)}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
+    apart = {layout.names[index]: number for number, part in enumerate(layout.components) for index in part}
+    measured = {name: pair for name, pair in measured.items() if apart[pair[0]] == apart[pair[1]]}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
     aside = unequal_methods(layout)
     own = [name for name, pair in measured.items() if aside.keys() & set(pair)]
     pooled = {name: pair for name, pair in measured.items() if name not in own}
