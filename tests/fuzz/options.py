@@ -272,7 +272,14 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--method": METHODS,
         "--hook": ("nowhere:Hook", "isda.engine:Hook", "os:path", "x"),
     },
-    "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), **SPREAD},
+    "compare": {
+        **SETTINGS,
+        **MACHINE,
+        "--method": METHODS,
+        "--seeds": ("0", "-1", "nan"),
+        "--plan": ("0", "-1", "nan", "1e309"),
+        **SPREAD,
+    },
     "tune": {
         **SETTINGS,
         **MACHINE,

@@ -276,6 +276,7 @@ def test_without_a_control_all_pairs_are_compared(runs):
     assert comparison.methods[1].difference == expected["b - a"]
     assert set(comparison.as_json()["intervals"]["differences"]) == {"b - a", "c - a", "c - b"}
     assert "(Tukey, pooled over 3 methods x 3 seeds)" in caption(comparison)
+    assert "All 3 pairs of methods" in results(comparison, dict.fromkeys("abc", 0))
 
 
 def test_a_method_of_larger_variance_is_named(runs):
