@@ -304,7 +304,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     "report": {
         "--out": ("page.html", *PATHS),
         "--title": WORDS,
-        "--across": (),
+        "--across": ("",),
         "--plan": NUMBERS,
         "--json": ("-", "table.json", *PATHS),
     },
