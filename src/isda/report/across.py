@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, fdtrc, ndtr, stdtrit
-from scipy.stats import studentized_range
 
 from isda.report.statistics import LEVEL, Interval, check_level
 
@@ -102,6 +101,8 @@ def friedman(figures: Mapping[str, Sequence[float]], control: str | None = None,
         >>> ranking.ranks, round(ranking.p, 3), round(ranking.critical_difference, 2)
         ({'a': 1.0, 'b': 2.25, 'c': 2.75}, 0.007, 1.66)
     """
+    from scipy.stats import studentized_range  # takes as long to import as all the rest
+
     check_level(level)
     ranks = mean_ranks(figures)
     if control is not None and control not in ranks:

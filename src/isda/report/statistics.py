@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
-from scipy.stats import studentized_range
 
 from isda.report.layout import NEGLIGIBLE, Cells, Layout, levene, make_layout, unequal_methods
 from isda.report.multivariate_t import Array, simultaneous_p, simultaneous_quantile
@@ -126,11 +125,11 @@ class Family(Mapping[str, Interval]):
     intervals: dict[str, Interval]
     level: float
     procedure: str
-    layout: Layout
+    layout: Layout = field(repr=False)
     separate: dict[str, float]
     blind: frozenset[str]
-    errors: dict[str, float]
-    tests: dict[str, Callable[[], float]]
+    errors: dict[str, float] = field(repr=False)
+    tests: dict[str, Callable[[], float]] = field(repr=False)
 
     def __getitem__(self, name: str) -> Interval:
         return self.intervals[name]
@@ -342,6 +341,8 @@ def all_pairs(values: Cells, level: float = LEVEL, *, paired: bool = True) -> Fa
     outside = [name for name, pair in pairs.items() if aside.keys() & set(pair) or equal.std is None]
     parts = [_intervals(_only(layout, pairs[name]), {name: pairs[name]}, level, count) for name in outside]
     if equal.std is not None and share:
+        from scipy.stats import studentized_range  # takes as long to import as all the rest
+
         quantile = float(studentized_range.ppf(1 - (1 - level) * share, len(equal.names), equal.dof)) / math.sqrt(2)
         blind = is_blind(quantile, level, count)
         for name in pairs.keys() - set(outside):
