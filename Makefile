@@ -16,7 +16,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean analyse
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -118,6 +118,9 @@ rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA 
 
 longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
+
+analyse: $(READY)  ## writes the tables of differences in benchmarks/results/*.md again, from the .csv files: no run is repeated
+	$(BIN)/python benchmarks/analyse.py
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)

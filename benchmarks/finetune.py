@@ -12,36 +12,32 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from analyse import marked
 from efficientnet_lite import NETWORK, write_weights
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.cli import main as isda
-from isda.engine import RunRecord, find_runs
+from isda.engine import find_runs
 from isda.engine.tuning.records import MethodSearchRecord, read_search
-from isda.report.statistics import level_of_each, mean_std, paired_difference
-from isda.report.wording import plus_minus
 from recording import RESULTS, result_row, write_rows
 
 
 class Way(NamedTuple):
     """How the network is trained."""
 
-    told: str
     options: tuple[str, ...]
     strengths: str = ""
     """What ISDA's is chosen from; empty for what was chosen for the classifier."""
 
 
 WAYS = {
-    "frozen": Way("the classifier", ("--freeze", "--epochs", "10"), "0.5,1.5,5,15"),
-    "full": Way("all layers", ("--epochs", "3")),
+    "frozen": Way(("--freeze", "--epochs", "10"), "0.5,1.5,5,15"),
+    "full": Way(("--epochs", "3")),
 }
 METHODS = ("cross-entropy", "isda")
 SEEDS, HELD_OUT, INPUT_SIZE = 3, 100, 96
-FIGURES = {"error": "error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
 
 
 def command(way: str, folder: str, weights: str, out: str, strength: float) -> list[str]:
@@ -53,28 +49,6 @@ def command(way: str, folder: str, weights: str, out: str, strength: float) -> l
         return ["compare", *shared, "--methods", "cross-entropy", f"isda:lambda_0={strength:g}", *runs]
     chosen = ["--search", f"isda:lambda_0={WAYS[way].strengths}", "--by", "nll", "--held-out", str(HELD_OUT)]
     return ["tune", *shared, "--methods", *METHODS, *chosen, *runs]
-
-
-def pairs(runs: list[RunRecord], figure: str) -> list[list[float]]:
-    """A figure of each method in the order of the seeds that both have come to the end of."""
-    found = {
-        method: {run.seed: run.result for run in runs if run.method == method and run.result} for method in METHODS
-    }
-    seeds = sorted(set.intersection(*(set(results) for results in found.values())))
-    return [[float(found[method][seed][figure]) for seed in seeds] for method in METHODS]
-
-
-def rows(runs: dict[str, list[RunRecord]]) -> Iterator[str]:
-    """One row for each way and figure with pairs of runs; all intervals hold together with 95%."""
-    level = level_of_each(len(runs) * len(FIGURES))
-    for way, own in runs.items():
-        for figure, title in FIGURES.items():
-            plain, ours = pairs(own, figure)
-            if not plain:
-                continue
-            difference = plus_minus(*paired_difference(ours, plain, level)) if len(plain) > 1 else ""
-            cells = (str(len(plain)), plus_minus(*mean_std(plain)), plus_minus(*mean_std(ours)), difference)
-            yield f"| {WAYS[way].told} | {title} | {' | '.join(cells)} |"
 
 
 def searched(folder: Path) -> MethodSearchRecord:
@@ -89,8 +63,10 @@ def strength_of(search: MethodSearchRecord) -> float:
 
 
 def write(folder: Path) -> None:
-    """The table, and the figures of every run."""
+    """The figures of every run, and the page made from them."""
     runs = {way: find_runs([folder / way / ("final" if WAYS[way].strengths else "")]) for way in WAYS}
+    found = [[way, run.method, *result_row(run)] for way, own in runs.items() for run in own if run.result]
+    write_rows(RESULTS / "finetune.csv", ["trained", "method"], found)
     search = searched(folder)
     strength = strength_of(search)
     where = "inside" if search.inside else "at an edge of"
@@ -113,15 +89,11 @@ at {INPUT_SIZE}. The commands:
 ISDA's strength, λ0 = {strength:g}, was chosen for the classifier alone by the negative log-likelihood of {HELD_OUT}
 held-out training images, and lies {where} what was tried ({listed}); all layers are trained with the same.
 
-Mean ± standard deviation over paired seeds on {10 * TEST_IMAGES:,} test images; differences are ISDA - cross-entropy,
-paired by seed, ± half of Student's interval, with simultaneous 95% confidence.
+Mean ± standard deviation over paired seeds on {10 * TEST_IMAGES:,} test images.
 
-| trained | figure | seeds | cross-entropy | ISDA | difference |
-|---|---|---|---|---|---|
+{marked("finetune")}
 """
-    (RESULTS / "finetune.md").write_text(text + "\n".join(rows(runs)) + "\n", encoding="utf-8")
-    found = [[way, run.method, *result_row(run)] for way, own in runs.items() for run in own if run.result]
-    write_rows(RESULTS / "finetune.csv", ["trained", "method"], found)
+    (RESULTS / "finetune.md").write_text(text, encoding="utf-8")
 
 
 def main() -> None:

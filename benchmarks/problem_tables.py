@@ -9,7 +9,8 @@ from pathlib import Path
 from scipy.stats import wilcoxon
 
 from csv_files import read_csv
-from isda.report.statistics import Interval, level_of_each, mean_ranks, paired_difference, signs, t_interval
+from isda.report.across import friedman, mean_ranks, pooled_effect, signs
+from isda.report.statistics import LEVEL, Family, Interval, many_to_one, paired_cells, t_interval
 from isda.report.wording import number, plus_minus
 from problem_methods import CONTROLS, OURS, RIVALS
 from problem_sets import PROBLEMS
@@ -72,11 +73,17 @@ def means(figures: Figures, method: str, sign: int = 1) -> list[float]:
     return [sign * mean(figures, problem, method) for problem in names(figures)]
 
 
-def difference(figures: Figures, problem: str, other: str, level: float, ours: str = OURS) -> Interval:
-    """Ours - the other's, paired by draw."""
-    mine, theirs = figures[problem][ours], figures[problem][other]
-    draws = sorted(mine.keys() & theirs.keys())
-    return paired_difference([mine[draw] for draw in draws], [theirs[draw] for draw in draws], level)
+def family(figures: Figures, problem: str) -> Family:
+    """Rivals - ours on one problem, at a level such that the intervals of all problems hold simultaneously."""
+    cells = paired_cells({method: figures[problem][method] for method in METHODS})
+    return many_to_one(cells, OURS, 1 - (1 - LEVEL) / len(names(figures)))
+
+
+def difference(found: Family, rival: str) -> Interval:
+    """Ours - a rival's."""
+    interval = found.shown(rival)
+    assert interval is not None
+    return Interval(-interval.mean, interval.half_width)
 
 
 def main_table(figures: Figures, name: str) -> Iterator[str]:
@@ -100,12 +107,12 @@ def against_all(tables: Mapping[str, Figures]) -> Iterator[str]:
     """Ours against each rival: problems won and lost, the sign test, and intervals that exclude zero."""
     yield "| figure | against | better on | worse on | sign test, p | interval better on | interval worse on |"
     yield "|---|---|---|---|---|---|---|"
-    level = level_of_each(comparisons(tables))
     for name in COMPARED:
         figures, sign = tables[name], DIRECTION[name]
+        families = [family(figures, problem) for problem in names(figures)]
         for rival in RIVALS:
             count = signs(means(figures, OURS, sign), means(figures, rival, sign))
-            found = [difference(figures, problem, rival, level) for problem in names(figures)]
+            found = [difference(own, rival) for own in families]
             clear = [sign * interval.mean for interval in found if interval.excludes_zero]
             cells = [
                 count.smaller,
@@ -117,18 +124,52 @@ def against_all(tables: Mapping[str, Figures]) -> Iterator[str]:
             yield f"| {TITLES[name].split(',')[0].lower()} | {rival} | {' | '.join(map(str, cells))} |"
 
 
-def comparisons(tables: Mapping[str, Figures]) -> int:
-    """How many intervals the page has of ours against rivals."""
-    return len(COMPARED) * len(RIVALS) * len(names(tables["error"]))
+def over_all(tables: Mapping[str, Figures]) -> Iterator[str]:
+    """The differences of all problems pooled, and the tests of mean ranks."""
+    level = 1 - (1 - LEVEL) / len(RIVALS)
+    yield f"| figure | {OURS} − | pooled difference | τ | I² | Q, p | rank to {OURS}, p |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in COMPARED:
+        figures, sign = tables[name], DIRECTION[name]
+        families = [family(figures, problem) for problem in names(figures)]
+        ranking = friedman({method: means(figures, method, sign) for method in METHODS}, OURS)
+        for rival in RIVALS:
+            gaps, errors = [-own[rival].mean for own in families], [own.errors[rival] for own in families]
+            effect = pooled_effect(gaps, errors, level)
+            cells = [
+                plus_minus(*effect.interval, DIGITS[name], sign=True),
+                number(effect.between, DIGITS[name]),
+                f"{100 * effect.heterogeneity:.0f}%",
+                f"{effect.p_heterogeneity:.2g}",
+                f"{ranking.p_control[rival]:.2g}",
+            ]
+            yield f"| {TITLES[name].split(',')[0].lower()} | {rival} | {' | '.join(cells)} |"
+
+
+def ranks_sentence(tables: Mapping[str, Figures]) -> str:
+    """Friedman's test and Nemenyi's critical difference of each figure."""
+    words = []
+    for name in COMPARED:
+        ranking = friedman({method: means(tables[name], method, DIRECTION[name]) for method in METHODS}, OURS)
+        words.append(
+            f"{TITLES[name].split(',')[0].lower()}: Friedman p = {ranking.p:.2g}, Nemenyi's critical difference of "
+            f"mean ranks {ranking.critical_difference:.2f}"
+        )
+    return f"""Random-effects meta-analysis of the paired differences (DerSimonian and Laird; Hartung and Knapp's
+interval), simultaneous 95% confidence intervals (Bonferroni, {len(RIVALS)} rivals); τ is the standard deviation of true
+differences between problems, I² their share of the variance, with the p-value of Cochran's Q. Ranks to {OURS}: Holm.
+{"; ".join(words)} (95%, all pairs)."""
 
 
 def differences(tables: Mapping[str, Figures], name: str) -> Iterator[str]:
-    """Ours - each rival's on each problem, with intervals that hold together."""
-    figures, level, digits = tables[name], level_of_each(comparisons(tables)), DIGITS[name]
+    """Ours - each rival's on each problem."""
+    figures, digits = tables[name], DIGITS[name]
     yield f"| problem | {' | '.join(RIVALS)} |"
     yield "|---|" + "---|" * len(RIVALS)
     for problem in names(figures):
-        cells = [plus_minus(*difference(figures, problem, r, level), digits, sign=True) for r in RIVALS]
+        own = family(figures, problem)
+        signed = {rival: plus_minus(*difference(own, rival), digits, sign=True) for rival in RIVALS}
+        cells = [f"{text}{'°' if own.separate.keys() & {rival, OURS} else ''}" for rival, text in signed.items()]
         yield f"| {told(figures, problem)} | {' | '.join(cells)} |"
 
 
@@ -165,15 +206,15 @@ def verdict(tables: Mapping[str, Figures]) -> Iterator[str]:
         yield f"  Not first on {sum(map(len, better.values()))} of {len(names(figures))} problems: {where or 'none'}."
 
 
-def page(tables: Mapping[str, Figures], introduction: Callable[[int, int, float], str]) -> str:
-    """The whole page; ``introduction`` gets the numbers of problems and draws and the level of an interval."""
+def page(tables: Mapping[str, Figures], introduction: Callable[[int, int], str]) -> str:
+    """The whole page; ``introduction`` gets the numbers of problems and draws."""
     problems = names(tables["error"])
     draws = max(len(tables["error"][problem][OURS]) for problem in problems)
-    level = level_of_each(comparisons(tables))
-    lines = [introduction(len(problems), draws, level), "", "## Who is first", "", *verdict(tables), ""]
+    lines = [introduction(len(problems), draws), "", "## Who is first", "", *verdict(tables), ""]
     for name, figures in tables.items():
         lines += [f"## {TITLES[name]}", "", *main_table(figures, name), ""]
     lines += [f"## {OURS} against each", "", *against_all(tables), ""]
+    lines += ["## Over all problems", "", ranks_sentence(tables), "", *over_all(tables), ""]
     lines += ["## What is due to augmentation, what to the scale", "", _CONTROLLED, "", *against_controls(tables), ""]
     for name in COMPARED:
         lines += [f"## {TITLES[name]}: {OURS} − each, by problem", "", *differences(tables, name), ""]

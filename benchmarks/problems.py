@@ -56,7 +56,7 @@ def missing(path: Path, methods: Sequence[str], draws: Sequence[int]) -> Iterato
                         yield problem, draw, method
 
 
-def introduction(problems: int, draws: int, level: float) -> str:
+def introduction(problems: int, draws: int) -> str:
     """What was done, with its numbers."""
     return f"""# {problems} problems with few labels
 
@@ -78,8 +78,9 @@ part; means over draws.
   of γ by accuracy, Platt's sigmoids fitted to the same folds.
 - The log-likelihood is the mean of log p(true class); a probability below 1e-12 counts as 1e-12. Calibration error:
   15 bins.
-- Intervals: Student's, of differences paired by draw, {100 * level:.4g}% each, such that all of {OURS} against
-  its rivals hold together with 95% (Bonferroni). Draws come from one pool and share a test part: the intervals tell
+- Intervals: simultaneous 95% confidence intervals of all rivals on all problems, each figure a family of its own
+  (Dunnett on each problem, methods x draws, Bonferroni over problems; ° a method with more than ten times the variance
+  of the others: Student's interval, not pooled). Draws come from one pool and share a test part: the intervals tell
   what other labels would have done, not what other test rows would. Sign tests are over problems, two-sided, not
   corrected."""
 

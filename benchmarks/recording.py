@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyse import RESULTS
 from csv_files import write_csv
 from isda.engine import RunRecord, RunSettings, Task, compare, read_run
 from isda.engine.executors import Watcher
-from isda.report.summary import MethodSummary
 from isda.train import image_task
 
-__all__ = ["COLUMNS", "RESULTS", "Study", "figures_of", "keep", "mean_of", "options_of", "result_row", "write_rows"]
+__all__ = ["COLUMNS", "RESULTS", "Study", "figures_of", "keep", "options_of", "result_row", "write_rows"]
 
-RESULTS = Path(__file__).parent / "results"
 COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
 
 
@@ -76,11 +75,6 @@ def _error_of(folder: Path) -> float:
     value = read_run(folder).value
     assert value is not None
     return value
-
-
-def mean_of(method: MethodSummary, key: str) -> str:
-    """The mean of a figure over a method's runs."""
-    return f"{statistics.fmean(run.result[key] for run in method.runs if run.result):.2f}"
 
 
 def keep(record: RunRecord, folder: Path) -> None:

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 
 from core import markdown
 from isda import ISDAClassifier
-from isda.report.statistics import level_of_each, mean_std, paired_difference
+from isda.report.statistics import all_pairs, mean_std
 from isda.report.wording import plus_minus
 
 RESULT = Path(__file__).parent / "results" / "standardize.md"
@@ -86,19 +86,21 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     warnings.simplefilter("ignore", FutureWarning)
     command = " ".join(["python benchmarks/standardize.py", *sys.argv[1:]])
-    level = level_of_each(len(COMPARED) * len(FIGURES))
     page = [
         "# How ISDAClassifier scales features",
         "",
         f"`{command}` (`make bench-standardize`): {ROWS_PER_CLASS} rows per class, draws with seeds 0 to "
         f"{options.draws - 1}, tested on all other rows. Mean ± standard deviation over draws of the error in percent, "
         "the log-likelihood in nats per row and the seconds of a fit. `columns` and `all` count the draws in which one "
-        "scale per column and one for all columns were used. Below, the mean of the paired differences with "
-        "simultaneous 95% confidence intervals: a negative error and a positive log-likelihood are in favour of "
-        "ISDAClassifier.",
+        "scale per column and one for all columns were used. Below, differences paired by draw with "
+        "simultaneous 95% confidence intervals (Tukey, all pairs, each figure a family of its own): a negative error "
+        "and a positive log-likelihood are in favour of ISDAClassifier.",
     ]
     for name in DATA:
         figures = measure(name, options.draws)
+        # Ours come first, so that pairs are named ours - base.
+        ordered = sorted(METHODS, key=lambda method: method not in (DEFAULT, SCALED_DEFAULT))
+        families = {figure: all_pairs({method: figures[method][figure] for method in ordered}) for figure in FIGURES}
         table = [
             {
                 "method": method,
@@ -112,7 +114,7 @@ def main() -> None:
             {"": ours, "minus": base}
             | {
                 figure: plus_minus(
-                    *paired_difference(figures[ours][figure], figures[base][figure], level),
+                    *families[figure][f"{ours} - {base}"],
                     2 if figure == "error" else 3,
                     sign=True,
                 )

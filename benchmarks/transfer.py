@@ -10,14 +10,12 @@ where it stopped; when all is there, benchmarks/results/transfer.md is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
+from analyse import THREE, marked
 from csv_files import write_csv
 from isda.cli import main as isda
 from isda.engine import RunRecord, find_runs
-from isda.report.statistics import level_of_each, mean_std, paired_difference
-from isda.report.wording import plus_minus
 from isda.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, figures_of, options_of
 
@@ -26,7 +24,6 @@ CHOOSING_SEEDS = (100,)
 TEST_SEEDS = (0, 1, 2, 3, 4)
 HELD_OUT = 5000
 TARGETS = ("cifar10", "svhn_small")
-FIGURES = {"error": "error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
 SOURCE = ClassificationSettings(
     data="cifar100",
     labels=10_000,
@@ -60,26 +57,10 @@ def _strength(run: RunRecord) -> float:
     return float(run.method_options.get("lambda_0", 0.0))
 
 
-def by_seed(runs: list[RunRecord], data: str, method: str, figure: str) -> list[float]:
-    """A figure of one method on one data set, in the order of the seeds."""
-    chosen = sorted((run for run in runs if (run.config.data, run.method) == (data, method)), key=lambda run: run.seed)
-    return [float(run.result[figure]) for run in chosen if run.result is not None]
-
-
-def rows(runs: list[RunRecord]) -> Iterator[str]:
-    """One row per data set and figure; all intervals hold together with 95%."""
-    data = ("cifar100", *TARGETS)
-    level = level_of_each(len(data) * len(FIGURES))
-    for name in data:
-        for figure, title in FIGURES.items():
-            plain, ours = (by_seed(runs, name, method, figure) for method in ("cross-entropy", "isda"))
-            difference = paired_difference(ours, plain, level)
-            cells = (name, title, plus_minus(*mean_std(plain)), plus_minus(*mean_std(ours)), plus_minus(*difference))
-            yield f"| {' | '.join(cells)} |"
-
-
 def write(runs: list[RunRecord], held_out: dict[float, float], best: float) -> None:
-    """The table, and the figures of every run."""
+    """The figures of every run, and the page made from them."""
+    written = [[run.config.data, run.method, options_of(run), run.seed, *figures_of(run, THREE)] for run in runs]
+    write_csv(RESULTS / "transfer.csv", ["data", "method", "options", "seed", *THREE], written)
     tried = ", ".join(f"{strength:g}: {error:.2f}" for strength, error in held_out.items())
     edge = "; the best lies at the edge of what was tried" if best in (min(held_out), max(held_out)) else ""
     text = f"""# Transfer: backbones from CIFAR-100, linear probes on CIFAR-10 and SVHN
@@ -89,15 +70,11 @@ mirrors, {SOURCE.epochs} epochs, batch {SOURCE.batch_size}; backbones trained wi
 full covariance), seeds {TEST_SEEDS}. ISDA's lambda_0 = {best:g} was chosen on {HELD_OUT} held-out training images of
 CIFAR-100 with seed {CHOOSING_SEEDS[0]} (held-out error, % by lambda_0: {tried}{edge}).
 On cifar100 the whole network is judged by the test images it was trained for; on the others a linear classifier on its
-features (`isda transfer --how probe`), fitted to all their training images. Mean ± standard deviation over seeds;
-differences are ISDA - cross-entropy, paired by seed, ± half of Student's interval, with simultaneous 95% confidence.
+features (`isda transfer --how probe`), fitted to all their training images. Mean ± standard deviation over seeds.
 
-| data | figure | cross-entropy | ISDA | difference |
-|---|---|---|---|---|
+{marked("transfer")}
 """
-    (RESULTS / "transfer.md").write_text(text + "\n".join(rows(runs)) + "\n", encoding="utf-8")
-    written = [[run.config.data, run.method, options_of(run), run.seed, *figures_of(run, FIGURES)] for run in runs]
-    write_csv(RESULTS / "transfer.csv", ["data", "method", "options", "seed", *FIGURES], written)
+    (RESULTS / "transfer.md").write_text(text, encoding="utf-8")
 
 
 def main() -> None:

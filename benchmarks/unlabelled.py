@@ -21,8 +21,8 @@ import torch
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
 from isda.estimator.embedding_tables import probability_measures
-from isda.report.statistics import level_of_each, paired_difference
-from isda.report.wording import number, plus_minus
+from isda.report.statistics import many_to_one
+from isda.report.wording import difference_text, number
 from problem_methods import folds
 from problem_sets import Draw, Problem
 from recording import RESULTS
@@ -87,7 +87,6 @@ def page(record: Path) -> str:
         for name in FIGURES:
             figures.setdefault((row["problem"], name), {}).setdefault(row["method"], []).append(float(row[name]))
     others = list(WEIGHTS)
-    level = level_of_each(len(others[1:]) * len(figures))
     lines = []
     for name, title, digits in (("error", "Error, %", 2), ("log_likelihood", "Log-likelihood per row", 3)):
         against = " | ".join(f"{other[9:]} − {TRAINED[9:]}" for other in others[1:])
@@ -97,10 +96,8 @@ def page(record: Path) -> str:
             own = figures.get((problem.name, name), {})
             if own:
                 means = [number(float(np.mean(own[method])), digits) for method in (ALONE, *others)]
-                gaps = [
-                    plus_minus(*paired_difference(own[other], own[TRAINED], level), digits, sign=True)
-                    for other in others[1:]
-                ]
+                family = many_to_one({method: own[method] for method in others}, TRAINED)
+                gaps = [difference_text(family.shown(other), digits) for other in others[1:]]
                 lines.append(f"| {problem.name} | {' | '.join([*means, *gaps])} |")
         lines.append("")
     return f"""# The consistency bound on unlabelled rows of embeddings
@@ -110,7 +107,8 @@ rows without a label from the same pool; means over draws. "{ALONE}": ISDAClassi
 folds, the convex problem solved. "trained, weight w": the same λ0 (or {STRENGTH:g} where none was chosen) and C,
 labelled and unlabelled rows, the bound of Prop. 2 with weight w, by {EPOCHS} epochs of the stochastic trainer,
 which starts from that solution and holds no rows out; weight 0 is that trainer without the bound. Differences are
-paired by draw, ± half of Student's interval, {len(others[1:]) * len(figures)} simultaneous 95% confidence intervals.
+paired by draw, simultaneous 95% confidence intervals of each problem and figure (Dunnett, {len(others)} weights x
+{DRAWS} draws).
 Negative differences of errors and positive ones of log-likelihoods are better.
 
 """ + "\n".join(lines)

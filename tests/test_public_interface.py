@@ -25,6 +25,7 @@ PUBLIC = {
         "train",
     ],
     "isda.estimator": ["ISDAClassifier", "RefitResult", "refit"],
+    "isda.report": ["statistics"],
     "isda.losses": [
         "AugmentedLoss",
         "CenterLoss",

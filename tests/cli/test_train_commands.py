@@ -596,6 +596,20 @@ def test_compare_again_repeats_nothing(comparison):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")} == stamps
 
 
+def test_compare_says_how_many_seeds_a_difference_needs(comparison, tmp_path):
+    folder, out, _ = comparison
+    assert "To tell a difference" not in out
+    out, _, code = isda("compare", *SMALL_WORDS, "--out", folder, *METHODS, "--plan", 1, "--json", tmp_path / "t.json")
+    assert code is None
+    (record,) = json.loads((tmp_path / "t.json").read_text())
+    assert record["plan"]["difference"] == 1
+    assert f"{record['plan']['seeds_needed']} seeds are needed" in " ".join(out.split())
+    assert "too few seeds" in " ".join(out.split())  # two seeds: the interval is left out
+    _, _, code = isda("compare", *SMALL_WORDS, "--out", tmp_path / "new", *METHODS, "--plan", -1)
+    assert "plan must be a positive difference, got -1" in code
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -272,7 +272,14 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--method": METHODS,
         "--hook": ("nowhere:Hook", "isda.engine:Hook", "os:path", "x"),
     },
-    "compare": {**SETTINGS, **MACHINE, "--method": METHODS, "--seeds": ("0", "-1", "nan"), **SPREAD},
+    "compare": {
+        **SETTINGS,
+        **MACHINE,
+        "--method": METHODS,
+        "--seeds": ("0", "-1", "nan"),
+        "--plan": ("0", "-1", "nan", "1e309"),
+        **SPREAD,
+    },
     "tune": {
         **SETTINGS,
         **MACHINE,
@@ -294,7 +301,13 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--seeds": ("0", "-1", "nan"),
         **SPREAD,
     },
-    "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
+    "report": {
+        "--out": ("page.html", *PATHS),
+        "--title": WORDS,
+        "--across": ("",),
+        "--plan": NUMBERS,
+        "--json": ("-", "table.json", *PATHS),
+    },
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
     "visualize": {
         "--generator": ("run", "nowhere", "image.png", ""),

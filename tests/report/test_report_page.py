@@ -112,7 +112,7 @@ def test_every_part_is_there(written, runs_folder):
         "isda has 0.73 points lower test error than cross-entropy (97.5% interval 0.39 to 1.06, 4 paired seeds).",
         "−0.73 ± 0.33",
         "Differences in test error to cross-entropy on the same seed, in percentage points.",
-        "(2 simultaneous 95% confidence intervals, 97.5% each)",
+        "simultaneous 95% confidence intervals (Dunnett, pooled over 3 methods x ",
         "Unfinished , and in no mean or difference: isda-tilted seed 3 (epoch 12 of 20).",
         "Test error over the epochs",
         "Training loss over the epochs",

@@ -42,8 +42,8 @@ def test_the_table_has_no_unit_and_as_many_digits_as_the_figure(comparison):
 
 def test_words_say_that_more_is_better_and_call_nothing_points(comparison):
     assert caption(comparison) == (
-        "Mean IoU, mean of the last 2 of 20 epochs; mean ± standard deviation over seeds 0 to 2. Difference: method − "
-        "pixel-cross-entropy on the same seeds, mean ± half of Student's interval (95%); positive is better. "
+        "Mean IoU, mean of the last 2 of 20 epochs; mean ± standard deviation over seeds 0 to 2. Difference: Δ vs "
+        "pixel-cross-entropy, 95% confidence interval (Student, 3 paired seeds); positive is better. "
         "Scale custom: not the paper's number of epochs."
     )
     assert findings(comparison) == [

@@ -1,6 +1,7 @@
 """Which runs are compared, what is averaged, and how it is put into words and into the terminal's table."""
 
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -8,6 +9,7 @@ from scipy import stats
 
 from isda.engine import Figure, find_runs
 from isda.report.html_tables import results
+from isda.report.statistics import all_pairs, many_to_one
 from isda.report.summary import labels, summarise
 from isda.report.terminal_tables import comparison_table
 from isda.report.wording import caption, findings
@@ -191,8 +193,8 @@ def test_the_caption_says_everything_a_reader_needs(runs):
         "Test error in percent",
         "mean of the last 2 of 20 epochs",
         "mean ± standard deviation over seeds 0 to 2",
-        "method − cross-entropy on the same seeds",
-        "in percentage points, mean ± half of Student's interval (95%); negative is better",
+        "Difference: Δ vs cross-entropy, in percentage points, 95% confidence interval (Student, 3 paired seeds); "
+        "negative is better",
         "Scale small: a shortened recipe",
     ):
         assert words in text
@@ -209,7 +211,7 @@ def test_a_figure_of_the_last_epoch_is_not_called_a_mean_over_epochs(runs):
     loss = Figure(name="error", metric="train/loss", title="training loss", unit="nats", averaged=False)
     (comparison,) = summarise(runs({"cross-entropy": {0: 1.0}, "isda": {0: 0.5}}, figures=(loss,)))
     assert caption(comparison).startswith("Training loss in nats, at epoch 20; seed 0. Difference: ")
-    assert "on the same seeds, in nats, mean" in caption(comparison)
+    assert "Δ vs cross-entropy, in nats, 95% confidence interval" in caption(comparison)
 
 
 @pytest.mark.parametrize(
@@ -231,32 +233,74 @@ def test_the_finding_is_a_sentence_that_respects_the_interval(runs, ours, words)
 def test_one_seed_is_a_finding_without_an_interval(runs):
     (comparison,) = summarise(runs({"cross-entropy": {0: 10.0}, "isda": {0: 9.0}}))
     (sentence,) = findings(comparison)
-    assert "by −1.00 points of test error; an interval needs at least 2 seeds" in sentence
+    assert sentence.startswith("On 1 paired seed, isda differs from cross-entropy by −1.00 points of test error; ")
+    assert sentence.endswith("too few seeds for an interval.")
 
 
-def test_with_more_methods_each_interval_is_wider_so_that_all_hold_together(runs):
+def test_two_seeds_are_too_few_to_print_an_interval(runs):
+    (comparison,) = summarise(runs({"cross-entropy": {0: 10.0, 1: 20.0}, "isda": {0: 9.0, 1: 16.0}}))
+    assert comparison.methods[1].difference == (-2.5, None)
+    (sentence,) = findings(comparison)
+    assert sentence.startswith(
+        "On 2 paired seeds, isda differs from cross-entropy by −2.50 points of test error; too few"
+    )
+    assert "All intervals are left out: too few seeds (isda compare --plan says how many are needed)." in caption(
+        comparison
+    )
+    console = Console(width=140, record=True)
+    console.print(comparison_table(comparison))
+    assert "± 19" not in console.export_text()
+
+
+def test_all_methods_share_one_variance_and_one_level(runs):
     base = {0: 30.0, 1: 31.5, 2: 30.7, 3: 32.2}
     ours = {"a": {0: 29.0, 1: 30.9, 2: 30.1, 3: 31.0}, "b": {0: 29.9, 1: 31.6, 2: 30.0, 3: 32.0}, "c": {0: 1.0}}
     (comparison,) = summarise(runs({"cross-entropy": base} | ours))
-    # Bonferroni: three intervals with an error of 5% / 3 each, also while one method has too few seeds for its own.
-    assert comparison.level == pytest.approx(1 - 0.05 / 3)
-    for method in comparison.methods[1:3]:
-        values = list(ours[method.label].values())
-        low, high = stats.ttest_rel(values, list(base.values())).confidence_interval(1 - 0.05 / 3)
-        assert method.difference.mean - method.difference.half_width == pytest.approx(low)
-        assert method.difference.mean + method.difference.half_width == pytest.approx(high)
-    assert "half of Student's interval (3 simultaneous 95% confidence intervals, 98.33% each)" in caption(comparison)
-    assert "(98.33% interval" in findings(comparison)[0]
-    assert {one["difference_level"] for one in comparison.as_json()["methods"]} == {comparison.level}
+    cells = {"cross-entropy": [*base.values()], "c": [1.0, None, None, None]}
+    expected = many_to_one(cells | {name: [*ours[name].values()] for name in "ab"})
+    for method in comparison.methods[1:]:
+        assert method.difference == pytest.approx(expected[method.label])
+    text = "simultaneous 95% confidence intervals (Dunnett, pooled over 4 methods x 4 seeds, 3 runs missing)"
+    assert f"Δ vs cross-entropy, in percentage points, {text}; negative is better." in caption(comparison)
+    assert "(simultaneous 95% interval" in findings(comparison)[0]
+    record = comparison.as_json()
+    assert record["intervals"]["procedure"] == "Dunnett"
+    assert record["intervals"]["degrees_of_freedom"] == 6
+    assert record["intervals"]["differences"]["a"]["p"] == record["methods"][1]["difference_p"] == expected.p_value("a")
+
+
+def test_without_a_control_all_pairs_are_compared(runs):
+    errors = {"a": {0: 30.0, 1: 31.0, 2: 32.5}, "b": {0: 29.0, 1: 30.5, 2: 31.0}, "c": {0: 29.5, 1: 30.0, 2: 31.0}}
+    (comparison,) = summarise(runs(errors))
+    expected = all_pairs({name: [*errors[name].values()] for name in "cba"})
+    assert comparison.methods[1].difference == expected["b - a"]
+    assert set(comparison.as_json()["intervals"]["differences"]) == {"b - a", "c - a", "c - b"}
+    assert "(Tukey, pooled over 3 methods x 3 seeds)" in caption(comparison)
+    assert "All 3 pairs of methods" in results(comparison, dict.fromkeys("abc", 0))
+
+
+def test_a_method_of_larger_variance_is_named(runs):
+    base = {0: 30.0, 1: 31.5, 2: 30.7, 3: 32.2}
+    near = {
+        name: {s: v - shift + 0.1 * ((s * k) % 3) for s, v in base.items()}
+        for name, shift, k in (("a", 1, 2), ("b", 0, 1))
+    }
+    (comparison,) = summarise(runs({"cross-entropy": base} | near | {"wild": {0: 5.0, 1: 70.0, 2: 20.0, 3: 55.0}}))
+    assert list(comparison.intervals.separate) == ["wild"]
+    assert "times the variance of the others: its differences have Student's intervals, not pooled" in caption(
+        comparison
+    )
+    assert "pooled over 3 methods x 4 seeds" in caption(comparison)
 
 
 def test_an_interval_that_only_one_comparison_would_allow_is_not_a_finding(runs):
-    # t = 5.2 on three seeds: beyond the quantile 4.30 of one interval, within the 6.21 of two.
-    base = {0: 30.0, 1: 31.0, 2: 32.0}
-    clear = {0: 29.0, 1: 30.5, 2: 31.0}
+    # |t| = 3 with 4 degrees of freedom of the second comparison: beyond Student's quantile 2.78, within Dunnett's 3.31.
+    base, noise = {0: 30.0, 1: 31.0, 2: 32.0}, {0: 0.3, 1: -0.3, 2: 0.0}
+    clear = {seed: value - 0.9 + noise[seed] for seed, value in base.items()}
     (alone,) = summarise(runs({"cross-entropy": base, "isda": clear}))
-    assert "isda has 0.83 points lower test error" in findings(alone)[0]
-    (both,) = summarise(runs({"isda-tilted": base}))
+    assert "isda has 0.90 points lower test error" in findings(alone)[0]
+    other = {seed: value + 0.62 * (seed == 0) - 0.62 * (seed == 2) for seed, value in base.items()}
+    (both,) = summarise(runs({"isda-tilted": other}))
     assert "isda and cross-entropy cannot be told apart" in findings(both)[0]
 
 
@@ -281,7 +325,8 @@ def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
     console.print(comparison_table(*summarise(found)))
     text = " ".join(console.export_text().split())
     assert "15.00 ± 7.07" in text
-    assert "−0.75 ± 3.18" in text
+    assert "−0.75 ±" not in text  # two paired seeds
+    assert "−0.75" in text
     assert "3 (2 paired)" in text
     assert "seed 2 at epoch 5" in text
     assert "[bold]isda" in text
@@ -291,22 +336,19 @@ def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
 def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
     found = runs(
         {
-            "supervised": {0: 40.0, 1: 44.0},
-            "vat": {0: 30.0, 1: 33.0},
-            "vat+isda": {0: 28.0, 1: 32.0, 2: 5.0},
-            "mean-teacher+isda": {0: 20.0, 1: 21.0},
+            "supervised": {0: 40.0, 1: 44.0, 2: 41.0},
+            "vat": {0: 30.0, 1: 33.0, 2: 31.5},
+            "vat+isda": {0: 28.0, 1: 32.0, 2: 30.0},
+            "mean-teacher+isda": {0: 20.0, 1: 21.0, 2: 21.5},
         }
     )
     (comparison,) = summarise(found)
     by_label = {method.label: method for method in comparison.methods}
     assert comparison.baseline.label == "supervised"
-    assert by_label["vat+isda"].difference.mean == -12.0
-    assert by_label["vat+isda"].from_isda.mean == -1.5
-    # Four intervals: three methods' differences to the first, and ISDA's part in vat+isda.
-    assert comparison.intervals == 4
-    sure = stats.t.ppf(1 - 0.05 / 4 / 2, df=1)
-    assert by_label["vat"].difference == pytest.approx((-10.5, sure * 0.5))
-    assert by_label["vat+isda"].from_isda == pytest.approx((-1.5, sure * 0.5))
+    assert by_label["vat+isda"].difference.mean == pytest.approx(-35 / 3)
+    # A family of its own, with the variance of the whole layout.
+    half_width = stats.t.ppf(0.975, df=6) * comparison.intervals.pooled.std * math.sqrt(2 / 3)
+    assert by_label["vat+isda"].from_isda == pytest.approx((-1.5, half_width))
     assert by_label["mean-teacher+isda"].from_isda is None
     assert by_label["vat"].from_isda is None
     assert comparison.tells_isda_apart
@@ -314,19 +356,35 @@ def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
     console.print(comparison_table(comparison))
     text = " ".join(console.export_text().split())
     assert "from ISDA, points" in text
-    assert f"−1.50 ± {sure * 0.5:.2f}" in text
-    assert "From ISDA: likewise, the method − the same one without +isda." in caption(comparison)
+    assert f"−1.50 ± {half_width:.2f}" in text
+    assert "From ISDA: the method − the same one without +isda, simultaneous intervals of their own." in caption(
+        comparison
+    )
     record = next(one for one in comparison.as_json()["methods"] if one["label"] == "vat+isda")
-    assert record["from_isda_mean"] == -1.5
+    assert record["from_isda_mean"] == pytest.approx(-1.5)
     assert "From ISDA, points" in results(comparison, dict.fromkeys(by_label, 0))
 
 
 def test_isda_s_part_has_no_column_where_the_baseline_is_the_method_without_it(runs):
     (comparison,) = summarise(runs({"vat": {0: 30.0, 1: 33.0}, "vat+isda": {0: 28.0, 1: 32.0}}))
     assert comparison.methods[1].from_isda == comparison.methods[1].difference
-    assert comparison.intervals == 1
+    assert list(comparison.intervals) == ["vat+isda - vat"]
     assert not comparison.tells_isda_apart
     assert "From ISDA" not in caption(comparison)
+
+
+def test_isda_s_part_over_all_methods_is_student_s_interval_of_all_pairs(runs):
+    errors = {"vat": {0: 30.0, 1: 33.0}, "pi-model": {0: 35.0, 1: 34.0}}
+    with_isda = {"vat+isda": {0: 28.0, 1: 32.5}, "pi-model+isda": {0: 34.5, 1: 33.0}}
+    (comparison,) = summarise(runs({"supervised": {0: 40.0, 1: 44.0}} | errors | with_isda))
+    interval, pairs = comparison.isda_overall
+    low, high = stats.ttest_1samp([-2.0, -0.5, -0.5, -1.0], 0).confidence_interval(0.95)
+    assert (interval.mean - interval.half_width, interval.mean + interval.half_width) == pytest.approx((low, high))
+    assert pairs == 4
+    assert "From ISDA over all of these methods: −1.00 ± 1.13 (Student's 95% confidence interval, 4 pairs" in caption(
+        comparison
+    )
+    assert comparison.as_json()["from_isda_overall"]["pairs"] == 4
 
 
 def test_isda_s_part_is_not_taken_to_a_method_with_other_options(runs, tmp_path, make_run):

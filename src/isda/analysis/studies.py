@@ -16,9 +16,9 @@ from isda.engine.options import canonical_method, split_method
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import RunRecord, read_run
 from isda.report.markup import Markup, boxed_table, column, number_cell, tag
-from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
+from isda.report.statistics import Family, Interval, MeanStd, many_to_one, mean_std, paired_cells
 from isda.report.summary import SUFFIX
-from isda.report.wording import intervals_text, plus_minus, scale_text
+from isda.report.wording import interval_notes, intervals_text, plus_minus, scale_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -198,7 +198,7 @@ def figures_of(runs: Iterable[RunRecord]) -> list[Figure]:
 def rows_of(cells: Sequence[StudyCell], folder: Path, seeds: Sequence[int]) -> list[StudyRow]:
     """The rows of a study whose runs are in a folder; unfinished runs are skipped.
 
-    Differences are to the first cell on common seeds, with simultaneous 95% confidence intervals (Bonferroni).
+    Differences are to the first cell; those of one metric have simultaneous 95% confidence intervals (Dunnett).
 
     Raises:
         ValueError: no run is finished.
@@ -213,18 +213,21 @@ def rows_of(cells: Sequence[StudyCell], folder: Path, seeds: Sequence[int]) -> l
 def compare_cells(cells: Sequence[StudyCell], finished: Sequence[Mapping[int, RunRecord]]) -> list[StudyRow]:
     """The rows of cells, given the finished runs of each by seed; see `rows_of`."""
     names = [figure.name for figure in figures_of(run for runs in finished for run in runs.values())]
-    level = level_of_each((len(cells) - 1) * len(names))
-    rows, base = [], finished[0]
+    labels = [cell.label for cell in cells]
+    families = {name: _family(labels, finished, name) for name in names}
+    rows = []
     for cell, runs in zip(cells, finished, strict=True):
-        values = {name: mean_std(_values(runs, name)) for name in names if runs}
-        common = [seed for seed in runs if seed in base] if runs is not base else []
-        differences = {
-            name: paired_difference(_values(runs, name, common), _values(base, name, common), level)
-            for name in names
-            if common
-        }
+        values = {name: mean_std(list(_values(runs, name).values())) for name in names if runs}
+        shown = {name: families[name].shown(cell.label) for name in names}
+        differences = {name: interval for name, interval in shown.items() if interval is not None}
         rows.append(StudyRow(cell, runs, values, differences))
     return rows
+
+
+def _family(labels: Sequence[str], finished: Sequence[Mapping[int, RunRecord]], name: str) -> Family:
+    """Intervals of a metric, by the label of a cell."""
+    values = {label: _values(runs, name) for label, runs in zip(labels, finished, strict=True)}
+    return many_to_one(paired_cells(values), labels[0])
 
 
 def row_record(row: StudyRow) -> dict[str, Any]:
@@ -240,9 +243,8 @@ def row_record(row: StudyRow) -> dict[str, Any]:
     }
 
 
-def _values(runs: Mapping[int, RunRecord], name: str, seeds: Sequence[int] | None = None) -> list[float]:
-    chosen = [runs[seed] for seed in (runs if seeds is None else seeds)]
-    return [float(run.result[name]) for run in chosen if run.result is not None]
+def _values(runs: Mapping[int, RunRecord], name: str) -> dict[int, float]:
+    return {seed: float(run.result[name]) for seed, run in runs.items() if run.result is not None}
 
 
 STUDIES: dict[str, type[Study]] = {
@@ -277,11 +279,13 @@ def study_rows(rows: Sequence[StudyRow]) -> Iterator[list[str]]:
 def study_caption(rows: Sequence[StudyRow]) -> str:
     """The caption of the table."""
     first = next(run for row in rows for run in row.runs.values())
-    intervals = (len(rows) - 1) * len(figures_of([first]))
+    primary, *others = figures_of([first])
+    family = _family([row.cell.label for row in rows], [row.runs for row in rows], primary.name)
+    apart = f" of {primary.title}; each other metric is a family of its own" if others else ""
+    notes = " ".join(["", *interval_notes(family)])
     return (
-        f"Mean ± standard deviation over seeds. Differences are to {rows[0].cell.label} on the same seeds, ± half of "
-        f"Student's interval ({intervals_text(intervals)}); negative is better. "
-        f"Scale {scale_text(first.config.scale)}."
+        f"Mean ± standard deviation over seeds. Differences: Δ vs {rows[0].cell.label}, {intervals_text(family)}"
+        f"{apart}; negative is better.{notes} Scale {scale_text(first.config.scale)}."
     )
 
 

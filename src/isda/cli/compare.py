@@ -18,6 +18,7 @@ from isda.engine.executors import ExecutorOptions, RunsFailed
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import run_folders
 from isda.engine.settings import RunSettings
+from isda.report.planning import check_planned
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -40,6 +41,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         task: str | None = None,
         methods: tuple[str, ...] = default_methods,
         seeds: int = 3 if fixed else 5,
+        plan: float | None = None,
         out: Path | None = None,
         report: Path | None = None,
         json: JsonFile = None,
@@ -58,17 +60,21 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
             methods: to compare, each as in --method; differences are to cross-entropy, or else to the first.
             seeds: number of paired runs of each method, at most 1000; their seeds count up from --seed.
+            plan: say how many seeds tell a difference of this size, in the unit of the figure: --seeds 3 --plan 1 for
+                one point of error.
             out: the folder for all runs; by default runs/compare-DATA.
             report: the HTML page; by default report.html in that folder.
             json: a file for the result as JSON.
         """
+        if plan is not None:
+            check_planned(plan)
         folder = out or selected.default_folder("compare", settings)
         runs, failure = run_methods(
             "compare", selected, settings, runtime, execution, methods, seed_range(seeds, settings.seed), folder
         )
         if runs:
             _report_runs_not_shown(folder, runs)
-            write_report(method_folders(runs), out=report or folder / "report.html", json=json)
+            write_report(method_folders(runs), out=report or folder / "report.html", plan=plan, json=json)
         if failure is not None:
             raise failure
 

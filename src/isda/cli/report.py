@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -13,6 +13,8 @@ from isda.cli.runtime_options import JsonFile
 if TYPE_CHECKING:
     from isda.engine.run_records import RunRecord
     from isda.engine.tuning.records import SearchRecord
+    from isda.report.figure_tables import FigureTable
+    from isda.report.statistics import Family
     from isda.report.summary import Comparison
 
 
@@ -21,27 +23,89 @@ def report(
     *,
     out: Path = Path("report.html"),
     title: str | None = None,
+    across: bool = False,
+    plan: float | None = None,
     json: JsonFile = None,
 ) -> None:
     """Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.
 
     Args:
         runs: run folders, or folders that hold run folders at any depth; for folders of `isda tune` the search as well.
+            CSV files with the columns method, seed and figures are compared too, without a page.
         out: the page, a self-contained file.
         title: its heading.
+        across: pool the differences of all comparisons, and rank the methods: a forest plot for each of them.
+        plan: say how many seeds tell a difference of this size, in the unit of the figure.
         json: a file for the result as JSON.
     """
     from isda.cli.output import show
     from isda.engine.run_records import find_runs, run_folders
     from isda.engine.tuning.records import find_searches
+    from isda.report.figure_tables import read_figure_tables
+    from isda.report.planning import check_planned
 
-    searches = find_searches(runs)
+    if plan is not None:
+        check_planned(plan)
+    files = [path for path in runs if path.suffix == ".csv" and path.is_file()]
+    tables = [table for path in files for table in read_figure_tables(path)]
+    folders = [path for path in runs if path not in files]
+    searches = find_searches(folders)
     # A folder may hold a search whose final runs have not started.
-    with_runs = [path for path in runs if any(run_folders(path)) or not find_searches([path])]
-    records = find_runs(with_runs) if with_runs or not searches else []
-    comparisons = write_page(records, searches, runs, out, title)
-    record = [comparison.as_json() for comparison in comparisons]
-    show(record, json, lambda: print_tables(searches, comparisons, out))
+    with_runs = [path for path in folders if any(run_folders(path)) or not find_searches([path])]
+    records = find_runs(with_runs) if with_runs or not (searches or tables) else []
+    if across:
+        _report_across(records, tables, runs, out, title, json)
+        return
+    page = out if folders or not tables else None
+    comparisons = write_page(records, searches, folders, out, title) if page else []
+    record = [comparison.as_json() | plan_json(comparison.intervals, plan) for comparison in comparisons]
+    record += [table.as_json() | plan_json(table.family(table.figures[0]), plan) for table in tables]
+    show(record, json, lambda: print_tables(searches, comparisons, page, tables, plan))
+
+
+def _report_across(
+    runs: Sequence[RunRecord],
+    tables: Sequence[FigureTable],
+    paths: Sequence[Path],
+    out: Path,
+    title: str | None,
+    json: str | None,
+) -> None:
+    from isda.cli.output import print_page, show, table_console
+    from isda.report.across_page import compare_across, write_across
+    from isda.report.summary import summarise
+    from isda.report.terminal_tables import across_table
+
+    found = compare_across([*(summarise(runs) if runs else []), *tables])
+    write_across(found, out, title, command_line([*paths, "--across"], out, title))
+
+    def print_table() -> None:
+        console = table_console()
+        console.print(across_table(found))
+        print_page(console, out)
+
+    show(found.as_json(), json, print_table)
+
+
+def command_line(words: Sequence[Path | str], out: Path, title: str | None) -> str:
+    """The command that makes a page, with paths relative to the working directory."""
+    import os
+    import shlex
+
+    named = [
+        Path(os.path.relpath(word)).as_posix() if isinstance(word, Path) else word for word in (*words, "--out", out)
+    ]
+    return shlex.join(["isda", "report", *named, *(("--title", title) if title else ())])
+
+
+def plan_json(family: Family, plan: float | None) -> dict[str, Any]:
+    """The entry about planned seeds; nothing if none are asked for."""
+    from isda.report.planning import plan_seeds
+
+    if plan is None:
+        return {}
+    found = plan_seeds(family, plan)
+    return {"plan": None if found is None else found.as_json()}
 
 
 def write_page(
@@ -60,29 +124,41 @@ def write_page(
         out: the page.
         title: its heading.
     """
-    import os
-    import shlex
-
     from isda.report.page import write_report
     from isda.report.summary import summarise
 
-    *inputs, page = (Path(os.path.relpath(path)).as_posix() for path in (*paths, out))
-    words = ["isda", "report", *inputs, "--out", page, *(("--title", title) if title else ())]
-    write_report(runs, out, title, shlex.join(words), searches)
+    write_report(runs, out, title, command_line(list(paths), out, title), searches)
     return summarise(runs) if runs else []
 
 
 def print_tables(
-    searches: Sequence[SearchRecord], comparisons: Sequence[Comparison] = (), page: Path | None = None
+    searches: Sequence[SearchRecord],
+    comparisons: Sequence[Comparison] = (),
+    page: Path | None = None,
+    tables: Sequence[FigureTable] = (),
+    plan: float | None = None,
 ) -> None:
-    """Print the tables of searches and comparisons, and the path of the page."""
+    """Print the tables of searches, comparisons and CSV files, planned seeds, and the path of the page."""
     from isda.cli.output import print_page, table_console
-    from isda.report.terminal_tables import comparison_table, search_table
+    from isda.report.terminal_tables import comparison_table, figures_table, search_table
 
     console = table_console()
     for search in searches:
         console.print(search_table(search))
     for comparison in comparisons:
         console.print(comparison_table(comparison))
+        _print_plan(comparison.intervals, plan, comparison.figure.difference_unit)
+    for table in tables:
+        console.print(figures_table(table))
+        _print_plan(table.family(table.figures[0]), plan, f"in {table.figures[0]}")
     if page is not None:
         print_page(console, page)
+
+
+def _print_plan(family: Family, plan: float | None, unit: str) -> None:
+    from isda.cli.output import print_escaped
+    from isda.report.planning import plan_seeds
+
+    if plan is not None:
+        found = plan_seeds(family, plan)
+        print_escaped(found.sentence(unit) if found else "A plan needs two methods with two seeds each.")

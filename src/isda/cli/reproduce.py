@@ -17,7 +17,6 @@ from isda.engine.comparison import seed_range
 from isda.engine.executors import ExecutorOptions
 from isda.engine.processes import join_processes
 from isda.engine.run_folder import folder_lock
-from isda.report.wording import intervals_text
 from isda.reproduce.experiment import (
     Experiment,
     FigureContext,
@@ -28,7 +27,7 @@ from isda.reproduce.experiment import (
 )
 from isda.reproduce.page import GAIN_HEADS, cell_text, gain_rows, table_caption, write_table_page
 from isda.reproduce.registry import experiment_names, find_experiments
-from isda.reproduce.results import CellResult, Gain, cell_results, gains
+from isda.reproduce.results import INTERVALS, CellResult, Gain, cell_results, gains
 from isda.reproduce.runner import ReproductionOptions, duration, experiment_progress, run_trainings
 from isda.reproduce.training import SCALES, Scale, Training, TrainingOutcome
 from isda.reproduce.workload import MachineSpeed, machine_speed
@@ -210,7 +209,7 @@ def _print(
         ]
         console.print(plain_table(experiment.title, ["", *columns], rows, table_caption(request.scale, request.seeds)))
     if differences:
-        caption = f"Paired by seed, ± half-width of Student's interval ({intervals_text(len(differences))})."
+        caption = f"Paired by seed, {INTERVALS}."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), caption))
     names = " and ".join(map(str, pages))
     print_escaped(f"{experiment.name}, scale {request.scale.name} ({request.scale.description}): {names}")

@@ -11,11 +11,11 @@ from typing import Any
 
 from isda.engine.run_records import RunRecord, is_number
 from isda.report.charts import swatch
-from isda.report.markup import Markup, boxed_table, column, name_cell, number_cell, tag
+from isda.report.markup import Markup, boxed_table, column, join, name_cell, number_cell, tag
 from isda.report.per_class import ClassFigure
 from isda.report.statistics import Interval, mean_std
 from isda.report.summary import Comparison, MethodSummary
-from isda.report.wording import capitalised, caption, count_text, difference_text, number, plus_minus
+from isda.report.wording import capitalised, caption, count_text, difference_text, intervals_text, number, plus_minus
 
 MANY = 8
 """Longer lists, such as class names, are shortened."""
@@ -100,7 +100,19 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
     shown = [interval for method in comparison.methods for interval in (method.difference, method.from_isda)]
     if any(interval is not None and interval.excludes_zero for interval in shown):
         text += " In bold: the interval excludes zero."
-    return boxed_table(f"Results on {comparison.title}", text, head, rows)
+    table = boxed_table(f"Results on {comparison.title}", text, head, rows)
+    return join([table, _all_pairs(comparison)]) if comparison.intervals.procedure == "Tukey" else table
+
+
+def _all_pairs(comparison: Comparison) -> Markup:
+    """The differences of all pairs, where no method is the control; folded."""
+    family, figure = comparison.intervals, comparison.figure
+    unit = f", {figure.difference_unit}" if figure.difference_unit else ""
+    head = [column("Pair"), column(f"Difference{unit}", numeric=True)]
+    rows = [[tag("th", name, scope="row"), _difference(family.shown(name), figure.digits)] for name in family]
+    text = f"All pairs of methods, {intervals_text(family)}."
+    table = boxed_table(f"All pairs on {comparison.title}", text, head, rows)
+    return tag("details", tag("summary", f"All {len(family)} pairs of methods"), table)
 
 
 def _difference(difference: Interval | None, digits: int) -> Markup:

@@ -1,19 +1,31 @@
-"""Statistics over a few seeds: mean and standard deviation, Student's interval, paired differences, and
-mean ranks and sign tests over several problems.
+"""Statistics over a few seeds: mean and standard deviation, Student's interval, and simultaneous intervals of the
+differences between several methods.
 
-The standard deviation divides by n - 1; a single value has neither a standard deviation nor an interval.
+Methods are compared in the two-way layout of methods x paired seeds (`isda.report.layout`): one residual variance is
+pooled over all methods, and the intervals of all differences to a control hold simultaneously (Dunnett, 1955), or those
+of all pairs (Tukey). The standard deviation divides by n - 1; a single value has neither a standard deviation nor an
+interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any, NamedTuple
 
-from scipy.special import stdtrit
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from isda.report.layout import NEGLIGIBLE, Cells, Layout, levene, make_layout, unequal_methods
+from isda.report.multivariate_t import Array, simultaneous_p, simultaneous_quantile
 
 LEVEL = 0.95
-"""Confidence level of all intervals of a comparison simultaneously."""
+"""Confidence level of all intervals of a family simultaneously."""
+WIDEST = 3.0
+"""An interval that is more than this factor wider than with many seeds is not worth showing."""
 
 
 class MeanStd(NamedTuple):
@@ -33,18 +45,6 @@ class Interval(NamedTuple):
     def excludes_zero(self) -> bool:
         """Whether zero lies outside; False without a half width."""
         return self.half_width is not None and abs(self.mean) > self.half_width
-
-
-def level_of_each(intervals: int) -> float:
-    """The level of each of several intervals such that LEVEL holds for all of them simultaneously.
-
-    1 - (1 - LEVEL) / m for m intervals (Bonferroni).
-
-    Example:
-        >>> level_of_each(1), round(level_of_each(5), 3)
-        (0.95, 0.99)
-    """
-    return LEVEL if intervals <= 1 else 1 - (1 - LEVEL) / intervals
 
 
 def mean_std(values: Sequence[float]) -> MeanStd:
@@ -69,8 +69,7 @@ def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         >>> round(interval.half_width, 3)
         2.484
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
+    check_level(level)
     mean, std = mean_std(values)
     if std is None:
         return Interval(mean, None)
@@ -93,6 +92,12 @@ def paired_difference(ours: Sequence[float], base: Sequence[float], level: float
     return t_interval([mine - other for mine, other in zip(ours, base, strict=True)], level)
 
 
+def check_level(level: float) -> None:
+    """Raise ValueError unless a level lies strictly between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
+
+
 def _check(name: str, values: Sequence[float]) -> None:
     if len(values) == 0:
         raise ValueError(f"{name} must hold at least one number, got none")
@@ -101,65 +106,255 @@ def _check(name: str, values: Sequence[float]) -> None:
             raise ValueError(f"{name} must be finite, got {value} among {len(values)}")
 
 
-class Signs(NamedTuple):
-    """Numbers of problems on which the first of two methods has the smaller, the larger and an equal value."""
+@dataclass(frozen=True, eq=False)
+class Family(Mapping[str, Interval]):
+    """Simultaneous confidence intervals of several differences, by name.
 
-    smaller: int
-    larger: int
-    equal: int
+    Attributes:
+        intervals: by name.
+        level: the probability that all intervals cover their differences.
+        procedure: "Dunnett", "Tukey", "multivariate t", or "Student" for a single difference.
+        layout: the methods x seeds that it is made from.
+        separate: methods whose variance is not pooled, each with its ratio to that of the others. Their differences
+            have Student's paired intervals, corrected by Bonferroni.
+        blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
+        errors: by name, the standard error of a difference that has an interval.
+        tests: by name, how to find the p-value.
+    """
 
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of the sign test.
+    intervals: dict[str, Interval]
+    level: float
+    procedure: str
+    layout: Layout = field(repr=False)
+    separate: dict[str, float]
+    blind: frozenset[str]
+    errors: dict[str, float] = field(repr=False)
+    tests: dict[str, Callable[[], float]] = field(repr=False)
 
-        min(1, 2 sum_{k <= min} binom(n, k) / 2^n) over the n problems that are not ties.
+    def __getitem__(self, name: str) -> Interval:
+        return self.intervals[name]
 
-        Example:
-            >>> Signs(smaller=9, larger=1, equal=2).p
-            0.021484375
-        """
-        count = self.smaller + self.larger
-        tail = sum(math.comb(count, k) for k in range(min(self.smaller, self.larger) + 1))
-        return min(1.0, 2 * tail / 2**count)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.intervals)
+
+    def __len__(self) -> int:
+        return len(self.intervals)
+
+    @cached_property
+    def pooled(self) -> Layout:
+        """The layout of the methods that share one variance."""
+        return self.layout.without(*self.separate)
+
+    @cached_property
+    def levene(self) -> float | None:
+        """The p-value of Levene's test of equal variances; None with too few residuals."""
+        return levene(self.layout)
+
+    def p_value(self, name: str) -> float | None:
+        """The p-value of a difference, adjusted for their number; None without an interval."""
+        return self.tests[name]() if name in self.tests else None
+
+    def shown(self, name: str) -> Interval | None:
+        """The interval of a difference; without its half width if that says nothing, None if it was not measured."""
+        interval = self.intervals.get(name)
+        return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
 
 
-def mean_ranks(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The rank of each method, 1 for the smallest value, averaged over problems; ties share their ranks.
+def paired_cells(values: Mapping[str, Mapping[Any, float]]) -> dict[str, list[float | None]]:
+    """Figures by method and seed as `many_to_one` takes them: in the order of all seeds, None where one is missing.
+
+    A seed is an integer; where a seed means something else for other methods, a pair of a name and the seed.
+
+    Example:
+        >>> paired_cells({"a": {0: 1.0, 2: 3.0}, "b": {2: 4.0}})
+        {'a': [1.0, 3.0], 'b': [None, 4.0]}
+    """
+    seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
+    return {name: [by_seed.get(seed) for seed in seeds] for name, by_seed in values.items()}
+
+
+def many_to_one(values: Cells, control: str = "cross-entropy", level: float = LEVEL, *, paired: bool = True) -> Family:
+    """Dunnett's simultaneous intervals of the differences of all methods to a control.
+
+    y_ms = a_m + b_s + e_ms is fitted by least squares to all figures; a_m - a_control ± c σ sqrt(v_m), with σ² the
+    residual variance of all methods, v_m from least squares (2 / s for s seeds without missing figures) and c the
+    quantile of the largest |t| of all differences.
 
     Args:
-        figures: values by method, for the same problems in the same order.
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        control: the method that others are compared to.
+        level: the probability that all intervals cover their differences.
+        paired: whether figures at the same place are of the same seed. Otherwise seeds have no effect (one-way layout,
+            `scipy.stats.dunnett`), and methods may have different numbers of figures.
+
+    Returns:
+        The interval of each other method by name, without methods that share no seed with the control, directly or
+        through others.
 
     Example:
-        >>> mean_ranks({"a": [1.0, 5.0], "b": [2.0, 5.0], "c": [3.0, 4.0]})
-        {'a': 1.75, 'b': 2.25, 'c': 2.0}
+        >>> errors = {"cross-entropy": [9.0, 8.0, 9.5], "isda": [8.1, 7.2, 8.3], "mixup": [8.4, 7.1, 8.9]}
+        >>> differences = many_to_one(errors)
+        >>> {name: f"{mean:.2f} ± {half_width:.2f}" for name, (mean, half_width) in differences.items()}
+        {'isda': '-0.97 ± 0.49', 'mixup': '-0.70 ± 0.49'}
     """
-    counts = {name: len(values) for name, values in figures.items()}
-    if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
-        raise ValueError(f"figures must be of the same problems for every method, got {counts}")
-    problems = list(zip(*figures.values(), strict=True))
-    return {
-        name: math.fsum(_rank(value, problem) for value, problem in zip(values, problems, strict=True)) / len(problems)
-        for name, values in figures.items()
-    }
+    if control not in values:
+        raise ValueError(f"control must be one of the methods {list(values)}, got {control!r}")
+    pairs = {name: (name, control) for name in values if name != control}
+    return compare_pairs(values, pairs, level, paired=paired, procedure="Dunnett")
 
 
-def _rank(value: float, values: Sequence[float]) -> float:
-    """1 + the number of smaller values + half the number of other equal values."""
-    return 1 + sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2
+def compare_pairs(
+    values: Cells,
+    pairs: Mapping[str, tuple[str, str]],
+    level: float = LEVEL,
+    *,
+    paired: bool = True,
+    procedure: str = "multivariate t",
+) -> Family:
+    """Simultaneous intervals of chosen differences in one layout of methods x seeds; see `many_to_one`.
 
-
-def signs(ours: Sequence[float], others: Sequence[float]) -> Signs:
-    """Count the problems on which one method has the smaller, the larger and an equal value.
-
-    Example:
-        >>> signs([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
-        Signs(smaller=1, larger=1, equal=1)
+    Args:
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        pairs: the two methods of each difference, first - second. Differences must not depend on each other
+            linearly; for all pairs use `all_pairs`. Pairs need not share seeds with other pairs: all share a variance.
+        level: the probability that all intervals cover their differences.
+        paired: see `many_to_one`.
+        procedure: what tables call it.
     """
-    if len(ours) != len(others):
-        raise ValueError(f"ours and others must be of the same problems, got {len(ours)} and {len(others)} figures")
-    pairs = list(zip(ours, others, strict=True))
-    return Signs(
-        sum(mine < other for mine, other in pairs),
-        sum(mine > other for mine, other in pairs),
-        sum(mine == other for mine, other in pairs),
+    check_level(level)
+    layout = make_layout(values, paired=paired)
+    measured = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
+    apart = {layout.names[index]: number for number, part in enumerate(layout.components) for index in part}
+    measured = {name: pair for name, pair in measured.items() if apart[pair[0]] == apart[pair[1]]}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
+    aside = unequal_methods(layout)
+    own = [name for name, pair in measured.items() if aside.keys() & set(pair)]
+    pooled = {name: pair for name, pair in measured.items() if name not in own}
+    parts = [_intervals(layout.without(*aside), pooled, level, len(measured))]
+    parts += [_intervals(_only(layout, measured[name]), {name: measured[name]}, level, len(measured)) for name in own]
+    return _family(layout, aside, level, procedure, parts, measured)
+
+
+class _Part(NamedTuple):
+    """Some intervals of a family, standard errors and tests behind them, and whether they say nothing."""
+
+    intervals: dict[str, Interval]
+    errors: dict[str, float]
+    tests: dict[str, Callable[[], float]]
+    blind: bool
+
+
+def _family(
+    layout: Layout,
+    aside: dict[str, float],
+    level: float,
+    procedure: str,
+    parts: Sequence[_Part],
+    order: Iterable[str],
+) -> Family:
+    intervals = {name: interval for part in parts for name, interval in part.intervals.items()}
+    return Family(
+        intervals={name: intervals[name] for name in order if name in intervals},
+        level=level,
+        procedure=procedure if len(intervals) > 1 else "Student",
+        layout=layout,
+        separate=aside,
+        blind=frozenset(name for part in parts if part.blind for name in part.intervals),
+        errors={name: error for part in parts for name, error in part.errors.items()},
+        tests={name: test for part in parts for name, test in part.tests.items()},
     )
+
+
+def _only(layout: Layout, pair: tuple[str, str]) -> Layout:
+    """The layout of two methods, of which the second is missing if they share no seed."""
+    return layout.without(*(name for name in layout.names if name not in pair)).around(pair[0])
+
+
+def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: float, count: int) -> _Part:
+    """The intervals of some differences of a family of ``count``, which share its error by Bonferroni."""
+    pairs = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
+    if not pairs:
+        return _Part({}, {}, {}, blind=False)
+    contrasts = np.stack([layout.contrast(*pair) for pair in pairs.values()])
+    means = dict(zip(pairs, contrasts @ layout.effects, strict=True))
+    means = {name: _rounded(float(mean), layout) for name, mean in means.items()}
+    if layout.std is None:
+        return _Part({name: Interval(mean, None) for name, mean in means.items()}, {}, {}, blind=False)
+    covariance = contrasts @ layout.covariance @ contrasts.T
+    scales = np.sqrt(np.diag(covariance))
+    correlation = np.round(covariance / np.outer(scales, scales), 12)
+    errors = {name: layout.std * float(scale) for name, scale in zip(pairs, scales, strict=True)}
+    share = len(pairs) / count
+    quantile = simultaneous_quantile(1 - (1 - level) * share, correlation, layout.dof)
+    tests = {
+        name: partial(_adjusted, simultaneous_p, _statistic(mean, errors[name]), correlation, layout.dof, share)
+        for name, mean in means.items()
+    }
+    intervals = {name: Interval(mean, quantile * errors[name]) for name, mean in means.items()}
+    return _Part(intervals, errors, tests, is_blind(quantile, level, count))
+
+
+def _adjusted(test: Callable[..., float], statistic: float, shape: object, dof: int, share: float) -> float:
+    return min(1.0, float(test(statistic, shape, dof)) / share)
+
+
+def is_blind(quantile: float, level: float, intervals: int) -> bool:
+    """Whether a quantile is more than `WIDEST` times Šidák's normal quantile, to which it falls with more seeds."""
+    return quantile > WIDEST * float(ndtri((1 + level ** (1 / intervals)) / 2))
+
+
+def _rounded(mean: float, layout: Layout) -> float:
+    return 0.0 if abs(mean) < NEGLIGIBLE * float(np.abs(layout.values).max()) else mean
+
+
+def _statistic(mean: float, error: float) -> float:
+    return 0.0 if mean == 0 else math.inf if error == 0 else abs(mean) / error
+
+
+def all_pairs(values: Cells, level: float = LEVEL, *, paired: bool = True) -> Family:
+    """Tukey's simultaneous intervals of the differences of all pairs, where no method is the control.
+
+    As in `many_to_one`, with the studentized range: conservative where figures are missing (Tukey and Kramer).
+
+    Args:
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        level: the probability that all intervals cover their differences.
+        paired: see `many_to_one`.
+
+    Returns:
+        The intervals by "first - second", in the order of ``values``.
+
+    Example:
+        >>> family = all_pairs({"a": [9.0, 8.0, 9.5], "b": [8.1, 7.2, 8.3], "c": [8.4, 7.1, 8.9]})
+        >>> {name: f"{mean:.2f} ± {half_width:.2f}" for name, (mean, half_width) in family.items()}
+        {'a - b': '0.97 ± 0.53', 'a - c': '0.70 ± 0.53', 'b - c': '-0.27 ± 0.53'}
+    """
+    check_level(level)
+    layout = make_layout(values, paired=paired)
+    if layout.names:
+        layout = layout.around(layout.names[0])
+    aside = unequal_methods(layout)
+    equal, count = layout.without(*aside), math.comb(len(layout.names), 2)
+    share = math.comb(len(equal.names), 2) / max(1, count)
+    pairs = {f"{ours} - {base}": (ours, base) for ours, base in combinations(layout.names, 2)}
+    outside = [name for name, pair in pairs.items() if aside.keys() & set(pair) or equal.std is None]
+    parts = [_intervals(_only(layout, pairs[name]), {name: pairs[name]}, level, count) for name in outside]
+    if equal.std is not None and share:
+        from scipy.stats import studentized_range  # takes as long to import as all the rest
+
+        quantile = float(studentized_range.ppf(1 - (1 - level) * share, len(equal.names), equal.dof)) / math.sqrt(2)
+        blind = is_blind(quantile, level, count)
+        for name in pairs.keys() - set(outside):
+            mean, error = _difference(equal, pairs[name], equal.std)
+            distance = math.sqrt(2) * _statistic(mean, error)
+            test = partial(_adjusted, studentized_range.sf, distance, len(equal.names), equal.dof, share)
+            parts.append(_Part({name: Interval(mean, quantile * error)}, {name: error}, {name: test}, blind))
+    return _family(layout, aside, level, "Tukey", parts, pairs)
+
+
+def _difference(layout: Layout, pair: tuple[str, str], std: float) -> tuple[float, float]:
+    """A difference and its standard error."""
+    weights: Array = layout.contrast(*pair)
+    mean = _rounded(float(weights @ layout.effects), layout)
+    return mean, std * math.sqrt(float(weights @ layout.covariance @ weights))

@@ -1,18 +1,29 @@
-"""Comparisons of runs: grouping, each method's metric over seeds, paired differences, and ISDA's contribution.
+"""Comparisons of runs: grouping, each method's metric over seeds, differences between methods, and ISDA's contribution.
 
-Runs are compared if they differ in method and seed only. Unfinished runs are listed, never averaged.
+Runs are compared if they differ in method and seed only. Unfinished runs are listed, never averaged. Differences are
+estimated in the layout of all methods x seeds, with simultaneous intervals (`isda.report.statistics`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isda.engine.config import Figure, RunConfig
 from isda.engine.run_records import RunRecord
-from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
+from isda.report.statistics import (
+    Family,
+    Interval,
+    MeanStd,
+    all_pairs,
+    compare_pairs,
+    many_to_one,
+    mean_std,
+    paired_cells,
+    t_interval,
+)
 
 SUFFIX = "+isda"
 
@@ -30,7 +41,10 @@ def own_settings(run: RunRecord) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method in a comparison; `values` of the main metric and `differences` to the baseline by seed."""
+    """One method in a comparison; `values` of the main metric and `differences` to the baseline by seed.
+
+    The half widths of `difference` and `from_isda` are None with too few seeds.
+    """
 
     label: str
     runs: tuple[RunRecord, ...]
@@ -39,7 +53,7 @@ class MethodSummary:
     differences: dict[int, float] = field(default_factory=dict)
     difference: Interval | None = None
     from_isda: Interval | None = None
-    """See `isda_part`."""
+    """The metric with "+isda" - the metric without it; see `isda_pairs`."""
 
     @property
     def unfinished(self) -> tuple[RunRecord, ...]:
@@ -50,33 +64,14 @@ class MethodSummary:
         """Seeds that both have finished."""
         return [seed for seed in self.values if seed in other.values]
 
-    def difference_to(self, other: MethodSummary, level: float) -> Interval | None:
-        """This method's metric - the other's on common seeds; None without any."""
-        seeds = self.common_seeds(other)
-        if not seeds:
-            return None
-        return paired_difference([self.values[seed] for seed in seeds], [other.values[seed] for seed in seeds], level)
 
+def isda_pairs(methods: Sequence[MethodSummary]) -> dict[str, tuple[str, str]]:
+    """The labels of each method with "+isda", and of the same method without it.
 
-def isda_part(method: MethodSummary, methods: Sequence[MethodSummary], level: float) -> Interval | None:
-    """The metric with "+isda" - the metric without it, over the seeds that both have finished.
-
-    None unless ``methods`` hold exactly one counterpart of ``method`` without ISDA and with the same own settings.
+    Only where ``methods`` hold exactly one counterpart without ISDA and with the same own settings.
     """
-    alone = _without_isda(method, methods)
-    return method.difference_to(alone, level) if alone else None
-
-
-def interval_count(methods: Sequence[MethodSummary]) -> int:
-    """The number of intervals of a comparison, finished or not; the first method is the baseline.
-
-    One for each further method, and one for each contribution of ISDA that is not such a difference.
-    """
-    pairs = [(method, _without_isda(method, methods)) for method in methods]
-    contributions = [
-        method for method, other in pairs if other is not None and methods[0] is not method and methods[0] is not other
-    ]
-    return len(methods) - 1 + len(contributions)
+    alone = {method.label: _without_isda(method, methods) for method in methods}
+    return {label: (label, other.label) for label, other in alone.items() if other is not None}
 
 
 def _without_isda(method: MethodSummary, methods: Sequence[MethodSummary]) -> MethodSummary | None:
@@ -113,6 +108,8 @@ class Comparison:
 
     title: str
     methods: tuple[MethodSummary, ...]
+    intervals: Family
+    """Of the differences to the baseline (Dunnett); of all pairs (Tukey) if the first method is none for its task."""
 
     @property
     def baseline(self) -> MethodSummary:
@@ -135,19 +132,17 @@ class Comparison:
         return self.runs[0].headline
 
     @property
-    def intervals(self) -> int:
-        """Number of intervals when all runs are finished."""
-        return interval_count(self.methods)
+    def isda_overall(self) -> tuple[Interval, int] | None:
+        """ISDA's contribution over all methods that it was added to, and the number of pairs of runs; None with one.
 
-    @property
-    def level(self) -> float:
-        """Of each interval, for simultaneous coverage of LEVEL."""
-        return level_of_each(self.intervals)
+        Student's interval of the paired differences of all methods and seeds.
+        """
+        return overall_difference({method.label: method.values for method in self.methods}, isda_pairs(self.methods))
 
     @property
     def tells_isda_apart(self) -> bool:
         """Whether ISDA's contribution to some method differs from its difference to the baseline."""
-        return any(method.from_isda not in (None, method.difference) for method in self.methods)
+        return any(alone != self.baseline.label for _, alone in isda_pairs(self.methods).values())
 
     @property
     def seeds(self) -> list[int]:
@@ -161,12 +156,56 @@ class Comparison:
         return {key: first[key] for key in _recipe(self.runs[0])} | {
             "title": self.title,
             "baseline": self.baseline.label,
-            "methods": [_method_json(method, self.figure.name, self.level) for method in self.methods],
+            "intervals": family_json(self.intervals),
+            "from_isda_overall": overall_json(self.isda_overall),
+            "methods": [_method_json(method, self) for method in self.methods],
         }
 
 
-def _method_json(method: MethodSummary, figure: str, level: float) -> dict[str, Any]:
-    value, difference, from_isda = method.value, method.difference, method.from_isda
+def overall_difference(
+    values: Mapping[str, Mapping[int, float]], pairs: Mapping[str, tuple[str, str]]
+) -> tuple[Interval, int] | None:
+    """Student's interval of one difference over several pairs of methods and all seeds, and the number of gaps.
+
+    Args:
+        values: figures by method and seed.
+        pairs: two methods each, first - second.
+
+    Returns:
+        None with fewer than two pairs of methods, or than three gaps.
+    """
+    gaps = [values[a][seed] - values[b][seed] for a, b in pairs.values() for seed in values[a] if seed in values[b]]
+    return (t_interval(gaps), len(gaps)) if len(pairs) > 1 and len(gaps) > 2 else None
+
+
+def family_json(family: Family) -> dict[str, Any]:
+    """How intervals were made, and all of them, as plain values."""
+    return {
+        "procedure": family.procedure,
+        "level": family.level,
+        "methods": len(family.layout.names),
+        "seeds": family.layout.seed_count,
+        "missing": family.layout.missing,
+        "residual_std": family.pooled.std,
+        "degrees_of_freedom": family.pooled.dof,
+        "levene_p": family.levene,
+        "separate_variances": family.separate,
+        "differences": {
+            name: {"mean": interval.mean, "half_width": interval.half_width, "p": family.p_value(name)}
+            for name, interval in family.items()
+        },
+    }
+
+
+def overall_json(overall: tuple[Interval, int] | None) -> dict[str, Any] | None:
+    """An interval and its number of pairs as plain values."""
+    return None if overall is None else overall[0]._asdict() | {"pairs": overall[1]}
+
+
+def _method_json(method: MethodSummary, comparison: Comparison) -> dict[str, Any]:
+    figure, family = comparison.figure.name, comparison.intervals
+    name = _difference_name(method, comparison.baseline)
+    value, difference, from_isda = method.value, family.get(name), method.from_isda
     return {
         "label": method.label,
         "method": method.runs[0].method,
@@ -178,7 +217,8 @@ def _method_json(method: MethodSummary, figure: str, level: float) -> dict[str, 
         "paired_seeds": len(method.differences),
         "difference_mean": difference.mean if difference else None,
         "difference_half_width": difference.half_width if difference else None,
-        "difference_level": level,
+        "difference_level": family.level,
+        "difference_p": family.p_value(name),
         "differences": {str(seed): number for seed, number in method.differences.items()},
         "from_isda_mean": from_isda.mean if from_isda else None,
         "from_isda_half_width": from_isda.half_width if from_isda else None,
@@ -205,7 +245,7 @@ def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
         alike = json.dumps({key: run.stored[key] for key in _recipe(run)}, sort_keys=True)
         groups.setdefault(alike, []).append(run)
     titles = _titles([members[0] for members in groups.values()])
-    return [Comparison(title, _methods(members)) for title, members in zip(titles, groups.values(), strict=True)]
+    return [_comparison(title, members) for title, members in zip(titles, groups.values(), strict=True)]
 
 
 def _recipe(run: RunRecord) -> list[str]:
@@ -229,23 +269,40 @@ def _titles(firsts: Sequence[RunRecord]) -> list[str]:
     return titles
 
 
-def _methods(runs: Sequence[RunRecord]) -> tuple[MethodSummary, ...]:
+def _comparison(title: str, runs: Sequence[RunRecord]) -> Comparison:
     by_label: dict[str, list[RunRecord]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         by_label.setdefault(label, []).append(run)
     # The sort is stable: it only moves the baseline to the front.
     ordered = sorted(by_label, key=lambda label: not by_label[label][0].is_baseline)
-    base, *others = summaries = [_method_summary(label, by_label[label]) for label in ordered]
-    level = level_of_each(interval_count(summaries))
+    base, *others = methods = [_method_summary(label, by_label[label]) for label in ordered]
+    cells = paired_cells({method.label: method.values for method in methods})
+    # Tukey's pairs are named in this order: later methods - earlier ones.
+    family = many_to_one(cells, base.label) if _has_control(base) else all_pairs(dict(reversed(cells.items())))
     compared = [
         replace(
             method,
             differences={seed: method.values[seed] - base.values[seed] for seed in method.common_seeds(base)},
-            difference=method.difference_to(base, level),
+            difference=family.shown(_difference_name(method, base)),
         )
         for method in others
     ]
-    return tuple(replace(method, from_isda=isda_part(method, summaries, level)) for method in (base, *compared))
+    pairs = isda_pairs(methods)
+    if all(alone == base.label for _, alone in pairs.values()):
+        summaries = [replace(m, from_isda=m.difference) if m.label in pairs else m for m in (base, *compared)]
+    else:
+        parts = compare_pairs(cells, pairs)
+        summaries = [replace(method, from_isda=parts.shown(method.label)) for method in (base, *compared)]
+    return Comparison(title, tuple(summaries), family)
+
+
+def _has_control(first: MethodSummary) -> bool:
+    return first.runs[0].is_baseline
+
+
+def _difference_name(method: MethodSummary, base: MethodSummary) -> str:
+    """The name of a difference in the intervals of a comparison."""
+    return method.label if _has_control(base) else f"{method.label} - {base.label}"
 
 
 def _method_summary(label: str, runs: Sequence[RunRecord]) -> MethodSummary:

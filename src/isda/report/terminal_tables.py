@@ -10,9 +10,12 @@ from rich.text import Text
 
 from isda._utils.text import escape_control_characters
 from isda.engine.tuning.records import SearchRecord
+from isda.report.across_page import Across
+from isda.report.figure_tables import FigureTable
 from isda.report.searches import figure_text, outcome, point_text, search_caption, trial_note
+from isda.report.statistics import mean_std
 from isda.report.summary import Comparison
-from isda.report.wording import caption, count_text, difference_text, plus_minus
+from isda.report.wording import caption, count_text, difference_text, interval_notes, intervals_text, plus_minus
 
 
 def text_table(title: str, heads: Iterable[str], caption: str = "", left: Sequence[int] = (0,)) -> Table:
@@ -59,6 +62,53 @@ def comparison_table(comparison: Comparison) -> Table:
             cells.append(difference_text(method.from_isda, figure.digits))
         if unfinished:
             cells.append(", ".join(f"seed {run.seed} at epoch {run.epoch}" for run in method.unfinished))
+        add_text_row(table, cells)
+    return table
+
+
+def figures_table(comparison: FigureTable) -> Table:
+    """Each method's figures over seeds, and differences of the first, from a CSV file; the caption explains them."""
+    primary, *others = comparison.figures
+    family, parts, overall = (
+        comparison.family(primary),
+        comparison.isda_family(primary),
+        comparison.isda_overall(primary),
+    )
+    base = comparison.control
+    words = [
+        f"{primary}: {f'Δ vs {base}' if base else 'all pairs'}, {intervals_text(family)}.",
+        *interval_notes(family),
+    ]
+    if base is None:
+        words += [f"{name}: {difference_text(interval)}." for name, interval in family.items()]
+    if len(parts) > 1:
+        words.append("From ISDA: the method − the same one without +isda, simultaneous intervals of their own.")
+    if overall is not None:
+        words.append(
+            f"From ISDA over all of these: {difference_text(overall[0])} (Student, {overall[1]} pairs of runs)."
+        )
+    if others:
+        words.append("Differences of the other figures, families of their own, are in the result of --json.")
+    heads = ["method", "seeds", primary, *(["Δ", "p"] if base else []), *(["from ISDA"] if parts else []), *others]
+    table = text_table(comparison.title, heads, " ".join(words))
+    for method, runs in comparison.values.items():
+        p = family.p_value(method)
+        cells = [method, str(len(runs)), _mean_text(comparison, method, primary)]
+        cells += [difference_text(family.shown(method)), "" if p is None else f"{p:.2g}"] if base else []
+        cells += [difference_text(parts.shown(method))] if parts else []
+        add_text_row(table, [*cells, *(_mean_text(comparison, method, figure) for figure in others)])
+    return table
+
+
+def _mean_text(comparison: FigureTable, method: str, figure: str) -> str:
+    values = list(comparison.by_seed(figure)[method].values())
+    return plus_minus(*mean_std(values)) if values else ""
+
+
+def across_table(across: Across) -> Table:
+    """Effects and ranks of methods over several problems."""
+    table = text_table(f"{len(across.problems)} problems", Across.HEADS, across.caption())
+    for cells in across.rows():
         add_text_row(table, cells)
     return table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isda.engine.config import Figure
-from isda.report.statistics import LEVEL, Interval, level_of_each
+from isda.report.layout import SIGNIFICANCE
+from isda.report.statistics import Family, Interval
 from isda.report.summary import Comparison, MethodSummary
 
 SCALES = {
@@ -104,25 +105,58 @@ def caption(comparison: Comparison) -> str:
     words = [f"{capitalised(what)}, {epochs}; {over if len(comparison.seeds) > 1 else seeds_text(comparison.seeds)}."]
     if any(method.difference for method in comparison.methods):
         words.append(
-            f"Difference: method − {comparison.baseline.label} on the same seeds{in_units(figure)}, "
-            f"mean ± half of Student's interval ({intervals_text(comparison.intervals)}); "
+            f"Difference: Δ vs {comparison.baseline.label}{in_units(figure)}, {intervals_text(comparison.intervals)}; "
             f"{'negative' if figure.lower_is_better else 'positive'} is better."
         )
+        words += interval_notes(comparison.intervals)
     if comparison.tells_isda_apart:
-        words.append("From ISDA: likewise, the method − the same one without +isda.")
+        words.append("From ISDA: the method − the same one without +isda, simultaneous intervals of their own.")
+    if comparison.tells_isda_apart and comparison.isda_overall is not None:
+        interval, pairs = comparison.isda_overall
+        words.append(
+            f"From ISDA over all of these methods: {difference_text(interval, figure.digits)} "
+            f"(Student's 95% confidence interval, {pairs} pairs of runs)."
+        )
     words.append(f"Scale {scale_text(config.scale)}.")
     return " ".join(words)
 
 
-def intervals_text(count: int) -> str:
-    """The confidence level of simultaneous intervals (Bonferroni).
+def intervals_text(family: Family) -> str:
+    """How intervals were made, in one line.
 
     Example:
-        >>> intervals_text(1), intervals_text(2)
-        ('95%', '2 simultaneous 95% confidence intervals, 97.5% each')
+        >>> from isda.report.statistics import many_to_one
+        >>> intervals_text(many_to_one({"cross-entropy": [3.0, 4.0, 3.5], "a": [2.0, 3.5, 3.0], "b": [2.5, 3.5, 2.0]}))
+        'simultaneous 95% confidence intervals (Dunnett, pooled over 3 methods x 3 seeds)'
     """
-    each = _percent(level_of_each(count))
-    return f"{count} simultaneous {_percent(LEVEL)} confidence intervals, {each} each" if count > 1 else each
+    layout, level = family.layout, _percent(family.level)
+    if len(family) < 2:
+        return f"{level} confidence interval ({family.procedure}, {counted(layout.seed_count, 'paired seed')})"
+    runs = f", {counted(layout.missing, 'run')} missing" if layout.missing else ""
+    pooled = f"pooled over {len(family.pooled.names)} methods x {layout.seed_count} seeds{runs}"
+    return f"simultaneous {level} confidence intervals ({family.procedure}, {pooled})"
+
+
+def interval_notes(family: Family) -> list[str]:
+    """Sentences about what to beware of: too few seeds, variances that differ between methods."""
+    notes = []
+    if family.blind:
+        few = (
+            "All intervals"
+            if len(family.blind) == len(family)
+            else f"The intervals of {', '.join(sorted(family.blind))}"
+        )
+        notes.append(f"{few} are left out: too few seeds (isda compare --plan says how many are needed).")
+    for name, ratio in family.separate.items():
+        notes.append(
+            f"{name} has {ratio:.0f} times the variance of the others: its differences have Student's intervals, not "
+            "pooled (Bonferroni)."
+        )
+    if not family.separate and family.levene is not None and family.levene < SIGNIFICANCE:
+        notes.append(
+            f"Variances differ between methods (Levene, p = {family.levene:.2g}), less than tenfold: they are pooled."
+        )
+    return notes
 
 
 def findings(comparison: Comparison) -> list[str]:
@@ -141,23 +175,28 @@ def _finding(method: MethodSummary, difference: Interval, comparison: Comparison
     base, figure = comparison.baseline.label, comparison.figure
     digits = figure.digits
     what = f"{figure.difference_unit} of {figure.title}" if figure.difference_unit else figure.title
+    paired = counted(len(method.differences), "paired seed")
     if half_width is None:
         return (
-            f"On one seed, {method.label} differs from {base} by {number(mean, digits, sign=True)} {what}; "
-            "an interval needs at least 2 seeds."
+            f"On {paired}, {method.label} differs from {base} by {number(mean, digits, sign=True)} {what}; "
+            "too few seeds for an interval."
         )
-    paired = f"{len(method.differences)} paired seeds"
+    level = _level_text(comparison.intervals)
     if not difference.excludes_zero:
         return (
             f"{method.label} and {base} cannot be told apart: {difference_text(difference, digits)} {what} "
-            f"({_percent(comparison.level)} interval, {paired})."
+            f"({level}, {paired})."
         )
     low, high = abs(mean) - half_width, abs(mean) + half_width
     by = f"{number(abs(mean), digits)} {figure.difference_unit}".strip()
     return (
         f"{method.label} has {by} {'lower' if mean < 0 else 'higher'} {figure.title} than {base} "
-        f"({_percent(comparison.level)} interval {number(low, digits)} to {number(high, digits)}, {paired})."
+        f"({level} {number(low, digits)} to {number(high, digits)}, {paired})."
     )
+
+
+def _level_text(family: Family) -> str:
+    return f"{'simultaneous ' if len(family) > 1 else ''}{_percent(family.level)} interval"
 
 
 def _percent(level: float) -> str:

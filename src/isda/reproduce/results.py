@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
+from isda.report.statistics import Interval, MeanStd, compare_pairs, mean_std, paired_cells
 from isda.reproduce.experiment import TableCell, TableExperiment
 from isda.reproduce.printed_tables import PaperCell, PaperTable
 from isda.reproduce.training import Outcomes, TrainingOutcome
@@ -99,23 +99,39 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
+INTERVALS = (
+    "simultaneous 95% confidence intervals of all rows of a column (multivariate t, one variance pooled over them)"
+)
+"""What `gains` are given with; for captions."""
+
+
 def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
-    """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni)."""
-    pairs = []
+    """Differences of all cells with a base to this base, with `INTERVALS`.
+
+    A seed pairs the trainings of one base, so it has an effect of its own for each base.
+    """
+    groups: dict[tuple[str, str], list[TableCell]] = {}
     for cell in cells:
-        if cell.base is None or cell.improvement:
-            continue
-        ours, base = (outcomes[training.name].values(cell.figure) for training in (cell.training, cell.base))
-        common = [seed for seed in ours if seed in base and math.isfinite(ours[seed] - base[seed])]
-        if common:
-            pairs.append((cell, [ours[seed] for seed in common], [base[seed] for seed in common]))
-    level = level_of_each(len(pairs))
-    return [
-        Gain(
-            cell.row, cell.column, paired_difference(ours, base, level), len(ours), _printed_gain(cell, cells, printed)
-        )
-        for cell, ours, base in pairs
-    ]
+        if cell.base is not None and not cell.improvement:
+            groups.setdefault((cell.column, cell.figure), []).append(cell)
+    found: dict[tuple[str, str], Gain] = {}
+    for (_, figure), rows in groups.items():
+        bases = {cell.row: cell.base.name for cell in rows if cell.base is not None}
+        values = {base: outcomes[base].values(figure) for base in bases.values()}
+        cells_of = {f"{base}, base": {(base, seed): v for seed, v in values[base].items()} for base in values}
+        for cell in rows:
+            own = outcomes[cell.training.name].values(figure)
+            cells_of[cell.row] = {(bases[cell.row], seed): value for seed, value in own.items()}
+        family = compare_pairs(paired_cells(cells_of), {row: (row, f"{base}, base") for row, base in bases.items()})
+        for cell in rows:
+            interval = family.shown(cell.row)
+            if interval is not None:
+                control = values[bases[cell.row]]
+                own = outcomes[cell.training.name].values(figure)
+                seeds = [seed for seed, value in own.items() if math.isfinite(value - control.get(seed, math.nan))]
+                gain = Gain(cell.row, cell.column, interval, len(seeds), _printed_gain(cell, cells, printed))
+                found[cell.row, cell.column] = gain
+    return [found[cell.row, cell.column] for cell in cells if (cell.row, cell.column) in found]
 
 
 def _printed_gain(cell: TableCell, cells: Sequence[TableCell], printed: PaperTable) -> float | None:

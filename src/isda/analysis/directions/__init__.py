@@ -1,6 +1,6 @@
 """Directions in which the features of a class vary, shown by training images: `isda directions`."""
 
-from isda.analysis.directions.atlas import Atlas, ClassView, DirectionView, JudgedEnds, holm, judge_ends, make_atlas
+from isda.analysis.directions.atlas import Atlas, ClassView, DirectionView, JudgedEnds, judge_ends, make_atlas
 from isda.analysis.directions.eigenvectors import Directions, Landing, class_directions, land, nearest
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "JudgedEnds",
     "Landing",
     "class_directions",
-    "holm",
     "judge_ends",
     "land",
     "make_atlas",

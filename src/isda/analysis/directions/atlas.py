@@ -16,6 +16,7 @@ from isda._utils import seeds
 from isda._utils.choices import check_choice
 from isda.analysis.directions.eigenvectors import Landing, class_directions, land
 from isda.analysis.training_features import Observed, features_of
+from isda.report.across import holm
 from isda.tasks.classification.trained import load_classifier
 
 MOST_IMAGES = 2000
@@ -111,22 +112,6 @@ def _share_at_least(drawn: Tensor, value: Tensor) -> float:
 
 def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else 1.0
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number by Holm's method, which is valid under any dependence.
-
-    The i-th smallest of n becomes the largest of (n - j + 1) p_j over j <= i, at most 1.
-
-    Example:
-        >>> holm([0.04, 0.01, 0.5])
-        [0.08, 0.03, 0.5]
-    """
-    corrected, largest = [0.0] * len(values), 0.0
-    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        largest = max(largest, (len(values) - rank) * values[index])
-        corrected[index] = min(1.0, largest)
-    return corrected
 
 
 DEVIATIONS = (-3.0, -1.5, 1.5, 3.0)

@@ -1,0 +1,317 @@
+"""The tables of differences in results/*.md, from the figures of every run in results/*.csv.
+
+    python benchmarks/analyse.py            repeats no run: it replaces the marked parts of the pages
+
+Each comparison is a layout of methods x paired seeds: differences to the control have Dunnett's simultaneous 95%
+confidence intervals, with one variance pooled over all methods. Its first figure is the primary one; the others are
+families of their own. The scripts that make the runs write their pages with the same functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from csv_files import read_csv
+from isda.report.figure_tables import FigureTable
+from isda.report.statistics import Interval, all_pairs, mean_std, paired_cells
+from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
+
+__all__ = ["RESULTS", "marked", "refresh"]
+
+RESULTS = Path(__file__).parent / "results"
+Row = Mapping[str, str]
+THREE = {"error": "test error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
+
+
+def figure_table(rows: Iterable[Row], figures: Sequence[str], label: Callable[[Row], str], control: str) -> FigureTable:
+    """The runs of one comparison; the control is put first."""
+    values: dict[str, dict[int, dict[str, float]]] = {control: {}}
+    for row in rows:
+        values.setdefault(label(row), {})[int(row["seed"])] = {name: float(row[name]) for name in figures}
+    return FigureTable("", tuple(figures), values)
+
+
+def method_of(row: Row) -> str:
+    """The method of a run."""
+    return row["method"]
+
+
+def option(rows: Iterable[Row], method: str, name: str, label: Callable[[Row], str] = method_of) -> str:
+    """An option of a method; empty if it has none."""
+    options = next(json.loads(row["options"]) for row in rows if label(row) == method)
+    return str(options.get(name, ""))
+
+
+def description(table: FigureTable, also: str = "") -> list[str]:
+    """How the differences of a table were made, as a paragraph."""
+    primary, *others = table.figures
+    family = table.family(primary)
+    apart = "; each column of another figure is a family of its own" if others else ""
+    words = [f"Δ vs {table.control}, {intervals_text(family)}{apart}.", *interval_notes(family)]
+    if any(table.family(figure).blind for figure in others):
+        words.append(
+            "A difference without ±: the variance of the method is more than ten times that of the others, and its "
+            "seeds are too few for an interval of its own."
+        )
+    words.append(also)
+    return [" ".join(filter(None, words)), ""]
+
+
+def head(names: Sequence[str]) -> list[str]:
+    """The first two lines of a table."""
+    return [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+
+
+def line(cells: Iterable[str]) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def values_of(table: FigureTable, method: str, figure: str) -> list[float]:
+    """A figure of each run of a method."""
+    return list(table.by_seed(figure)[method].values())
+
+
+def figure_cells(table: FigureTable, method: str, digits: Mapping[str, int] | None = None) -> list[str]:
+    """Mean ± standard deviation of each figure, and its difference to the control."""
+    cells = []
+    for figure in table.figures:
+        places = (digits or {}).get(figure, 2)
+        cells.append(plus_minus(*mean_std(values_of(table, method, figure)), places))
+        cells.append(difference_text(table.family(figure).shown(method), places))
+    return cells
+
+
+def mean_text(table: FigureTable, method: str, figure: str, digits: int = 2) -> str:
+    """The mean of a figure over runs."""
+    return f"{statistics.fmean(values_of(table, method, figure)):.{digits}f}"
+
+
+def titles(figures: Mapping[str, str]) -> list[str]:
+    """Column heads of figures and their differences."""
+    return [text for title in figures.values() for text in (title, "Δ")]
+
+
+def rivals(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Every rival with its chosen strength."""
+    table = figure_table(rows, list(THREE), method_of, "cross-entropy")
+    lines = description(table, "Negative is better.") + head(["method", "strength", *titles(THREE), "seconds"])
+    for method in table.values:
+        own = [row for row in rows if row["method"] == method]
+        seconds = statistics.fmean(float(row["seconds"]) for row in own)
+        lines.append(line([method, own[0]["strength"], *figure_cells(table, method), f"{seconds:.0f}"]))
+    return {"": lines}
+
+
+QUESTIONS = {
+    "tighter bound": (("tilted", "jensen"), ("tilted, decay", "jensen, decay")),
+    "forgetting": (("jensen, decay", "jensen"), ("tilted, decay", "tilted")),
+}
+
+
+def evidence(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Bounds and forgetting, a part for each data set."""
+    parts = {}
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = [row for row in rows if row["data"] == data]
+        table = figure_table(own, ["error"], method_of, "cross-entropy")
+        means = figure_table(own, ["nll", "calibration", "train_loss"], method_of, "cross-entropy")
+        lines = description(table, "Negative is better.")
+        lines += head(["method", "lambda_0", "test error, %", "Δ, points", *list(THREE.values())[1:], "training loss"])
+        for method in table.values:
+            others = (mean_text(means, method, figure) for figure in means.figures)
+            lines.append(line([method, option(own, method, "lambda_0"), *figure_cells(table, method), *others]))
+        pairs = all_pairs(paired_cells(table.by_seed("error")))
+        lines += ["", f"All pairs of methods, {intervals_text(pairs)}; those behind the questions:", ""]
+        lines += head(["question", "difference", "points"])
+        for question, asked in QUESTIONS.items():
+            for ours, base in asked:
+                name = f"{ours} - {base}"
+                lines.append(line([question, name, _directed(pairs, ours, base)]))
+        parts[data] = lines
+    return parts
+
+
+def _directed(pairs: Mapping[str, Interval], ours: str, base: str) -> str:
+    """The difference of two methods, whichever way round it is stored."""
+    if f"{ours} - {base}" in pairs:
+        return difference_text(pairs[f"{ours} - {base}"])
+    stored = pairs[f"{base} - {ours}"]
+    return difference_text(Interval(-stored.mean, stored.half_width))
+
+
+def semi(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Semi-supervised algorithms, each alone and with ISDA."""
+    table = figure_table(rows, ["error"], method_of, "supervised")
+    means = figure_table(rows, ["nll", "calibration", "train_loss"], method_of, "supervised")
+    overall = table.isda_overall("error")
+    assert overall is not None
+    parts = table.isda_family("error")
+    also = (
+        f"From ISDA: the method − the same one without +isda, {intervals_text(parts)}, a family of its own; over all "
+        f"{len(parts)} algorithms {difference_text(overall[0])} points (Student's 95% confidence interval of "
+        f"{overall[1]} pairs of runs). Negative is better."
+    )
+    heads = ["method", "lambda_0", "eta_1", "eta_2", "test error, %", "Δ, points", "from ISDA, points"]
+    lines = description(table, also) + head([*heads, *list(THREE.values())[1:], "training loss"])
+    order = ("supervised", "pi-model", "temporal-ensembling", "mean-teacher", "vat")
+    for method in sorted(table.values, key=lambda name: (order.index(name.split("+")[0]), name)):
+        chosen = (option(rows, method, name) for name in ("lambda_0", "eta_1", "eta_2"))
+        others = (mean_text(means, method, figure) for figure in means.figures)
+        added = difference_text(parts.shown(method))
+        lines.append(line([method, *chosen, *figure_cells(table, method), added, *others]))
+    return {"": lines}
+
+
+def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Strengths and parts of ISDA, with and without image augmentation."""
+    parts = {}
+    for augmentation, study in dict.fromkeys((row["augmentation"], row["study"]) for row in rows):
+        own = [row for row in rows if (row["augmentation"], row["study"]) == (augmentation, study)]
+        names = dict.fromkeys(row["method"] for row in own)
+        labels = {method: next(row["label"] for row in own if row["method"] == method) for method in names}
+        table = figure_table(own, list(THREE), method_of, "cross-entropy")
+        lines = description(table, "Negative is better.") + head(["", "seeds", *titles(THREE)])
+        for method in table.values:
+            cells = figure_cells(table, method, {"nll": 3})
+            lines.append(line([labels[method], str(len(table.values[method])), *cells]))
+        parts[f"{augmentation}, {study}"] = lines
+    return parts
+
+
+CAMVID = {"miou": "mIoU, %", "miou_multi_scale_flip": "mIoU multi-scale + flip, %"}
+
+
+def camvid(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Kinds of ISDA on segmentation."""
+
+    def label(row: Row) -> str:
+        if row["method"] == "cross-entropy":
+            return row["method"]
+        return f"ISDA{', tilted' if row['method'] == 'isda-tilted' else ''}, {json.loads(row['options'])['covariance']}"
+
+    table = figure_table(rows, list(CAMVID), label, "cross-entropy")
+    lines = description(table, "Positive is better.") + head(["method", "lambda_0", *titles(CAMVID)])
+    for method in table.values:
+        lines.append(line([method, option(rows, method, "lambda_0", label), *figure_cells(table, method)]))
+    return {"": lines}
+
+
+def transfer(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Backbones trained with and without ISDA, a comparison for each data set."""
+    tables = {
+        data: figure_table([row for row in rows if row["data"] == data], list(THREE), method_of, "cross-entropy")
+        for data in dict.fromkeys(row["data"] for row in rows)
+    }
+    first = next(iter(tables.values()))
+    lines = [f"Δ is ISDA − cross-entropy, {intervals_text(first.family('error'))}, for each data set and figure.", ""]
+    return {"": lines + _pairs_of_methods(tables, "data", str)}
+
+
+def _pairs_of_methods(tables: Mapping[str, FigureTable], what: str, name: Callable[[str], str]) -> list[str]:
+    """A row for each comparison of two methods and each figure."""
+    lines = head([what, "figure", "seeds", "cross-entropy", "ISDA", "Δ"])
+    for key, table in tables.items():
+        for figure, title in THREE.items():
+            means = [plus_minus(*mean_std(values_of(table, method, figure))) for method in ("cross-entropy", "isda")]
+            difference = difference_text(table.family(figure).shown("isda"))
+            seeds = str(table.family(figure).layout.seed_count)
+            lines.append(line([name(key), title.removeprefix("test "), seeds, *means, difference]))
+    return lines
+
+
+TRAINED = {"frozen": "the classifier", "full": "all layers"}
+
+
+def finetune(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The classifier alone and all layers, a comparison for each."""
+    tables = {
+        trained: figure_table(
+            [row for row in rows if row["trained"] == trained], list(THREE), method_of, "cross-entropy"
+        )
+        for trained in dict.fromkeys(row["trained"] for row in rows)
+    }
+    lines = ["Δ is ISDA − cross-entropy, Student's 95% confidence interval of the seeds of each row.", ""]
+    return {"": lines + _pairs_of_methods(tables, "trained", TRAINED.__getitem__)}
+
+
+def generated(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Classifiers with generated images, and with ISDA."""
+    table = figure_table(rows, list(THREE), method_of, "cross-entropy")
+    lines = description(table, "Negative is better.") + head(["method", *titles(THREE), "seconds"])
+    for method in table.values:
+        seconds = statistics.fmean(float(row["seconds"]) for row in rows if row["method"] == method)
+        cells = figure_cells(table, method, dict.fromkeys(THREE, 3))
+        lines.append(line([method, *cells, f"{seconds:.0f}"]))
+    return {"": lines}
+
+
+LONG_TAIL = {"error": "error, %", "head": "head, %", "middle": "middle, %", "tail": "tail, %", "nll": "nll"}
+
+
+def longtail(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Long-tailed CIFAR-10; the runs that chose strengths have a seed from 100 on."""
+    own = [row for row in rows if int(row["seed"]) < 100]
+    table = figure_table(own, list(LONG_TAIL), method_of, "cross-entropy")
+    lines = description(table, "Negative is better.") + head(["method", "strength", *titles(LONG_TAIL), "seconds"])
+    for method in table.values:
+        runs = [row for row in own if row["method"] == method]
+        strength = f"{float(runs[0]['strength']):g}" if method != "cross-entropy" else ""
+        seconds = statistics.fmean(float(row["seconds"]) for row in runs)
+        lines.append(line([method, strength, *figure_cells(table, method), f"{seconds:.1f}"]))
+    return {"": lines}
+
+
+PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
+    "rivals": rivals,
+    "evidence": evidence,
+    "semi": semi,
+    "sensitivity": sensitivity,
+    "camvid": camvid,
+    "transfer": transfer,
+    "longtail": longtail,
+    "finetune": finetune,
+    "generated": generated,
+}
+"""Parts by the name of a page; each is made from the CSV file of the same name."""
+INCOMPLETE = ("finetune", "generated")
+"""Pages whose CSV file was not committed, or lacks runs that the page has: only a new benchmark writes them."""
+
+
+def marked(page: str, part: str = "") -> str:
+    """A part of a page, between marks that `refresh` looks for."""
+    lines = PAGES[page](read_csv(RESULTS / f"{page}.csv"))[part]
+    begin, end = _marks(page, part)
+    return "\n".join([begin, "", *lines, "", end])
+
+
+def _marks(page: str, part: str) -> tuple[str, str]:
+    name = f"{page}.csv{': ' if part else ''}{part}"
+    return f"<!-- from {name} by benchmarks/analyse.py -->", f"<!-- end of {name} -->"
+
+
+def refresh(page: str) -> None:
+    """Replace all marked parts of a page."""
+    path = RESULTS / f"{page}.md"
+    text = path.read_text(encoding="utf-8")
+    for part in PAGES[page](read_csv(RESULTS / f"{page}.csv")):
+        begin, end = map(re.escape, _marks(page, part))
+        text, count = re.subn(f"{begin}.*?{end}", lambda _, part=part: marked(page, part), text, flags=re.DOTALL)
+        if count != 1:
+            raise ValueError(f"{path} must have one part marked as {part or page}, got {count}")
+    path.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Refresh every page."""
+    for page in (page for page in PAGES if page not in INCOMPLETE):
+        refresh(page)
+        print(RESULTS / f"{page}.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""CSV files of figures: what is compared, the command on the committed results, several problems, and damaged files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isda.cli import main
+from isda.report.figure_tables import read_figure_tables
+from isda.report.statistics import many_to_one
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def reported(capsys, *words):
+    main(["report", *map(str, words), "--json", "-"])
+    return json.loads(capsys.readouterr().out)
+
+
+def half_widths(record):
+    return {round(method["difference_half_width"], 2) for method in record["methods"] if method["difference_mean"]}
+
+
+def better(record):
+    """Methods whose interval excludes zero, by the sign of their difference."""
+    found = {-1: set(), 1: set()}
+    for method in record["methods"]:
+        if method["difference_mean"] is not None and abs(method["difference_mean"]) > method["difference_half_width"]:
+            found[1 if method["difference_mean"] > 0 else -1].add(method["label"])
+    return found
+
+
+def test_rivals_are_told_apart(capsys):
+    (record,) = reported(capsys, RESULTS / "rivals.csv")
+    assert half_widths(record) == {1.38}
+    assert better(record) == {
+        -1: {"mixup+isda", "cross-entropy, dropout", "mixup", "isda:decay=0.99", "isda", "isda-tilted"},
+        1: {"label-smoothing", "center"},
+    }
+    means = {method["label"]: method["difference_mean"] for method in record["methods"][1:]}
+    assert [round(means[name], 2) for name in ("mixup+isda", "cross-entropy, dropout", "mixup")] == [-3.34, -3.25, -3.0]
+    assert record["intervals"]["procedure"] == "Dunnett"
+    assert record["intervals"]["degrees_of_freedom"] == 44
+    assert set(record["other_figures"]) == {"nll", "calibration", "seconds"}
+
+
+def test_strengths_are_told_apart(capsys):
+    records = {record["title"]: record for record in reported(capsys, RESULTS / "sensitivity.csv")}
+    record = records["sensitivity.csv: none, sensitivity"]
+    assert half_widths(record) == {1.24}
+    strong = {"isda:lambda_0=2", "isda:lambda_0=5"} | {f"isda-tilted:lambda_0={strength}" for strength in (2, 5, 10)}
+    assert better(record) == {-1: strong, 1: set()}
+
+
+def test_forgetting_is_told_apart_on_cifar100(capsys):
+    record = reported(capsys, RESULTS / "evidence.csv")[1]
+    assert half_widths(record) <= {0.62, 0.63}
+    assert better(record) == {-1: {"jensen, decay", "tilted, decay"}, 1: set()}
+
+
+def test_isda_s_part_over_five_semi_supervised_algorithms(capsys):
+    (record,) = reported(capsys, RESULTS / "semi.csv")
+    overall = record["from_isda_overall"]
+    assert (round(overall["mean"], 2), round(overall["half_width"], 2), overall["pairs"]) == (-1.49, 1.06, 15)
+
+
+def test_columns_name_comparisons_methods_and_variants(tmp_path):
+    lines = ["data,method,option,seed,error,note", "a,cross-entropy,,0,3,x", "a,isda,1,0,2,x", "a,isda,2,0,1,"]
+    lines += ["b,cross-entropy,,0,5,x", "b,isda,1,0,4,x", "b,isda,1,1,nan,x"]
+    first, second = read_figure_tables(write(tmp_path / "t.csv", "\n".join(lines)))
+    assert (first.title, second.title) == ("t.csv: a", "t.csv: b")
+    assert list(first.values) == ["cross-entropy", "isda option=1", "isda option=2"]
+    assert list(second.values) == ["cross-entropy", "isda"]
+    assert second.figures == ("error",)
+    assert second.by_seed("error") == {"cross-entropy": {0: 5.0}, "isda": {0: 4.0}}
+
+
+def test_without_a_control_all_pairs_are_compared(tmp_path, capsys):
+    lines = ["draw,method,error", *(f"{seed},{name},{seed + shift + 0.1 * (seed % 2) * shift}"
+             for seed in range(4) for name, shift in (("x", 0), ("y", 1), ("z", 3)))]  # fmt: skip
+    (record,) = reported(capsys, write(tmp_path / "t.csv", "\n".join(lines)))
+    assert record["baseline"] is None
+    assert set(record["intervals"]["differences"]) == {"x - y", "x - z", "y - z"}
+    main(["report", str(tmp_path / "t.csv")])
+    assert "all pairs, simultaneous 95% confidence intervals (Tukey, pooled over 3 methods x 4 seeds)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_the_terminal_shows_the_first_figure_s_differences(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["report", str(RESULTS / "semi.csv"), "--plan", "1"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Δ vs supervised, simultaneous 95% confidence intervals (Dunnett, pooled over 10 methods x 3 seeds)" in text
+    assert "From ISDA over all of these: −1.49 ± 1.06 (Student, 15 pairs of runs)" in text
+    assert "To tell a difference of 1 in error with a probability of 80%, 31 seeds are needed, 28 more" in text
+    assert not list(tmp_path.iterdir())  # a table of figures has no page
+
+
+def test_several_problems_are_pooled(tmp_path, capsys):
+    record = reported(capsys, RESULTS / "transfer.csv", "--across", "--out", tmp_path / "page.html")
+    effect = record["effects"]["isda"]
+    families = [table.family("error") for table in read_figure_tables(RESULTS / "transfer.csv")]
+    assert effect["problems"] == 3
+    assert min(f["isda"].mean for f in families) < effect["mean"] < max(f["isda"].mean for f in families)
+    assert effect["heterogeneity"] > 0.8
+    assert record["ranking"]["ranks"] == {"isda": pytest.approx(5 / 3), "cross-entropy": pytest.approx(4 / 3)}
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "3 problems pooled" in page
+    assert page.count('class="dot pooled"') == 2  # for wide and narrow screens
+    main(["report", str(RESULTS / "transfer.csv"), "--across", "--out", str(tmp_path / "page.html")])
+    assert "random-effects meta-analysis" in capsys.readouterr().out
+
+
+def test_run_folders_are_problems_too(tmp_path, make_run, capsys):
+    for data, shift in (("cifar10", -1.0), ("svhn", -0.5), ("cifar100", -2.0)):
+        for seed in range(3):
+            for method, gain in (("cross-entropy", 0.0), ("isda", shift)):
+                error = 30 + seed + gain + 0.1 * (seed == 1) * gain
+                make_run(tmp_path / data / method / f"seed-{seed}", method, seed, error=error, data=data)
+    folders = [tmp_path / data for data in ("cifar10", "svhn", "cifar100")]
+    record = reported(capsys, *folders, "--across", "--out", tmp_path / "page.html")
+    assert record["effects"]["isda"]["problems"] == 3
+    assert -2.2 < record["effects"]["isda"]["mean"] < -0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must have a line of names and at least one run, got none"),
+        ("method,error\na,1", r"must have the columns method and seed \(or draw\), got method, error"),
+        ("method,seed,error\na,0,high", "must have a column of numbers right of method and seed, got none"),
+        ("method,seed,error\na,zero,1", "must have integers as seed, got 'zero'"),
+        ("method,seed,error\na,0,1\na,0,2", "must have one line of each method and seed, got two of a, 0"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, text, words):
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(ValueError, match=words):
+        read_figure_tables(path)
+    with pytest.raises(SystemExit, match=words):
+        main(["report", str(path)])
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"method,seed\xff\xfe")
+    with pytest.raises(ValueError, match="cannot be read as a CSV file"):
+        read_figure_tables(tmp_path / "t.csv")
+
+
+def test_what_cannot_be_pooled_is_refused(tmp_path):
+    one = write(tmp_path / "one.csv", "method,seed,error\ncross-entropy,0,1\ncross-entropy,1,2\na,0,1\na,1,3")
+    other = write(tmp_path / "other.csv", "method,seed,miou\ncross-entropy,0,1\ncross-entropy,1,2\na,0,1\na,1,3")
+    alone = write(tmp_path / "alone.csv", "method,seed,error\nx,0,1\nx,1,2\na,0,1\na,1,3")
+    for paths, words in (
+        ([one], "at least 2 comparisons, got 1"),
+        ([one, other], "same figure, got error, miou"),
+        ([one, alone], "needs a control in every comparison, got none in alone.csv"),
+    ):
+        with pytest.raises(SystemExit, match=words):
+            main(["report", *map(str, paths), "--across", "--out", str(tmp_path / "page.html")])
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_family_of_a_file_is_that_of_its_figures():
+    table = read_figure_tables(RESULTS / "evidence.csv")[0]
+    cells = {name: list(by_seed.values()) for name, by_seed in table.by_seed("nll").items()}
+    assert dict(table.family("nll")) == dict(many_to_one(cells))
