@@ -98,6 +98,7 @@ APART = (
     "seed",
     "settings",
     "chosen",
+    "curves",
     "version",
     "format",
     "of_method",
