@@ -189,5 +189,6 @@ def _errors(method: str, seed: int, epochs: int, milestones: tuple[int, ...], on
         }
         if method.startswith("isda"):
             record["strength"] = 0.5 * epoch / epochs
+            record["margin_variance"] = 4.0 + 0.2 * epoch + 0.1 * seed
         records.append(record)
     return records

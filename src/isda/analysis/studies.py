@@ -18,7 +18,7 @@ from isda.engine.run_records import RunRecord, read_run
 from isda.report.markup import Markup, boxed_table, column, number_cell, tag
 from isda.report.statistics import Interval, MeanStd, level_of_each, mean_std, paired_difference
 from isda.report.summary import SUFFIX
-from isda.report.wording import intervals_text, plus_minus, scale_text
+from isda.report.wording import intervals_text, plus_minus, scale_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -280,8 +280,8 @@ def study_caption(rows: Sequence[StudyRow]) -> str:
     intervals = (len(rows) - 1) * len(figures_of([first]))
     return (
         f"Mean ± standard deviation over seeds. Differences are to {rows[0].cell.label} on the same seeds, ± half of "
-        f"Student's interval ({intervals_text(intervals)}); negative is better. "
-        f"Scale {scale_text(first.config.scale)}."
+        f"Student's interval ({intervals_text(intervals)}); negative is better."
+        f"{scale_note(first.config, described=True)}"
     )
 
 
