@@ -294,7 +294,12 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--seeds": ("0", "-1", "nan"),
         **SPREAD,
     },
-    "report": {"--out": ("page.html", *PATHS), "--title": WORDS, "--json": ("-", "table.json", *PATHS)},
+    "report": {
+        "--out": ("page.html", *PATHS),
+        "--title": WORDS,
+        "--accuracy": ("",),
+        "--json": ("-", "table.json", *PATHS),
+    },
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},
     "visualize": {
         "--generator": ("run", "nowhere", "image.png", ""),

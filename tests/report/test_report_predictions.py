@@ -8,7 +8,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from isda.engine import find_runs
@@ -17,30 +16,9 @@ from isda.report.downloads import MOST_BYTES, epochs_csv, runs_csv
 from isda.report.page import render_report
 from isda.report.predictions import comparison_predictions, most_confused
 from isda.report.summary import summarise
-from isda.tasks.common.predictions import PREDICTIONS_FILE, Predictions
-from run_folders import write_run
-
-COUNT = 400
-
-
-def drawn(seed, classes=10, wrong=0.3, count=COUNT):
-    """Predictions on one test set, with pictures of the mistakes; each seed is another network."""
-    labels = torch.randint(classes, (count,), generator=torch.Generator().manual_seed(99))
-    generator = torch.Generator().manual_seed(seed)
-    misses = torch.rand(count, generator=generator) < wrong
-    step = torch.randint(1, 4, (count,), generator=generator)
-    predicted = torch.where(misses, (labels + step) % classes, labels)
-    confidence = 0.2 + 0.79 * torch.rand(count, generator=generator)
-    images = torch.randint(256, (count, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
-    return Predictions(torch.arange(count), labels, predicted, confidence).with_pictures(images)
-
-
-def leave(folder, predictions):
-    """Put predictions into a run folder, as a run does."""
-    predictions.save(folder / PREDICTIONS_FILE)
-    result = json.loads((folder / "result.json").read_text())
-    result["files"] = {PREDICTIONS_FILE: file_digest(folder / PREDICTIONS_FILE)["sha256"]}
-    (folder / "result.json").write_text(json.dumps(result))
+from isda.tasks.common.predictions import PREDICTIONS_FILE
+from run_folders import drawn_predictions as drawn
+from run_folders import leave_predictions, write_run
 
 
 @pytest.fixture
@@ -49,7 +27,7 @@ def top(tmp_path):
     for number, method in enumerate(("cross-entropy", "isda")):
         for seed in range(3):
             folder = write_run(tmp_path / "runs" / f"{method}-{seed}", method, seed)
-            leave(folder, drawn(10 * number + seed, wrong=0.35 - 0.1 * number))
+            leave_predictions(folder, 10 * number + seed, wrong=0.35 - 0.1 * number)
     return tmp_path / "runs"
 
 
@@ -151,7 +129,7 @@ def test_one_run_that_has_left_predictions_is_enough(top):
 def test_many_classes_have_a_table_of_pairs(tmp_path):
     names = [f"class {index}" for index in range(30)]
     folder = write_run(tmp_path / "runs" / "a", classes=names)
-    leave(folder, drawn(0, classes=30, count=3000))
+    leave_predictions(folder, 0, classes=30, count=3000)
     text = page(tmp_path / "runs")
     assert "c1-confusion1" not in text
     assert "The 15 most confused pairs of 30 classes" in text
@@ -178,7 +156,7 @@ def test_a_changed_or_damaged_file_is_refused(top):
 def test_names_of_classes_are_text(tmp_path):
     evil = '</title><script>alert("x")</script>'
     folder = write_run(tmp_path / "runs" / "a", classes=[evil, *"bcdefghij"])
-    leave(folder, drawn(0))
+    leave_predictions(folder, 0)
     assert "<script>alert" not in page(tmp_path / "runs")
 
 

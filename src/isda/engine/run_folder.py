@@ -272,12 +272,10 @@ class RunFolder:
         Raises:
             ValueError: the file was changed.
         """
-        recorded = result.get(FILES)
-        digest = recorded.get(name) if isinstance(recorded, dict) else None
-        path = self.path / name
-        if digest is None or path.is_symlink() or not path.is_file():
+        digests, path = _digests(result), self.path / name
+        if name not in digests or path.is_symlink() or not path.is_file():
             return None
-        if digest != file_digest(path)["sha256"]:
+        if digests[name] != file_digest(path)["sha256"]:
             raise ValueError(f"{path} was changed after {self.result_file.name} was written")
         return path
 
@@ -287,7 +285,7 @@ class RunFolder:
         try:
             result = self.read_result()
             self.check_metrics(result)
-            for name in result.get(FILES, ()):
+            for name in _digests(result):
                 self.check_file(result, name)
         except ValueError as error:
             raise ValueError(f"{error}; {remedy}") from error
@@ -302,6 +300,13 @@ class RunFolder:
 
     def _metrics_digest(self) -> str:
         return content_digest({"epochs": [content_digest(line) for line in self.read_metrics()]})
+
+
+def _digests(result: dict[str, Any]) -> dict[str, Any]:
+    """The further files of a run with their digests; anything else than names of files is left out."""
+    recorded = result.get(FILES)
+    files = recorded.items() if isinstance(recorded, dict) else ()
+    return {name: digest for name, digest in files if Path(name).name == name}
 
 
 def _environment(processes: Processes) -> dict[str, Any]:

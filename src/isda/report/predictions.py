@@ -97,24 +97,23 @@ class MethodPredictions:
 
     def mistakes(self, most: int) -> list[Mistake]:
         """The most confident mistakes that have a picture, each image once."""
-        seen: dict[int, list[bool]] = {}
-        for run in self.runs:
-            wrong = (run.predicted != run.labels).tolist()
-            for index, is_wrong in zip(run.indices.tolist(), wrong, strict=True):
-                seen.setdefault(index, []).append(is_wrong)
-        candidates = []
-        for run in self.runs:
-            for row, picture in zip(run.mistakes.tolist(), run.pictures, strict=False):
-                index, confidence = int(run.indices[row]), float(run.confidence[row])
-                outcomes = seen[index]
-                mistake = Mistake(
-                    picture, int(run.labels[row]), int(run.predicted[row]), confidence, sum(outcomes), len(outcomes)
-                )
-                candidates.append((-confidence, index, mistake))
-        unique: dict[int, Mistake] = {}
-        for _, index, mistake in sorted(candidates, key=lambda candidate: candidate[:2]):
-            unique.setdefault(index, mistake)
-        return list(unique.values())[:most]
+        candidates = [
+            (-float(run.confidence[row]), int(run.indices[row]), run, row, picture)
+            for run in self.runs
+            for row, picture in zip(run.mistakes.tolist(), run.pictures, strict=False)
+        ]
+        found: dict[int, Mistake] = {}
+        for confidence, index, run, row, picture in sorted(candidates, key=lambda candidate: candidate[:2]):
+            if index not in found and len(found) < most:
+                wrong, count = self._wrong(index)
+                label, predicted = int(run.labels[row]), int(run.predicted[row])
+                found[index] = Mistake(picture, label, predicted, -confidence, wrong, count)
+        return list(found.values())
+
+    def _wrong(self, index: int) -> tuple[int, int]:
+        """How many runs predict a wrong class for an image, and how many were evaluated on it."""
+        outcomes = [(run.predicted != run.labels)[run.indices == index] for run in self.runs]
+        return int(torch.cat(outcomes).sum()), sum(map(len, outcomes))
 
 
 def comparison_predictions(comparison: Comparison) -> list[MethodPredictions]:
