@@ -74,9 +74,14 @@ MARKERS = (
 )
 
 
+def colour_class(style: int) -> str:
+    """The CSS class of a method's colour."""
+    return f"c{style % COLOURS}"
+
+
 def classes(style: int) -> str:
     """The CSS classes of a method: its colour, and the name by which the key hides it."""
-    return f"c{style % COLOURS} m{style}"
+    return f"{colour_class(style)} m{style}"
 
 
 def dash(style: int) -> str | None:
@@ -94,7 +99,7 @@ def swatch(style: int) -> Markup:
     line = tag("path", class_="mean", d="M1,6H31", stroke_dasharray=dash(style))
     return tag(
         "svg",
-        tag("g", line, marker(style, 16, 6, 3.6), class_=f"c{style % COLOURS}"),
+        tag("g", line, marker(style, 16, 6, 3.6), class_=colour_class(style)),
         class_="swatch",
         viewBox="0 0 32 12",
         width=32,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from isda.report.charts import Axis, classes, frame, horizontal_grid, tick_text
+from isda.report.charts import Axis, colour_class, frame, horizontal_grid, tick_text
 from isda.report.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.report.predictions import Bin, MethodPredictions, Mistake, most_confused
 from isda.report.summary import Comparison
@@ -88,7 +88,7 @@ def draw_reliability(method: MethodPredictions, style: int, name: str) -> Markup
     spoken = "; ".join(
         f"confidence {number(100 * one.confidence, 0)}%: accuracy {number(100 * one.accuracy, 0)}%" for one in bins
     )
-    group = tag("g", *parts, class_=classes(style))
+    group = tag("g", *parts, class_=colour_class(style))
     title = f"Reliability diagram of {method.label}"
     return frame(name, title, f"{spoken}.", WIDTH, base + 40, [group], class_="chart reliability")
 
@@ -174,7 +174,7 @@ def draw_matrix(method: MethodPredictions, matrix: Tensor, largest: float, style
             parts += _cell(method, row, column_, value, largest, (left, top, side))
     spoken = "; ".join(f"{method.classes[row]} {number(float(matrix[row, row]), 0)}% correct" for row in range(size))
     title = f"Confusion matrix of {method.label}"
-    group = tag("g", *parts, class_=classes(style))
+    group = tag("g", *parts, class_=colour_class(style))
     return frame(name, title, f"{spoken}.", WIDTH, round(top + side * size + 4), [group], class_="chart matrix")
 
 
