@@ -57,7 +57,7 @@ def test_bins_are_those_of_the_definition(top):
         if inside:
             confidences, hits = zip(*inside, strict=True)
             expected.append((np.mean(confidences), np.mean(hits), len(inside) / len(rows)))
-    assert [tuple(one) for one in method.bins()] == pytest.approx(expected)
+    assert np.array(method.bins()) == pytest.approx(np.array(expected))
     assert method.accuracy == pytest.approx(np.mean([hit for _, hit in rows]))
     assert sum(one.share for one in method.bins()) == pytest.approx(1)
 
@@ -103,7 +103,7 @@ def test_the_page_has_a_diagram_a_matrix_and_pictures_for_each_method(top):
     assert len(pictures) == 16
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[8]))))
     assert (shown == first.picture.permute(1, 2, 0).numpy()).all()
-    assert f"wrong in {first.wrong} of 3" in text
+    assert f"{100 * first.confidence:.1f}% · {first.wrong} of 3</span>" in text
     cell = re.search(r"cat as dog: ([\d.]+)%", text)[1]
     confusion = comparison_predictions(compared(top))[0].confusion()
     assert cell == f"{100 * float(confusion[3, 5]):.1f}"

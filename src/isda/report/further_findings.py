@@ -13,12 +13,12 @@ from isda.report.wording import number, plus_minus
 
 NAMES = ("nll", "calibration")
 """Figures of result.json that have sentences."""
-MOST_SENTENCES = 3
-"""Of one figure: those of the largest differences."""
+MOST_NAMED = 3
+"""Methods that a sentence names: those of the largest differences."""
 
 
 def further_findings(comparison: Comparison) -> list[str]:
-    """A sentence for each method whose likelihood or calibration differs clearly although its error does not, or whose
+    """Sentences about methods whose likelihood or calibration differs clearly although their error does not, or whose
     error differs the other way.
 
     The differences of a figure to the baseline have simultaneous 95% intervals, apart from those of other figures.
@@ -33,18 +33,26 @@ def further_findings(comparison: Comparison) -> list[str]:
 def _of_figure(comparison: Comparison, figure: Figure) -> list[str]:
     values = {method.label: _values(method, figure.name) for method in comparison.methods}
     intervals = _differences(values, comparison.baseline.label)
-    base = values[comparison.baseline.label]
-    worth = []
+    groups: dict[tuple[str, str], list[tuple[str, Interval]]] = {}
     for method in comparison.methods[1:]:
         interval = intervals.get(method.label)
         reservation = "" if interval is None else _reservation(method, interval, figure, comparison)
         if interval is not None and reservation:
-            means = _mean(values[method.label]), _mean(base)
-            worth.append((abs(interval.mean), _sentence(method, interval, means, figure, comparison, reservation)))
-    ranked = sorted(worth, key=lambda entry: -entry[0])[:MOST_SENTENCES]
-    rest = len(worth) - len(ranked)
-    more = [f"The {figure.title} of {rest} further methods differs likewise (see further metrics)."] if rest else []
-    return [*(sentence for _, sentence in ranked), *more]
+            direction = "lower" if interval.mean < 0 else "higher"
+            groups.setdefault((direction, reservation), []).append((method.label, interval))
+    sentences = []
+    for (direction, reservation), members in groups.items():
+        members.sort(key=lambda member: -abs(member[1].mean))
+        named = [
+            f"{label} ({_text(values[label], figure)}; {_difference(interval, figure)})" for label, interval in members
+        ]
+        more = len(named) - MOST_NAMED
+        named = [*named[:MOST_NAMED], f"{more} more"] if more > 0 else named
+        subject = f"{', '.join(named[:-1])} and {named[-1]} have" if len(named) > 1 else f"{named[0]} has"
+        base = f"{comparison.baseline.label} ({_text(values[comparison.baseline.label], figure)})"
+        level = f"simultaneous {100 * LEVEL:.0f}% confidence intervals"
+        sentences.append(f"{subject} a {direction} {figure.title} than {base}, {reservation} ({level}).")
+    return sentences
 
 
 def _differences(values: Mapping[str, Mapping[int, float]], control: str) -> dict[str, Interval]:
@@ -67,37 +75,25 @@ def _reservation(method: MethodSummary, interval: Interval, figure: Figure, comp
     if not interval.excludes_zero or error is None or error.half_width is None:
         return ""
     if not error.excludes_zero:
-        return f"although their {headline.title}s cannot be told apart"
+        return f"although the {headline.title}s cannot be told apart"
     improves = (interval.mean < 0) == figure.lower_is_better
     better = (error.mean < 0) == headline.lower_is_better
     if improves == better:
         return ""
-    return f"although its {headline.title} is {'lower' if error.mean < 0 else 'higher'}"
+    return f"although the {headline.title} is {'lower' if error.mean < 0 else 'higher'}"
 
 
-def _sentence(
-    method: MethodSummary,
-    interval: Interval,
-    means: tuple[float, float],
-    figure: Figure,
-    comparison: Comparison,
-    reservation: str,
-) -> str:
-    mine, base = (f"{number(mean, figure.digits)}{'%' if figure.unit == '%' else ''}" for mean in means)
-    direction = "lower" if interval.mean < 0 else "higher"
-    difference = plus_minus(*interval, figure.digits, sign=True)
-    unit = f" {figure.difference_unit}" if figure.difference_unit else ""
-    return (
-        f"{method.label} has a {direction} {figure.title} than {comparison.baseline.label}, {mine} against {base} "
-        f"({difference}{unit}, simultaneous {100 * LEVEL:.0f}% interval), {reservation}."
-    )
+def _text(values: Mapping[int, float], figure: Figure) -> str:
+    """The mean over seeds."""
+    mean = math.fsum(values.values()) / len(values)
+    return f"{number(mean, figure.digits)}{'%' if figure.unit == '%' else ''}"
+
+
+def _difference(interval: Interval, figure: Figure) -> str:
+    return f"{plus_minus(*interval, figure.digits, sign=True)} {figure.difference_unit}".strip()
 
 
 def _values(method: MethodSummary, name: str) -> dict[int, float]:
     """A figure of the finished runs by seed, where it is a finite number."""
     stored = {run.seed: run.result.get(name) for run in method.runs if run.result is not None}
     return {seed: float(value) for seed, value in stored.items() if is_number(value) and math.isfinite(value)}
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return math.fsum(values.values()) / len(values)

@@ -20,7 +20,7 @@ MOST_IN_MATRIX = 20
 """With more classes, the most confused pairs are listed instead of a matrix."""
 MOST_PAIRS = 15
 MOST_MISTAKES = 8
-LEFT, RIGHT, TOP = 46, 10, 26
+LEFT, RIGHT, TOP = 46, 14, 26
 HEIGHT, HISTOGRAM, GAP = 190, 46, 30
 """Of a reliability diagram, and of the histogram of confidences below it."""
 
@@ -234,8 +234,8 @@ def mistake_figures(methods: Sequence[MethodPredictions], comparison: Comparison
     if not figures:
         return None
     note = (
-        "Each image with its true class, the predicted class with its confidence, and the number of runs that "
-        f"classify it wrongly. {_pooled(comparison, methods)}"
+        "Each image with its true class, the predicted class, the confidence of the prediction, and how many runs "
+        f"classify the image wrongly. {_pooled(comparison, methods)}"
     )
     return Markup(tag("p", note, class_="note") + "".join(figures))
 
@@ -256,8 +256,8 @@ def _tile(mistake: Mistake, names: Sequence[str]) -> Markup:
     )
     words = [
         tag("span", label),
-        tag("span", f"→ {predicted} {_confidence(mistake.confidence)}", class_="predicted"),
-        tag("span", f"wrong in {mistake.wrong} of {mistake.runs}", class_="runs"),
+        tag("span", f"→\N{NO-BREAK SPACE}{predicted}", class_="predicted"),
+        tag("span", f"{_confidence(mistake.confidence)} · {mistake.wrong} of {mistake.runs}", class_="runs"),
     ]
     return tag("li", image, *words)
 

@@ -67,7 +67,8 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
     main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
     if main is not None:
-        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _chart_caption(main, comparison)))
+        explanation = _chart_caption(main, comparison, explained=True)
+        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), explanation))
     small = {
         f"curve{index}": _chart(comparison, styles, curve) for index, curve in enumerate(_curves(comparison), start=1)
     }
@@ -139,11 +140,15 @@ def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, r
     )
 
 
-def _chart_caption(chart: Chart, comparison: Comparison) -> str:
-    words = [f"{chart.title}: lines with markers are means over seeds"]
-    if any(drawn.band for drawn in chart.curves):
-        words[0] += ", bands reach from the lowest to the highest finished seed"
-    words[0] += "; thin lines are single runs." if any(drawn.shown_lines for drawn in chart.curves) else "."
+def _chart_caption(chart: Chart, comparison: Comparison, *, explained: bool = False) -> str:
+    words = [chart.title]
+    if explained:
+        words[0] += ": lines with markers are means over seeds"
+        if any(drawn.band for drawn in chart.curves):
+            words[0] += ", bands reach from the lowest to the highest finished seed"
+        if any(drawn.shown_lines for drawn in chart.curves):
+            words[0] += "; thin lines are single runs"
+    words[0] += "."
     if chart.logarithmic:
         words.append("Logarithmic axis.")
     elif chart.cut:
