@@ -92,10 +92,10 @@ def test_accuracy_stands_beside_the_error_on_request(tmp_path, capsys):
     assert "accuracy, %" not in capsys.readouterr().out
     assert "Accuracy" not in (tmp_path / "report.html").read_text()
     main([*arguments, "--accuracy"])
-    assert "71.50 ± 0.56" in capsys.readouterr().out
+    assert "71.50 ± 0.46" in capsys.readouterr().out
     text = (tmp_path / "report.html").read_text()
     assert '<th scope="col" class="n">Accuracy, %</th>' in text
-    assert '<td class="n">28.50 ± 0.56</td><td class="n">71.50 ± 0.56</td>' in text
+    assert '<td class="n">28.50 ± 0.46</td><td class="n">71.50 ± 0.46</td>' in text
     assert "--accuracy</code>" in text
 
 

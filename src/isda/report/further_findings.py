@@ -95,5 +95,5 @@ def _difference(interval: Interval, figure: Figure) -> str:
 
 def _values(method: MethodSummary, name: str) -> dict[int, float]:
     """A figure of the finished runs by seed, where it is a finite number."""
-    stored = {run.seed: run.result.get(name) for run in method.runs if run.result is not None}
+    stored = {run.seed: run.result[name] for run in method.runs if run.result is not None and name in run.result}
     return {seed: float(value) for seed, value in stored.items() if is_number(value) and math.isfinite(value)}

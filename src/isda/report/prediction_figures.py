@@ -69,11 +69,11 @@ def draw_reliability(method: MethodPredictions, style: int, name: str) -> Markup
     parts.append(tag("text", tick_text(round(shares.high)), class_="tick up", x=LEFT - 8, y=shares.end + 4))
     for one in bins:
         left, width = _place(one, across)
-        title = tag("title", f"{number(100 * one.share, 1)}% of the images")
+        hint = tag("title", f"{number(100 * one.share, 1)}% of the images")
         parts.append(
             tag(
                 "rect",
-                title,
+                hint,
                 class_="share",
                 x=f"{left:.1f}",
                 y=f"{shares(100 * one.share):.1f}",

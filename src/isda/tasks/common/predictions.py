@@ -92,7 +92,7 @@ class Predictions:
         problem = _problem(tensors, num_classes)
         if problem:
             raise ValueError(f"{path} does not hold the predictions of a run: {problem}")
-        predictions = cls(**{name: tensors[name] for name in _COLUMNS})
+        predictions = cls(tensors["indices"], tensors["labels"], tensors["predicted"], tensors["confidence"])
         pictures = [tensors[name] for name in sorted(tensors) if name.startswith(_PICTURE)]
         return replace(predictions, pictures=tuple(pictures[: len(predictions.mistakes)]))
 
