@@ -12,11 +12,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from isda.engine import Curve, Figure, RunConfig
 from isda.engine.config import result_figures
+from isda.engine.digests import file_digest
 from isda.engine.run_folder import RunFolder
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
+from isda.tasks.common.predictions import PREDICTIONS_FILE, Predictions
 from isda.tasks.semi_supervised.settings import SemiConfig
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -137,6 +141,27 @@ def write_comparison(top: Path) -> Path:
     return top
 
 
+def drawn_predictions(seed: int, classes: int = 10, wrong: float = 0.3, count: int = 400) -> Predictions:
+    """Predictions on one test set, with pictures of the mistakes; each seed is another network."""
+    labels = torch.randint(classes, (count,), generator=torch.Generator().manual_seed(99))
+    generator = torch.Generator().manual_seed(seed)
+    misses = torch.rand(count, generator=generator) < wrong
+    step = torch.randint(1, 4, (count,), generator=generator)
+    predicted = torch.where(misses, (labels + step) % classes, labels)
+    confidence = 0.2 + 0.79 * torch.rand(count, generator=generator)
+    images = torch.randint(256, (count, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    return Predictions(torch.arange(count), labels, predicted, confidence).with_pictures(images)
+
+
+def leave_predictions(folder: Path, seed: int, **changes: Any) -> Path:
+    """Put drawn predictions into the folder of a finished run, as a run does."""
+    drawn_predictions(seed, **changes).save(folder / PREDICTIONS_FILE)
+    file = RunFolder(folder).result_file
+    digest = file_digest(folder / PREDICTIONS_FILE)["sha256"]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"files": {PREDICTIONS_FILE: digest}}))
+    return folder
+
+
 def _config(kind: type[RunConfig], settings: dict[str, Any]) -> RunConfig:
     known = {field.name for field in fields(kind)}
     return kind(**{name: value for name, value in settings.items() if name in known})
@@ -189,5 +214,6 @@ def _errors(method: str, seed: int, epochs: int, milestones: tuple[int, ...], on
         }
         if method.startswith("isda"):
             record["strength"] = 0.5 * epoch / epochs
+            record["margin_variance"] = 4.0 + 0.2 * epoch + 0.1 * seed
         records.append(record)
     return records

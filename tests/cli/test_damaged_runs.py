@@ -17,7 +17,10 @@ from isda.train import train
 from small_runs import SMALL_WORDS, digits, isda, small_config
 
 COMMANDS = ("report", "evaluate", "predict", "train")
-FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", ".lock")
+FILES = (
+    *("config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", ".lock"),
+    "predictions.safetensors",
+)
 DAMAGES = {
     "empty": lambda raw: b"",
     "truncated": lambda raw: raw[: len(raw) // 2],
@@ -66,7 +69,11 @@ def test_a_damaged_file_is_named(damaged, finished_run, name, damage, command):
     folder = damaged(name, DAMAGES[damage]((finished_run / name).read_bytes()))
     _, _, code = run_command(command, folder)
     check_sentence(code, str(folder / name))
-    needed = {"config.json": COMMANDS, "model.safetensors": ("evaluate", "predict")}
+    needed = {
+        "config.json": COMMANDS,
+        "model.safetensors": ("evaluate", "predict"),
+        "predictions.safetensors": ("report", "train"),
+    }
     if command in needed.get(name, ()):
         assert code is not None
 
@@ -93,6 +100,7 @@ def test_a_deleted_file_is_missed(damaged, finished_run, name, message, command)
         ("metrics.jsonl", "metrics.jsonl is missing", "metrics.jsonl is missing; remove "),
         ("model.safetensors", None, "model.safetensors does not hold the weights of the run: No such file; remove "),
         ("environment.json", None, None),
+        ("predictions.safetensors", None, None),
         (".lock", None, None),
     ],
 )

@@ -172,7 +172,7 @@ def _near(value: Any) -> list[Any]:
 # -- cases -------------------------------------------------------------------------------------------------------------
 
 PAIRS = [(subject, command) for subject in SUBJECTS for command in subject.commands]
-LOOKING = ("tensorboard", "checkpoints", ".lock", "environment.json", "metrics.jsonl")
+LOOKING = ("tensorboard", "checkpoints", ".lock", "environment.json", "predictions.safetensors", "metrics.jsonl")
 NEEDLESS = {
     **dict.fromkeys(("evaluate", "predict", "embed", "directions", "explore", "export", "visualize"), LOOKING),
     "map": LOOKING[:-1],

@@ -306,6 +306,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--title": WORDS,
         "--across": ("",),
         "--plan": NUMBERS,
+        "--accuracy": ("",),
         "--json": ("-", "table.json", *PATHS),
     },
     "evaluate": {"--data": DATA, "--data-root": PATHS, "--device": MACHINE["--device"], "--json": ("-", *PATHS)},

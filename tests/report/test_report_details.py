@@ -82,7 +82,7 @@ def test_the_page_has_bars_and_a_table(tmp_path):
     text = page(write(tmp_path, ious))
     assert "<h3>Per class</h3>" in text
     assert "pixel-cross-entropy, road: 0.920 ± 0.025" in text
-    assert "in each row from above pixel-cross-entropy, soft. Scale custom." in text
+    assert "in each row from above pixel-cross-entropy, soft.</figcaption>" in text
     table = re.search(r"<table><caption><span>IoU per class.*?</table>", text, re.S).group()
     assert re.findall(r'<th scope="row">(\w+)</th>', table) == ["road", "train", "sky"]
     assert '<td class="n">0.250</td>' in table

@@ -43,8 +43,7 @@ def test_the_table_has_no_unit_and_as_many_digits_as_the_figure(comparison):
 def test_words_say_that_more_is_better_and_call_nothing_points(comparison):
     assert caption(comparison) == (
         "Mean IoU, mean of the last 2 of 20 epochs; mean ± standard deviation over seeds 0 to 2. Difference: Δ vs "
-        "pixel-cross-entropy, 95% confidence interval (Student, 3 paired seeds); positive is better. "
-        "Scale custom: not the paper's number of epochs."
+        "pixel-cross-entropy, 95% confidence interval (Student, 3 paired seeds); positive is better."
     )
     assert findings(comparison) == [
         "soft has 0.0047 higher mean IoU than pixel-cross-entropy (95% interval 0.0032 to 0.0062, 3 paired seeds)."
@@ -102,7 +101,7 @@ def test_the_page_shows_the_task_s_figures_curves_and_settings(strangers_folder)
         '<th scope="col" class="n">Mean IoU</th><th scope="col" class="n">Difference</th>',
         '<td class="n clear">+0.0047 ± 0.0015</td>',
         "Differences in mean IoU to pixel-cross-entropy on the same seed. Small dots",
-        "Mean IoU over the epochs: thin lines are seeds",
+        "Mean IoU over the epochs: lines with markers are means over seeds, bands reach from the lowest to the highest",
         "Some of the first epochs lie below the axis.",
         "Boundary F1 over the epochs",
         '<th scope="col" class="n">Latency, ms</th>',

@@ -202,9 +202,7 @@ def test_the_caption_says_everything_a_reader_needs(runs):
 
 def test_held_out_errors_and_a_single_epoch_are_called_so(runs):
     (comparison,) = summarise(runs({"isda": {3: 9.0}}, evaluated_on="held-out", average_last=1, scale="custom"))
-    assert caption(comparison) == (
-        "Held-out error in percent, at epoch 20; seed 3. Scale custom: not the paper's number of epochs."
-    )
+    assert caption(comparison) == ("Held-out error in percent, at epoch 20; seed 3.")
 
 
 def test_a_figure_of_the_last_epoch_is_not_called_a_mean_over_epochs(runs):

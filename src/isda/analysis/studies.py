@@ -18,7 +18,7 @@ from isda.engine.run_records import RunRecord, read_run
 from isda.report.markup import Markup, boxed_table, column, number_cell, tag
 from isda.report.statistics import Family, Interval, MeanStd, many_to_one, mean_std, paired_cells
 from isda.report.summary import SUFFIX
-from isda.report.wording import interval_notes, intervals_text, plus_minus, scale_text
+from isda.report.wording import interval_notes, intervals_text, plus_minus, scale_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -285,7 +285,7 @@ def study_caption(rows: Sequence[StudyRow]) -> str:
     notes = " ".join(["", *interval_notes(family)])
     return (
         f"Mean ± standard deviation over seeds. Differences: Δ vs {rows[0].cell.label}, {intervals_text(family)}"
-        f"{apart}; negative is better.{notes} Scale {scale_text(first.config.scale)}."
+        f"{apart}; negative is better.{notes}{scale_note(first.config, described=True)}"
     )
 
 

@@ -25,6 +25,7 @@ def report(
     title: str | None = None,
     across: bool = False,
     plan: float | None = None,
+    accuracy: bool = False,
     json: JsonFile = None,
 ) -> None:
     """Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.
@@ -36,6 +37,7 @@ def report(
         title: its heading.
         across: pool the differences of all comparisons, and rank the methods: a forest plot for each of them.
         plan: say how many seeds tell a difference of this size, in the unit of the figure.
+        accuracy: show the accuracy beside the error.
         json: a file for the result as JSON.
     """
     from isda.cli.output import show
@@ -57,10 +59,10 @@ def report(
         _report_across(records, tables, runs, out, title, json)
         return
     page = out if folders or not tables else None
-    comparisons = write_page(records, searches, folders, out, title) if page else []
+    comparisons = write_page(records, searches, folders, out, title, accuracy=accuracy) if page else []
     record = [comparison.as_json() | plan_json(comparison.intervals, plan) for comparison in comparisons]
     record += [table.as_json() | plan_json(table.family(table.figures[0]), plan) for table in tables]
-    show(record, json, lambda: print_tables(searches, comparisons, page, tables, plan))
+    show(record, json, lambda: print_tables(searches, comparisons, page, tables, plan, accuracy=accuracy))
 
 
 def _report_across(
@@ -114,6 +116,8 @@ def write_page(
     paths: Sequence[Path],
     out: Path,
     title: str | None = None,
+    *,
+    accuracy: bool = False,
 ) -> list[Comparison]:
     """Write the page; returns the comparisons that it shows.
 
@@ -123,11 +127,13 @@ def write_page(
         paths: of the runs, for the command line that the page names.
         out: the page.
         title: its heading.
+        accuracy: whether it shows the accuracy beside the error.
     """
     from isda.report.page import write_report
     from isda.report.summary import summarise
 
-    write_report(runs, out, title, command_line(list(paths), out, title), searches)
+    extra = ["--accuracy"] if accuracy else []
+    write_report(runs, out, title, command_line([*paths, *extra], out, title), searches, accuracy=accuracy)
     return summarise(runs) if runs else []
 
 
@@ -137,6 +143,8 @@ def print_tables(
     page: Path | None = None,
     tables: Sequence[FigureTable] = (),
     plan: float | None = None,
+    *,
+    accuracy: bool = False,
 ) -> None:
     """Print the tables of searches, comparisons and CSV files, planned seeds, and the path of the page."""
     from isda.cli.output import print_page, table_console
@@ -146,7 +154,7 @@ def print_tables(
     for search in searches:
         console.print(search_table(search))
     for comparison in comparisons:
-        console.print(comparison_table(comparison))
+        console.print(comparison_table(comparison, accuracy=accuracy))
         _print_plan(comparison.intervals, plan, comparison.figure.difference_unit)
     for table in tables:
         console.print(figures_table(table))

@@ -98,7 +98,7 @@ def read_config(path: Path) -> dict[str, Any]:
     raise ValueError(f"{path} must be a run's configuration of format {CONFIG_FORMAT}, got {written!r}{remedy}")
 
 
-NOT_DECISIVE = ("version", "settings", "chosen")
+NOT_DECISIVE = ("version", "settings", "chosen", "curves")
 """Fields that may differ between a run and its continuation."""
 
 _AnyConfig = TypeVar("_AnyConfig", bound="RunConfig")

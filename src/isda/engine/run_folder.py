@@ -104,6 +104,8 @@ def _owner(descriptor: int) -> str:
 
 
 CONFIG_FILE = "config.json"
+FILES = "files"
+"""In result.json: the digests of further files of the run, by name."""
 ERROR_FILE = "error.txt"
 """The traceback of a failed run; removed when the run is resumed."""
 
@@ -241,9 +243,15 @@ class RunFolder:
         write_text(self.metrics_file, "".join(json_text(metrics) + "\n" for metrics in lines))
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        """Write the final weights and then the result, whose file marks the run as finished."""
+        """Write the final weights and then the result, whose file marks the run as finished.
+
+        The files that ``result`` names under FILES are recorded with their digests.
+        """
         with atomic_write(self.weights_file) as unfinished:
             write_tensors(weights, unfinished)
+        if FILES in result:
+            names = result[FILES]
+            result = result | {FILES: {name: file_digest(self.path / name)["sha256"] for name in names}}
         digests = {
             "config_sha256": self._config_digest(),
             "metrics_sha256": self._metrics_digest(),
@@ -258,12 +266,27 @@ class RunFolder:
         if result.get("weights_sha256") not in (None, file_digest(self.weights_file)["sha256"]):
             raise ValueError(f"its SHA-256 is not the one in {self.result_file.name}")
 
+    def check_file(self, result: dict[str, Any], name: str) -> Path | None:
+        """A file that the job has left for pages; None if the run has none, or it was removed.
+
+        Raises:
+            ValueError: the file was changed.
+        """
+        digests, path = _digests(result), self.path / name
+        if name not in digests or path.is_symlink() or not path.is_file():
+            return None
+        if digests[name] != file_digest(path)["sha256"]:
+            raise ValueError(f"{path} was changed after {self.result_file.name} was written")
+        return path
+
     def check_finished(self) -> dict[str, Any]:
         """The result of a finished run; raises a ValueError if one of its files was changed."""
         remedy = f"remove {self.result_file} to finish the run again"
         try:
             result = self.read_result()
             self.check_metrics(result)
+            for name in _digests(result):
+                self.check_file(result, name)
         except ValueError as error:
             raise ValueError(f"{error}; {remedy}") from error
         try:
@@ -277,6 +300,13 @@ class RunFolder:
 
     def _metrics_digest(self) -> str:
         return content_digest({"epochs": [content_digest(line) for line in self.read_metrics()]})
+
+
+def _digests(result: dict[str, Any]) -> dict[str, Any]:
+    """The further files of a run with their digests; anything else than names of files is left out."""
+    recorded = result.get(FILES)
+    files = recorded.items() if isinstance(recorded, dict) else ()
+    return {name: digest for name, digest in files if Path(name).name == name}
 
 
 def _environment(processes: Processes) -> dict[str, Any]:

@@ -74,9 +74,14 @@ MARKERS = (
 )
 
 
+def colour_class(style: int) -> str:
+    """The CSS class of a method's colour."""
+    return f"c{style % COLOURS}"
+
+
 def classes(style: int) -> str:
     """The CSS classes of a method: its colour, and the name by which the key hides it."""
-    return f"c{style % COLOURS} m{style}"
+    return f"{colour_class(style)} m{style}"
 
 
 def dash(style: int) -> str | None:
@@ -94,7 +99,7 @@ def swatch(style: int) -> Markup:
     line = tag("path", class_="mean", d="M1,6H31", stroke_dasharray=dash(style))
     return tag(
         "svg",
-        tag("g", line, marker(style, 16, 6, 3.6), class_=f"c{style % COLOURS}"),
+        tag("g", line, marker(style, 16, 6, 3.6), class_=colour_class(style)),
         class_="swatch",
         viewBox="0 0 32 12",
         width=32,
@@ -122,11 +127,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Curves:
-    """One method's curves of one metric; `mean` may be empty."""
+    """One method's curves of one metric; `mean` and `band` may be empty."""
 
     label: str
     lines: tuple[Line, ...]
     mean: Points
+    band: Sequence[tuple[int, float, float]] = ()
+    """(epoch, lowest, highest value) over finished runs, at least two."""
+
+    @property
+    def shown_lines(self) -> tuple[Line, ...]:
+        """The lines that the band does not show: those of unfinished runs, or all without a band."""
+        return tuple(line for line in self.lines if not line.finished) if self.band else self.lines
 
 
 def curves(comparison: Comparison, key: str) -> list[Curves]:
@@ -136,7 +148,7 @@ def curves(comparison: Comparison, key: str) -> list[Curves]:
         recorded = [run for run in method.runs if run.curve(key)]
         if recorded:
             lines = tuple(Line(run.seed, run.curve(key), run.result is not None) for run in recorded)
-            result.append(Curves(method.label, lines, _mean(recorded, key)))
+            result.append(Curves(method.label, lines, _mean(recorded, key), _band(lines)))
     return result
 
 
@@ -149,6 +161,16 @@ def _mean(runs: list[RunRecord], key: str) -> Points:
     counted = [dict(run.curve(key)) for run in finished or runs]
     common = sorted(set.intersection(*(set(curve) for curve in counted)))
     return [(epoch, sum(curve[epoch] for curve in counted) / len(counted)) for epoch in common]
+
+
+def _band(lines: Sequence[Line]) -> list[tuple[int, float, float]]:
+    """The range over finished runs at the epochs that all of them have; empty for fewer than two runs."""
+    finished = [dict(line.points) for line in lines if line.finished]
+    if len(finished) < 2:
+        return []
+    common = sorted(set.intersection(*(set(points) for points in finished)))
+    values = {epoch: [points[epoch] for points in finished] for epoch in common}
+    return [(epoch, min(values[epoch]), max(values[epoch])) for epoch in common]
 
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 26, 34
@@ -217,7 +239,11 @@ class Chart:
     def _seeds(self, drawn: Curves, across: Axis, up: Axis) -> Markup:
         style = self.styles[drawn.label]
         parts: list[str] = []
-        for line in drawn.lines:
+        if drawn.band:
+            above = [(epoch, high) for epoch, _, high in drawn.band]
+            below = [(epoch, low) for epoch, low, _ in reversed(drawn.band)]
+            parts.append(tag("path", class_="band", d=f"{_path([*above, *below], across, up)}Z"))
+        for line in drawn.shown_lines:
             parts.append(tag("path", class_="seed", d=_path(line.points, across, up)))
             if not line.finished:
                 epoch, value = line.points[-1]

@@ -15,7 +15,19 @@ from isda.report.markup import Markup, boxed_table, column, join, name_cell, num
 from isda.report.per_class import ClassFigure
 from isda.report.statistics import Interval, mean_std
 from isda.report.summary import Comparison, MethodSummary
-from isda.report.wording import capitalised, caption, count_text, difference_text, intervals_text, number, plus_minus
+from isda.report.wording import (
+    accuracy_text,
+    capitalised,
+    caption,
+    count_text,
+    counted,
+    difference_text,
+    intervals_text,
+    is_error,
+    number,
+    plus_minus,
+    scale_note,
+)
 
 MANY = 8
 """Longer lists, such as class names, are shortened."""
@@ -75,12 +87,15 @@ UNSHOWN = ("settings", "chosen", "figures", "curves", "of_method", "of_run", "ba
 """Entries of config.json that are not settings."""
 
 
-def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
-    """Each method's metric over seeds and its paired difference to the baseline."""
+def results(comparison: Comparison, styles: Mapping[str, int], *, accuracy: bool = False) -> Markup:
+    """Each method's metric over seeds and its paired difference to the baseline; with `accuracy` beside an error."""
     paired = any(method.difference for method in comparison.methods)
     figure = comparison.figure
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
     head = [column("Method"), column(capitalised(figure.heading), numeric=True)]
+    accuracy = accuracy and is_error(figure)
+    if accuracy:
+        head.append(column("Accuracy, %", numeric=True))
     if paired:
         head.append(column(f"Difference{unit}", numeric=True))
     if comparison.tells_isda_apart:
@@ -92,6 +107,8 @@ def results(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
             _method(method.label, styles),
             number_cell(plus_minus(*method.value, figure.digits) if method.value else "unfinished"),
         ]
+        if accuracy:
+            cells.append(number_cell(accuracy_text(method.value, figure) or "–"))
         if paired:
             cells.append(_difference(method.difference, figure.digits))
         if comparison.tells_isda_apart:
@@ -139,7 +156,7 @@ def further_metrics(comparison: Comparison, styles: Mapping[str, int]) -> Markup
         for method in comparison.methods
         if method.values
     ]
-    text = f"Further metrics of finished runs: mean ± standard deviation over seeds. Scale {comparison.config.scale}."
+    text = f"Further metrics of finished runs: mean ± standard deviation over seeds.{scale_note(comparison.config)}"
     return boxed_table(f"Further metrics on {comparison.title}", text, head, rows)
 
 
@@ -165,9 +182,10 @@ def per_class(figure: ClassFigure, comparison: Comparison) -> Markup:
         intervals = [values.get(name) for values in figure.values.values()]
         cells = [number_cell(plus_minus(*interval, figure.digits) if interval else "–") for interval in intervals]
         rows.append([tag("th", name, scope="row"), *cells])
-    text = f"{figure.title} per class: mean ± half of Student's interval (95% each). Scale {comparison.config.scale}."
-    table = boxed_table(f"{figure.title} per class on {comparison.title}", text, head, rows)
-    return tag("details", tag("summary", f"{figure.title} per class as a table"), table)
+    title = capitalised(figure.title)
+    text = f"{title} per class: mean ± half of Student's interval (95% each).{scale_note(comparison.config)}"
+    table = boxed_table(f"{title} per class on {comparison.title}", text, head, rows)
+    return tag("details", tag("summary", f"{title} per class as a table"), table)
 
 
 def differing_settings(comparison: Comparison) -> Markup:
@@ -217,7 +235,7 @@ def _folded(summary: str, name: str, caption: str, rows: Mapping[str, str]) -> M
 
 
 def run_list(comparison: Comparison, folder: Path) -> Markup:
-    """Every run with its folder relative to `folder`, and its state."""
+    """Every run with its folder relative to `folder`, and its state; folded."""
     head = [
         column("Folder"),
         column("Method"),
@@ -238,8 +256,9 @@ def run_list(comparison: Comparison, folder: Path) -> Markup:
                     number_cell("–" if run.value is None else number(run.value, comparison.figure.digits)),
                 ]
             )
-    text = f"Every run, its folder relative to this page's. Scale {comparison.config.scale}."
-    return boxed_table(f"Runs on {comparison.title}", text, head, rows)
+    text = f"Every run, its folder relative to this page's.{scale_note(comparison.config)}"
+    table = boxed_table(f"Runs on {comparison.title}", text, head, rows)
+    return tag("details", tag("summary", f"The {counted(len(rows), 'run')} and their folders"), table)
 
 
 def _method(label: str, styles: Mapping[str, int]) -> Markup:

@@ -15,7 +15,7 @@ from isda.report.markup import Markup, asset, document, join, tag
 from isda.report.searches import search_section
 from isda.report.sections import section
 from isda.report.summary import Comparison, summarise
-from isda.report.wording import counted, scale_text
+from isda.report.wording import counted, has_scale, scale_text
 
 
 def write_report(
@@ -24,6 +24,8 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
     searches: Sequence[SearchRecord] = (),
+    *,
+    accuracy: bool = False,
 ) -> None:
     """Write the page of runs and searches, atomically.
 
@@ -33,16 +35,23 @@ def write_report(
         title: the heading; by default from methods and data sets.
         command: the command line that made the page; by default `isda report` in the folder of the page.
         searches: as `find_searches` returns them.
+        accuracy: whether to show the accuracy beside the error.
     """
     path = Path(path)
     if command is None:
         folders = [Path(os.path.relpath(run.folder, path.parent)).as_posix() for run in runs]
         command = shlex.join(["isda", "report", *folders, "--out", path.name])
-    write_text(path, render_report(runs, path.parent, title, command, searches))
+    write_text(path, render_report(runs, path.parent, title, command, searches, accuracy=accuracy))
 
 
 def render_report(
-    runs: Sequence[RunRecord], folder: Path, title: str | None, command: str, searches: Sequence[SearchRecord] = ()
+    runs: Sequence[RunRecord],
+    folder: Path,
+    title: str | None,
+    command: str,
+    searches: Sequence[SearchRecord] = (),
+    *,
+    accuracy: bool = False,
 ) -> str:
     """The page as text; run folders are named relative to `folder`."""
     comparisons = summarise(runs) if runs or not searches else []
@@ -58,7 +67,10 @@ def render_report(
         _header(heading, comparisons, searches, len(runs)),
         tag(
             "main",
-            *(section(comparison, index, styles, folder) for index, comparison in enumerate(comparisons, start=1)),
+            *(
+                section(comparison, index, styles, folder, accuracy=accuracy)
+                for index, comparison in enumerate(comparisons, start=1)
+            ),
             *(search_section(search, index, folder) for index, search in enumerate(searches, start=1)),
         ),
         _footer(command, len(runs)),
@@ -86,7 +98,8 @@ def _title(comparisons: Sequence[Comparison], methods: int) -> str:
 
 
 def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[SearchRecord], count: int) -> Markup:
-    scales = [*(comparison.config.scale for comparison in comparisons), *(search.scale for search in searches)]
+    scales = [comparison.config.scale for comparison in comparisons if has_scale(comparison.config)]
+    scales += [search.scale for search in searches if has_scale(search)]
     described = "; ".join(dict.fromkeys(map(scale_text, scales)))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
     state = "all finished" if finished == count else f"{finished} of them finished"
@@ -95,7 +108,7 @@ def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[
         tag("h1", heading),
         tag(
             "p",
-            f"{counted(count, 'run')}, {state}. Scale {described}.",
+            f"{counted(count, 'run')}, {state}.{f' Scale {described}.' if described else ''}",
             class_="lede",
         ),
     ]

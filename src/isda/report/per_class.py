@@ -6,8 +6,8 @@ A task writes ``"per_class": {"iou": {"road": 0.97, "train": null}}`` into resul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from isda.engine.run_records import RunRecord, is_number
 from isda.report.charts import Axis, classes, frame, marker, vertical_grid
@@ -19,6 +19,8 @@ from isda.report.wording import plus_minus
 KEY = "per_class"
 MOST_FIGURES, MOST_CLASSES = 4, 200
 """More are not shown: an untrusted file must not make a page that no browser opens."""
+MOST_BARS = 24
+"""Classes of a chart; the table has all that are shown."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class ClassFigure:
     """Number of classes that are not shown."""
     values: dict[str, dict[str, Interval]]
     """By method and class: the mean over seeds and its 95% interval."""
+
+    def restricted(self, classes: Collection[str]) -> ClassFigure:
+        """The same figure of some of its classes."""
+        kept = {label: {name: by[name] for name in by if name in classes} for label, by in self.values.items()}
+        return replace(self, classes=tuple(name for name in self.classes if name in classes), values=kept)
 
     @property
     def largest(self) -> float:
@@ -64,6 +71,17 @@ def class_figures(comparison: Comparison) -> list[ClassFigure]:
         values = {label: intervals for label, intervals in values.items() if intervals}
         figures.append(ClassFigure(_title(title, comparison), shown, len(by_class) - len(shown), values))
     return figures
+
+
+def drawn_classes(figure: ClassFigure, *, largest: bool) -> tuple[str, ...]:
+    """The classes of the chart, at most MOST_BARS: those with the largest or smallest mean over methods."""
+
+    def mean(name: str) -> float:
+        means = [values[name].mean for values in figure.values.values() if name in values]
+        return (-1 if largest else 1) * sum(means) / len(means)
+
+    chosen = set(sorted(figure.classes, key=mean)[:MOST_BARS])
+    return tuple(name for name in figure.classes if name in chosen)
 
 
 def _title(key: str, comparison: Comparison) -> str:

@@ -1,4 +1,5 @@
-// Reads the mean curves at the epoch under the pointer. The page is complete without it.
+// Reads the mean curves at the epoch under the pointer, and marks tables that are wider than the page. The page is
+// complete without it.
 for (const chart of document.querySelectorAll("svg.curves")) {
   const cursor = chart.querySelector(".cursor");
   const { left, right, last } = Object.fromEntries(Object.entries(chart.dataset).map(([key, value]) => [key, Number(value)]));
@@ -33,4 +34,10 @@ for (const chart of document.querySelectorAll("svg.curves")) {
   chart.addEventListener("pointerdown", read);
   chart.addEventListener("pointerleave", rest);
   rest();
+}
+
+for (const box of document.querySelectorAll(".scroll")) {
+  const mark = () => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1);
+  // Also when a folded part is opened, or a phone is turned.
+  new ResizeObserver(mark).observe(box);
 }

@@ -16,7 +16,7 @@ from isda.report.charts import Axis, classes, frame, horizontal_grid, marker, ti
 from isda.report.markup import Markup, boxed_table, column, number_cell, tag
 from isda.report.sections import wide_figure
 from isda.report.statistics import mean_std
-from isda.report.wording import capitalised, counted, number, plus_minus, scale_text, seeds_text
+from isda.report.wording import capitalised, counted, number, plus_minus, scale_note, seeds_text
 
 
 def point_text(point: Point) -> str:
@@ -61,7 +61,7 @@ def search_caption(search: SearchRecord) -> str:
     better = "lower" if search.figure.lower_is_better else "higher"
     caption = (
         f"{search.figure.title[:1].upper()}{search.figure.title[1:]} ({better} is better), {seeds_text(search.seeds)}. "
-        f"Held out: {'; '.join(held_out)}. Scale {scale_text(search.scale)}."
+        f"Held out: {'; '.join(held_out)}.{scale_note(search, described=True)}"
     )
     return caption if search.finished else f"{caption} The search is not finished."
 
@@ -257,7 +257,7 @@ def _figures(method: MethodSearchRecord, search: SearchRecord, name: str) -> lis
     if len(method.searched) == 2 and search.sampler == "grid" and max(sizes) <= MOST_VALUES:
         caption = (
             f"{capitalised(figure.title)} of {method.method} at every pair of values tried: the darker the better, the "
-            f"choice framed, × where a run diverged. Scale {search.scale}."
+            f"choice framed, × where a run diverged.{scale_note(search)}"
         )
         return [wide_figure(name, partial(draw_heat, method, figure), caption)]
     return [
@@ -276,7 +276,7 @@ def _caption(method: MethodSearchRecord, setting: SearchedSetting, search: Searc
     words.append(", a ring around the choice")
     words.append(", crosses where a run diverged." if any(trial.problem for trial in method.trials) else ".")
     words.append(" Logarithmic axis." if logarithmic(setting, method.trials) else "")
-    return "".join([*words, f" Scale {search.scale}."])
+    return "".join([*words, scale_note(search)])
 
 
 def _table(method: MethodSearchRecord, search: SearchRecord) -> Markup:
@@ -291,6 +291,6 @@ def _table(method: MethodSearchRecord, search: SearchRecord) -> Markup:
         ]
         for trial in method.trials
     ]
-    caption = f"Every trial of {method.method}: mean ± standard deviation over seeds. Scale {search.scale}."
+    caption = f"Every trial of {method.method}: mean ± standard deviation over seeds.{scale_note(search)}"
     table = boxed_table(f"Trials of {method.method} on {search.title}", caption, head, rows)
     return tag("details", tag("summary", f"The {len(method.trials)} trials as a table"), table)

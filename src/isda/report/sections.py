@@ -10,11 +10,25 @@ from isda.engine.config import Curve
 from isda.engine.run_records import is_number
 from isda.report import html_tables
 from isda.report.charts import Chart, curves, draw_forest, swatch
+from isda.report.downloads import download_links
+from isda.report.further_findings import further_findings
 from isda.report.markup import Markup, join, tag
-from isda.report.per_class import ClassFigure, class_figures, draw_bars
+from isda.report.per_class import ClassFigure, class_figures, draw_bars, drawn_classes
 from isda.report.pictures import picture_figures
+from isda.report.prediction_figures import calibration_figures, confusion_figures, mistake_figures
+from isda.report.predictions import comparison_predictions
 from isda.report.summary import Comparison
-from isda.report.wording import capitalised, findings, in_units, intervals_text, number, scale_text, seeds_text
+from isda.report.wording import (
+    capitalised,
+    findings,
+    has_scale,
+    in_units,
+    intervals_text,
+    number,
+    scale_note,
+    scale_text,
+    seeds_text,
+)
 
 WIDE, NARROW = 800, 360
 """Widths of charts; their text is then about as large as that of tables."""
@@ -31,7 +45,7 @@ def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: s
     caption = (
         f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
         "Small dots are seeds; the marker is their mean, the bar its interval "
-        f"({intervals_text(comparison.intervals)}). Scale {comparison.config.scale}."
+        f"({intervals_text(comparison.intervals)}).{scale_note(comparison.config)}"
     )
     return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), caption)
 
@@ -53,10 +67,10 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
     main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
     if main is not None:
-        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), _chart_caption(main, comparison)))
+        explanation = _chart_caption(main, comparison, explained=True)
+        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), explanation))
     small = {
-        f"curve{index}": _chart(comparison, styles, curve)
-        for index, curve in enumerate(comparison.runs[0].config.curves, start=1)
+        f"curve{index}": _chart(comparison, styles, curve) for index, curve in enumerate(_curves(comparison), start=1)
     }
     figures = [
         tag(
@@ -72,15 +86,25 @@ def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) 
     return join(parts) if len(parts) > 1 else tag("p", "No run has recorded an epoch yet.", class_="note")
 
 
+def _curves(comparison: Comparison) -> list[Curve]:
+    """The curves that the runs declare; runs of another version may declare others."""
+    declared = {curve.metric: curve for run in comparison.runs for curve in run.config.curves}
+    return list(declared.values())
+
+
 def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
     """One metric of every class, each method's bars in one row per class; `name` begins every id in it."""
-    caption = f"{figure.title} per class: means over seeds, and their intervals (95% each)"
+    caption = f"{capitalised(figure.title)} per class: means over seeds, and their intervals (95% each)"
     if len(figure.values) > 1:
         caption += f"; in each row from above {', '.join(figure.values)}"
-    caption += f". Scale {comparison.config.scale}."
+    caption += f".{scale_note(comparison.config)}"
+    shown = drawn_classes(figure, largest=comparison.figure.lower_is_better)
+    if len(shown) < len(figure.classes):
+        rank = "highest" if comparison.figure.lower_is_better else "lowest"
+        caption += f" The {len(shown)} classes with the {rank} means; the table below has all {len(figure.classes)}."
     if figure.left_out:
         caption += f" {figure.left_out} further classes are not shown."
-    return wide_figure(name, partial(draw_bars, figure, styles), caption)
+    return wide_figure(name, partial(draw_bars, figure.restricted(shown), styles), caption)
 
 
 def _draw(chart: Chart, name: str, width: int) -> Markup:
@@ -116,35 +140,55 @@ def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, r
     )
 
 
-def _chart_caption(chart: Chart, comparison: Comparison) -> str:
-    words = [f"{chart.title}: thin lines are seeds, bold lines with markers their means."]
+def _chart_caption(chart: Chart, comparison: Comparison, *, explained: bool = False) -> str:
+    words = [chart.title]
+    if explained:
+        words[0] += ": lines with markers are means over seeds"
+        if any(drawn.band for drawn in chart.curves):
+            words[0] += ", bands reach from the lowest to the highest finished seed"
+        if any(drawn.shown_lines for drawn in chart.curves):
+            words[0] += "; thin lines are single runs"
+    words[0] += "."
     if chart.logarithmic:
         words.append("Logarithmic axis.")
     elif chart.cut:
         words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
     if any(not line.finished for drawn in chart.curves for line in drawn.lines):
         words.append("Open circles end unfinished runs.")
-    return " ".join([*words, f"Scale {comparison.config.scale}."])
+    return " ".join(words) + scale_note(comparison.config)
 
 
-def section(comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path) -> Markup:
-    """The section of one comparison; `index` is its number on the page, run folders are named relative to `folder`."""
+def section(
+    comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path, *, accuracy: bool = False
+) -> Markup:
+    """The section of one comparison.
+
+    Args:
+        comparison: what it shows.
+        index: its number on the page.
+        styles: of each method on the page.
+        folder: of the page; run folders are named relative to it.
+        accuracy: whether to show the accuracy beside the error.
+    """
     name = f"c{index}"
     further = html_tables.further_metrics(comparison, styles)
     pictures = picture_figures(comparison)
+    per_class = _per_class(comparison, styles, name)
     return tag(
         "section",
         tag("h2", comparison.title, id=f"{name}-heading"),
         _subline(comparison),
         *(tag("p", sentence, class_="finding") for sentence in findings(comparison)),
-        html_tables.results(comparison, styles),
+        *(tag("p", sentence, class_="finding") for sentence in further_findings(comparison)),
+        html_tables.results(comparison, styles, accuracy=accuracy),
         _unfinished(comparison),
+        download_links(comparison, name),
         difference_figure(comparison, styles, name),
         tag("h3", "Over the epochs"),
         curve_figures(comparison, styles, name),
-        *_per_class(comparison, styles, name),
-        *([] if pictures is None else [tag("h3", "Pictures"), pictures]),
         *([] if further is None else [tag("h3", "Further metrics"), further]),
+        *_predictions(comparison, styles, name, per_class),
+        *([] if pictures is None else [tag("h3", "Pictures"), pictures]),
         tag("h3", "Settings"),
         html_tables.differing_settings(comparison),
         html_tables.shared_settings(comparison),
@@ -165,8 +209,26 @@ def _subline(comparison: Comparison) -> Markup:
         *([f"measured on {test:,} {comparison.config.evaluated_on} images"] if is_number(test) else []),
         seeds_text(sorted({run.seed for run in comparison.runs})),
     ]
-    scale = tag("strong", scale_text(comparison.config.scale))
-    return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
+    if has_scale(comparison.config):
+        scale = tag("strong", scale_text(comparison.config.scale))
+        return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
+    return tag("p", " · ".join(words), class_="subline")
+
+
+def _predictions(comparison: Comparison, styles: Mapping[str, int], name: str, per_class: list[Markup]) -> list[Markup]:
+    """What predictions show, if runs have left any: calibration, confusions and mistakes, with figures per class."""
+    methods = comparison_predictions(comparison)
+    if not methods:
+        return per_class
+    mistakes = mistake_figures(methods, comparison)
+    return [
+        tag("h3", "Calibration"),
+        calibration_figures(methods, comparison, styles, name),
+        *per_class,
+        tag("h3", "Confusions"),
+        confusion_figures(methods, comparison, styles, name),
+        *([] if mistakes is None else [tag("h3", "Most confident mistakes"), mistakes]),
+    ]
 
 
 def _per_class(comparison: Comparison, styles: Mapping[str, int], name: str) -> list[Markup]:

@@ -93,6 +93,7 @@ APART = (
     "seed",
     "settings",
     "chosen",
+    "curves",
     "version",
     "format",
     "of_method",

@@ -15,7 +15,16 @@ from isda.report.figure_tables import FigureTable
 from isda.report.searches import figure_text, outcome, point_text, search_caption, trial_note
 from isda.report.statistics import mean_std
 from isda.report.summary import Comparison
-from isda.report.wording import caption, count_text, difference_text, interval_notes, intervals_text, plus_minus
+from isda.report.wording import (
+    accuracy_text,
+    caption,
+    count_text,
+    difference_text,
+    interval_notes,
+    intervals_text,
+    is_error,
+    plus_minus,
+)
 
 
 def text_table(title: str, heads: Iterable[str], caption: str = "", left: Sequence[int] = (0,)) -> Table:
@@ -41,13 +50,15 @@ def _text(text: str, style: str = "") -> Text:
     return Text(escape_control_characters(text), style=style)
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: Comparison, *, accuracy: bool = False) -> Table:
     """Each method's metric over seeds and paired difference; the caption explains them."""
     figure = comparison.figure
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
     paired = any(method.difference for method in comparison.methods)
     unfinished = any(method.unfinished for method in comparison.methods)
+    accuracy = accuracy and is_error(figure)
     heads = ["method", "seeds", figure.heading]
+    heads += ["accuracy, %"] if accuracy else []
     heads += [f"difference{unit}"] if paired else []
     heads += [f"from ISDA{unit}"] if comparison.tells_isda_apart else []
     heads += ["unfinished"] if unfinished else []
@@ -56,6 +67,8 @@ def comparison_table(comparison: Comparison) -> Table:
     for method in comparison.methods:
         value = plus_minus(*method.value, figure.digits) if method.value else ""
         cells = [method.label, count_text(method), value]
+        if accuracy:
+            cells.append(accuracy_text(method.value, figure))
         if paired:
             cells.append(difference_text(method.difference, figure.digits))
         if comparison.tells_isda_apart:

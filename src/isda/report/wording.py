@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from isda.engine.config import Figure
 from isda.report.layout import SIGNIFICANCE
-from isda.report.statistics import Family, Interval
+from isda.report.statistics import Family, Interval, MeanStd
 from isda.report.summary import Comparison, MethodSummary
 
 SCALES = {
@@ -15,6 +16,15 @@ SCALES = {
     "smoke": "only tests that everything runs, far too short to judge a method",
     "custom": "not the paper's number of epochs",
 }
+
+PAPER_DATA = ("cifar10", "cifar100", "svhn", "imagenet", "cityscapes", "coco")
+PAPER_NETWORKS = (
+    *("resnet-32", "resnet-110", "se-resnet-110", "wide-resnet-16-8", "wide-resnet-28-10", "resnext-29-8x64d"),
+    *("densenet-bc-100-12", "shake-shake-26-2x32d", "shake-shake-26-2x112d", "cnn-13"),
+    *("resnet-50", "resnet-101", "resnet-152", "densenet-121", "densenet-265", "resnext-50-32x4d", "resnext-101-32x8d"),
+    *("pspnet-resnet-101", "deeplab-v3-resnet-101", "faster-rcnn"),
+)
+"""What the paper's tables are about: elsewhere there is no number of epochs of the paper."""
 
 
 def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
@@ -69,6 +79,16 @@ def difference_text(difference: Interval | None, digits: int = 2) -> str:
     return plus_minus(*difference, digits, sign=True) if difference else ""
 
 
+def is_error(figure: Figure) -> bool:
+    """Whether a figure is an error in percent, beside which an accuracy can stand."""
+    return figure.unit == "%" and figure.title.endswith("error")
+
+
+def accuracy_text(error: MeanStd | None, figure: Figure) -> str:
+    """The accuracy that belongs to an error in percent; empty without one."""
+    return plus_minus(100 - error.mean, error.std, figure.digits) if error else ""
+
+
 def in_units(figure: Figure) -> str:
     """The unit of differences, such as ", in percentage points"; empty for a bare number."""
     unit = "percentage points" if figure.unit == "%" else figure.difference_unit
@@ -78,6 +98,29 @@ def in_units(figure: Figure) -> str:
 def scale_text(scale: str) -> str:
     """The scale and its description, for example "small: a shortened recipe, a tenth of the paper's epochs"."""
     return f"{scale}: {SCALES[scale]}" if scale in SCALES else scale
+
+
+class _Scaled(Protocol):
+    """A run or a search: what decides whether its scale is named."""
+
+    @property
+    def data(self) -> str: ...
+    @property
+    def network(self) -> str: ...
+    @property
+    def scale(self) -> str: ...
+
+
+def has_scale(config: _Scaled) -> bool:
+    """Whether the scale of a run says something: a number of epochs of one's own does only beside the paper's."""
+    return config.scale != "custom" or (config.data in PAPER_DATA and config.network in PAPER_NETWORKS)
+
+
+def scale_note(config: _Scaled, *, described: bool = False) -> str:
+    """The scale as a sentence that begins with a space, or nothing: " Scale small."."""
+    if not has_scale(config):
+        return ""
+    return f" Scale {scale_text(config.scale) if described else config.scale}."
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -117,8 +160,7 @@ def caption(comparison: Comparison) -> str:
             f"From ISDA over all of these methods: {difference_text(interval, figure.digits)} "
             f"(Student's 95% confidence interval, {pairs} pairs of runs)."
         )
-    words.append(f"Scale {scale_text(config.scale)}.")
-    return " ".join(words)
+    return " ".join(words) + scale_note(config, described=True)
 
 
 def intervals_text(family: Family) -> str:

@@ -13,11 +13,15 @@ from torch import Tensor, nn
 
 from isda._utils.devices import in_eval_mode
 from isda._utils.errors import expect_type
+from isda.attach import weight_of
+from isda.covariance import CovarianceModel
 from isda.data import DataSet, load
 from isda.data.augment import Compose
+from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.method import Method
 from isda.engine.options import option_types, split_method
+from isda.engine.run_folder import FILES
 from isda.engine.settings import AUTO, RunSettings
 from isda.engine.task import HeldOut, Job, RunContext, Task
 from isda.engine.trainer import Trainer
@@ -40,8 +44,9 @@ from isda.tasks.common.data import (
     evaluation_batches,
     split_data,
 )
-from isda.tasks.common.evaluation import evaluate
+from isda.tasks.common.evaluation import Tally, count
 from isda.tasks.common.matching import TRAINING_SAMPLES, Withheld, automatic_criteria, logits_and_targets, own_part
+from isda.tasks.common.predictions import PREDICTIONS_FILE
 
 
 def criteria_of(method: nn.Module) -> list[SemanticLoss]:
@@ -68,6 +73,22 @@ def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches:
                 criterion.covariance.update(features, batch.targets)
 
 
+@torch.no_grad()
+def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> float:
+    """The mean of (w_j - w_y)' Sigma_y (w_j - w_y) over all pairs of classes j != y.
+
+    λ/2 of it is what ISDA adds to a logit on average, if the classes occur equally often.
+
+    Args:
+        covariance: of the features of each class.
+        classifier: a linear layer, or a 1x1 convolution.
+    """
+    weight = weight_of(classifier).flatten(1)
+    classes = len(weight)
+    total = covariance.margin_variance(weight, torch.arange(classes, device=weight.device)).double().sum()
+    return float(total) / max(1, classes * (classes - 1))
+
+
 class ImageJob(Trainer):
     """What all jobs have that train a classifier of images.
 
@@ -78,6 +99,7 @@ class ImageJob(Trainer):
         context: where it runs.
         evaluation: the images that it is evaluated on.
         pipeline: from those images to what the network sees.
+        originals: those images as the data set has them; by default `evaluation`.
     """
 
     config: ClassificationConfig
@@ -91,9 +113,12 @@ class ImageJob(Trainer):
         context: RunContext,
         evaluation: EvaluationImages,
         pipeline: Compose,
+        originals: EvaluationImages | None = None,
     ) -> None:
         super().__init__(config, network, method, context.processes)
         self.context, self.evaluation, self.pipeline = context, evaluation, pipeline
+        self.originals = originals or evaluation
+        self._last: Tally | None = None
 
     def rates(self) -> Mapping[nn.Parameter, float]:
         """Layers below the classifier learn more slowly if the configuration says so."""
@@ -118,15 +143,21 @@ class ImageJob(Trainer):
         """The training images that strengths are matched to, if there are any."""
 
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
-        """Match strengths to the images that the epoch did without, before the line of metrics."""
+        """The metrics of an epoch, with the mean margin variance of a criterion over augmented features.
+
+        Strengths are matched first, to the images that the epoch did without.
+        """
         if self.withheld is not None and epoch <= self.withheld.epochs:
             self.check()
             self.processes.share_buffers(self.network)
             held_out = self._logits(self.withheld.own(self.processes))
             training = self._logits(own_part(self.trained_in(epoch - 1)[:TRAINING_SAMPLES], self.processes))
-            for criterion in automatic_criteria(self.method):
-                criterion.match(*held_out, training=training, weight=self.network.classifier.weight)
-        return super().finish_epoch(epoch, step)
+            for matched in automatic_criteria(self.method):
+                matched.match(*held_out, training=training, weight=self.network.classifier.weight)
+        metrics = super().finish_epoch(epoch, step)
+        for criterion in criteria_of(self.method)[:1]:
+            metrics["margin_variance"] = mean_margin_variance(criterion.covariance, self.network.classifier)
+        return metrics
 
     @abstractmethod
     def trained_in(self, epoch: int) -> Tensor:
@@ -148,8 +179,25 @@ class ImageJob(Trainer):
         batches = evaluation_batches(
             images, labels, mine, self.pipeline, self.processes.device, workers=self.context.workers
         )
-        classes, parts = len(self.config.classes), measured_parts(self.config)
-        return evaluate(self.evaluated, batches, classes, self.processes, self.config.channels_last, parts)
+        classes, channels_last = len(self.config.classes), self.config.channels_last
+        self._last = count(self.evaluated, batches, classes, self.processes, channels_last, keep=True)
+        return self._last.measures() | self._last.errors(measured_parts(self.config))
+
+    def restore(self, state: State) -> None:
+        """Take up where a checkpoint was made."""
+        super().restore(state)
+        self._last = None
+
+    def conclude(self, folder: Path) -> dict[str, Any]:
+        """The error of each class; the predictions of the final evaluation, which pages show."""
+        if self._last is None:  # resumed after the last step
+            self.processes.share_buffers(self.evaluated)
+            self.evaluate()
+        _, labels, indices = self.originals
+        predictions = expect_type(self._last, Tally).predictions(labels[indices], indices, self.processes)
+        if self.processes.first:
+            predictions.with_pictures(self.originals.images).save(folder / PREDICTIONS_FILE)
+        return {"per_class": {"error": predictions.errors(self.config.classes)}, FILES: [PREDICTIONS_FILE]}
 
 
 class ClassificationJob(ImageJob):
@@ -220,13 +268,13 @@ class ClassificationJob(ImageJob):
         )
 
     def conclude(self, folder: Path) -> dict[str, Any]:
-        """A pretrained model of timm is also written as timm loads it."""
+        """As for all classifiers; a pretrained model of timm is also written as timm loads it."""
         config = self.config
         if config.pretrained and self.processes.first:
             network = expect_type(self.evaluated, Network)
             metadata = {name: getattr(config, name) for name in ("classes", "mean", "std", "input_size")}
             write_for_timm(network, config.network, config.network_options, folder / TIMM_FILE, metadata)
-        return {}
+        return super().conclude(folder)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[ImageBatch]:
         """Augmented images with their labels."""

@@ -12,6 +12,7 @@ from isda._utils.devices import in_eval_mode
 from isda.engine.config import Curve, Figure
 from isda.engine.processes import Processes
 from isda.tasks.common.data import ImageBatch, to_network_input
+from isda.tasks.common.predictions import Predictions
 
 BINS = 15
 
@@ -22,22 +23,27 @@ class Tally:
     Args:
         classes: C; the top-5 error is kept for more than 5 classes.
         device: of the sums.
+        keep: whether to keep the prediction of each sample.
     """
 
-    def __init__(self, classes: int, device: torch.device | None = None) -> None:
+    def __init__(self, classes: int, device: torch.device | None = None, *, keep: bool = False) -> None:
         self.top = 5 if classes > 5 else 1
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         # Per bin of confidence: samples, sum of confidences, sum of hits.
         self.bins = torch.zeros(3, BINS, dtype=torch.float64, device=device)
         # Per class: samples, hits.
         self.of_class = torch.zeros(2, classes, dtype=torch.float64, device=device)
+        self.keep = keep
+        # Per batch: predicted classes, confidences.
+        self.kept: list[tuple[Tensor, Tensor]] = []
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Count a batch of logits (N, C) and class indices (N,)."""
         # 16-bit logits would lose the last digits of the likelihood.
         logits = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
         log_probabilities = logits.log_softmax(1)
-        hits = logits.topk(self.top, 1).indices == targets.unsqueeze(1)
+        ranked = logits.topk(self.top, 1).indices
+        hits = ranked == targets.unsqueeze(1)
         nll = F.nll_loss(log_probabilities, targets, reduction="sum").double()
         best = hits[:, 0].double()
         self.sums += torch.stack([torch.ones_like(best).sum(), best.sum(), hits.any(1).double().sum(), nll])
@@ -45,6 +51,21 @@ class Tally:
         bin_of = (confidence * BINS).long().clamp(0, BINS - 1)
         self.bins.index_add_(1, bin_of, torch.stack([torch.ones_like(best), confidence, best]))
         self.of_class.index_add_(1, targets, torch.stack([torch.ones_like(best), best]))
+        if self.keep:
+            self.kept.append((ranked[:, 0], confidence))
+
+    def predictions(self, labels: Tensor, indices: Tensor, processes: Processes) -> Predictions:
+        """The kept predictions of all processes.
+
+        Args:
+            labels: (N,) of the evaluation images of all processes.
+            indices: (N,) their positions in the data set; each process has evaluated a consecutive part.
+            processes: that have evaluated together.
+        """
+        predicted, confidence = (torch.cat(column).cpu() for column in zip(*self.kept, strict=True))
+        parts = processes.gather([(predicted, confidence)])
+        predicted, confidence = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Predictions(indices.cpu(), labels.cpu(), predicted, confidence.float())
 
     def measures(self) -> dict[str, float]:
         """Top-1 and top-5 error and expected calibration error in percent, mean negative log-likelihood.
@@ -67,7 +88,6 @@ class Tally:
         return {f"error_{name}": 100 * (1 - hits / count) for name, (count, hits) in sums.items() if count}
 
 
-@torch.no_grad()
 def evaluate(
     network: nn.Module,
     batches: Iterable[ImageBatch],
@@ -86,7 +106,22 @@ def evaluate(
         channels_last: memory format of the images.
         parts: classes by name whose errors are measured besides the overall one.
     """
-    tally = Tally(classes, processes.device)
+    tally = count(network, batches, classes, processes, channels_last)
+    return tally.measures() | tally.errors(parts or {})
+
+
+@torch.no_grad()
+def count(
+    network: nn.Module,
+    batches: Iterable[ImageBatch],
+    classes: int,
+    processes: Processes,
+    channels_last: bool = False,
+    *,
+    keep: bool = False,
+) -> Tally:
+    """The sums behind `evaluate`; with ``keep``, the predictions as well."""
+    tally = Tally(classes, processes.device, keep=keep)
     dtype = next(network.parameters()).dtype
     with in_eval_mode(network):
         for batch in batches:
@@ -94,7 +129,7 @@ def evaluate(
     processes.add_up(tally.sums)
     processes.add_up(tally.bins)
     processes.add_up(tally.of_class)
-    return tally.measures() | tally.errors(parts or {})
+    return tally
 
 
 BASELINES = ("cross-entropy", "supervised")
@@ -103,6 +138,7 @@ BASELINES = ("cross-entropy", "supervised")
 CURVES = (
     Curve(metric="train/loss", title="Training loss", unit="loss", logarithmic=True),
     Curve(metric="strength", title="Strength λ of ISDA", unit="λ"),
+    Curve(metric="margin_variance", title="Mean margin variance", unit="variance", logarithmic=True),
 )
 """What pages show besides the first figure."""
 

@@ -158,7 +158,7 @@ class SemiSupervisedJob(ImageJob):
         selected = expect_type(images[indices], Tensor)
         ready = normalised(selected, normalise, processes.device)
         evaluation = EvaluationImages(ready, labels[indices], torch.arange(len(indices)))
-        super().__init__(config, network, method, context, evaluation, Compose())
+        super().__init__(config, network, method, context, evaluation, Compose(), originals=split.evaluation)
         self.source = semi_batches(
             config,
             data,
