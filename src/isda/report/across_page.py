@@ -181,18 +181,16 @@ CHARACTER = 7.2
 def draw_across(across: Across, name: str, identifier: str, width: int) -> Markup:
     """The forest plot of one method: a row per problem, and a diamond for the pooled difference."""
     effect = across.effects[name]
-    rows = [(p.title, p.intervals.shown(name)) for p in across.problems if name in p.intervals]
-    rows = [(title, interval) for title, interval in rows if interval is not None]
+    shown = [(problem.title, problem.intervals.shown(name)) for problem in across.problems]
+    rows = [(title, interval) for title, interval in shown if interval is not None]
     pooled = effect.interval
-    across_axis = _axis([interval for _, interval in rows if interval is not None] + [pooled], width)
+    axis = _axis([*(interval for _, interval in rows), pooled], width)
     base = TOP + ROW * (len(rows) + 1)
-    zero = f"{across_axis(0):.1f}"
-    parts = vertical_grid(across_axis, TOP, base, width)
+    zero = f"{axis(0):.1f}"
+    parts = vertical_grid(axis, TOP, base, width)
     parts.append(tag("line", class_="zero", x1=zero, x2=zero, y1=TOP, y2=base))
-    for index, (title, interval) in enumerate(rows):
-        if interval is not None:
-            parts.append(_row(title, interval, across_axis, TOP + ROW * index))
-    parts.append(_diamond(f"{counted(effect.problems, 'problem')} pooled", pooled, across_axis, base - ROW))
+    parts += [_row(title, interval, axis, TOP + ROW * index) for index, (title, interval) in enumerate(rows)]
+    parts.append(_diamond(f"{counted(effect.problems, 'problem')} pooled", pooled, axis, base - ROW))
     described = "; ".join(f"{title} {difference_text(interval, DIGITS)}" for title, interval in rows)
     title = f"Difference of {name} to {across.problems[0].control} on every problem"
     words = f"{described}; pooled {difference_text(pooled, DIGITS)}."
