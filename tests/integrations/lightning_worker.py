@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch import Callback
+from lightning_runs import EPOCHS, Classifier, trainer
 from plain_training import LAMBDA_0, samples
-from test_lightning import EPOCHS, Classifier, trainer
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from isda.integrations.lightning import ISDACallback

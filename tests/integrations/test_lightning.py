@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.callbacks import EMAWeightAveraging, LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.tuner import Tuner
+from lightning_runs import BATCH, BATCHES, COUNT, EPOCHS, Classifier, Interruption, trainer
 from plain_training import LAMBDA_0, MOMENTUM, RATE, difference, loader, network, samples, train_by_hand
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -26,45 +27,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 ROOT = Path(__file__).parents[2]
-EPOCHS, COUNT, BATCH = 3, 27, 4
-BATCHES = 7
-
-
-class Classifier(pl.LightningModule):
-    """What a user has: it knows nothing of isda."""
-
-    def __init__(self, criterion=None):
-        super().__init__()
-        self.network, self.criterion, self.rate = network(), criterion or nn.CrossEntropyLoss(), RATE
-        self.validated = []
-
-    def training_step(self, batch, index):
-        return self.criterion(self.network(batch[0]), batch[1])
-
-    def validation_step(self, batch, index):
-        logits = self.network(batch[0])
-        self.validated.append((self.criterion(logits, batch[1]), F.cross_entropy(logits, batch[1])))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.rate, momentum=MOMENTUM)
-
-
-class Interruption(pl.Callback):
-    """The power fails when the epoch begins."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_train_epoch_start(self, trainer, module):
-        if trainer.current_epoch == self.epoch:
-            raise OSError("the power failed")
-
-
-def trainer(*callbacks, folder=None, **settings):
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    checkpoints = folder is not None
-    settings = {"max_epochs": EPOCHS, "accelerator": "cpu", "enable_checkpointing": checkpoints, **quiet, **settings}
-    return pl.Trainer(callbacks=list(callbacks), default_root_dir=folder, **settings)
 
 
 def fit(module, *callbacks, data=None, **settings):
