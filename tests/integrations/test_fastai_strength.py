@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from fastai.callback.mixup import MixUp
+from fastai.callback.schedule import ParamScheduler  # noqa: F401  adds lr_find to Learner
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
 from fastai.learner import Callback, CancelFitException, CancelValidException

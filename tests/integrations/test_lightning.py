@@ -275,11 +275,16 @@ def test_two_processes_have_the_statistics_of_one(tmp_path):
     assert done.returncode == 0, done.stderr
     model, criterion = by_hand(accumulate=2, count=30, batch_size=6)
     for rank in range(2):
-        saved = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        saved = torch.load(tmp_path / "number" / f"{rank}.pt", weights_only=True)
         assert saved["total_steps"] == criterion.total_steps == 3 * EPOCHS
         for name, part in (("model", model), ("statistics", criterion)):
             for key, value in part.state_dict().items():
                 torch.testing.assert_close(saved[name][key], value, rtol=0, atol=1e-12, msg=f"{rank} {key}")
+    first, second = (torch.load(tmp_path / "auto" / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert all(torch.equal(first["model"][key], second["model"][key]) for key in first["model"])
+    solutions = [saved["statistics"]["schedule._extra_state"] for saved in (first, second)]
+    assert torch.equal(*solutions)
+    assert int((solutions[0] >= 0).sum()) == EPOCHS
 
 
 def test_the_example_runs(capsys):

@@ -149,7 +149,7 @@ def test_fitting_again_begins_anew():
 
 
 def test_total_steps_can_be_given():
-    assert net(criterion__total_steps=1000).fit(X, Y).criterion_.strength == LAMBDA_0 * 21 / 1000
+    assert net(criterion__total_steps=100).fit(X, Y).criterion_.strength == LAMBDA_0 * 21 / 100
 
 
 def test_a_grid_of_strengths_is_searched():
