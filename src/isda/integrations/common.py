@@ -10,16 +10,15 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from isda._utils.checks import warn
 from isda._utils.distributed import all_reduce_sum, world_size
 from isda._utils.extras import install_command
 from isda.losses import AugmentedLoss, ISDABCELoss, ISDALoss
-from isda.losses.matching import AutomaticStrength
+from isda.losses.matching import KEPT_ROWS, AutomaticStrength
 from isda.losses.schedule import StrengthSchedule
-from isda.losses.targets import is_soft, resize_logits, widen
 
 AUTO, CONSTANT = "auto", "constant"
 _MUCH_LONGER = 10
@@ -79,11 +78,10 @@ def given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-class HeldOutLoss:
-    """The mean cross-entropy of an evaluation, to which a criterion with lambda_0="auto" is matched.
+class HeldOutLogits:
+    """Logits and labels of an evaluation, to which a criterion with lambda_0="auto" is matched.
 
-    Only two sums over the batches are kept, on the device of the logits, and read once per evaluation. As in
-    ``ISDALoss.match``, class weights and label smoothing have no part in it.
+    At most 16,384 rows are kept, as in ``ISDALoss.match``: of more samples, tokens or pixels, evenly spaced ones.
 
     Args:
         criterion: with lambda_0="auto".
@@ -91,40 +89,48 @@ class HeldOutLoss:
 
     def __init__(self, criterion: ISDALoss) -> None:
         self._criterion = criterion
-        self._sums: Tensor | None = None
+        self.clear()
 
     @classmethod
-    def of(cls, criterion: AugmentedLoss) -> HeldOutLoss | None:
+    def of(cls, criterion: AugmentedLoss) -> HeldOutLogits | None:
         """That of a criterion with lambda_0="auto"; None for a number."""
         return cls(criterion) if isinstance(criterion, ISDALoss) and criterion.schedule.automatic else None
 
     def clear(self) -> None:
         """Start a new evaluation."""
-        self._sums = None
+        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._kept, self._seen, self._every = 0, 0, 1
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch: logits (N, C, ...) in eval mode, and class indices (N, ...)."""
-        criterion = self._criterion
-        if is_soft(targets):
-            raise ValueError("lambda_0='auto' needs class indices in evaluations, got distributions")
-        logits = widen(logits.detach(), criterion.covariance.dtype)
-        logits = resize_logits(logits, targets.shape[1:], criterion.align_corners)
-        loss = F.cross_entropy(logits, targets.long(), ignore_index=criterion.ignore_index, reduction="sum")
-        sums = loss.new_zeros(2)
-        sums[0], sums[1] = loss, (targets != criterion.ignore_index).sum()
-        self._sums = sums if self._sums is None else self._sums + sums
+        rows, labels = self._criterion.labelled_rows(logits.detach(), targets)
+        first = -self._seen % self._every
+        self._seen += len(labels)
+        self._keep([*self._batches, (rows[first :: self._every], labels[first :: self._every])])
+        while self._kept > KEPT_ROWS:
+            rows, labels = self._together()
+            self._every *= 2
+            self._keep([(rows[::2], labels[::2])])
 
     def match(self) -> None:
-        """Set the strength; without a batch nothing changes. With several processes, each has to call it."""
-        sums, covariance = self._sums, self._criterion.covariance
-        self.clear()
-        if sums is None:
-            sums = covariance.as_statistics(covariance.count.new_zeros(2))
+        """Set the strength; without a label nothing changes. With several processes, each has to call it."""
+        criterion, covariance = self._criterion, self._criterion.covariance
+        count = covariance.count.new_tensor(self._kept)
         if covariance.sync and world_size(covariance.process_group) > 1:
-            sums = all_reduce_sum(sums)
-        total, count = sums.tolist()
-        if count:
-            self._criterion.match(held_out_loss=total / count)
+            count = all_reduce_sum(count)
+        if count and not self._kept:  # other processes have labels
+            ignored = covariance.count.new_full((1,), criterion.ignore_index)
+            criterion.match(covariance.as_statistics(ignored.new_zeros(1, criterion.num_classes)), ignored)
+        elif count:
+            criterion.match(*self._together())
+        self.clear()
+
+    def _keep(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        self._batches, self._kept = batches, sum(len(labels) for _, labels in batches)
+
+    def _together(self) -> tuple[Tensor, Tensor]:
+        rows, labels = zip(*self._batches, strict=True)
+        return torch.cat(rows), torch.cat(labels)
 
 
 def warn_of_no_strength(criterion: AugmentedLoss, evaluation: str, planned: float = math.inf) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from isda.covariance import CovarianceModel
-from isda.integrations.common import CriterionReplacement, HeldOutLoss, given, import_library, warn_of_no_strength
+from isda.integrations.common import CriterionReplacement, HeldOutLogits, given, import_library, warn_of_no_strength
 from isda.losses import AugmentedLoss
 
 __all__ = ["ISDACallback"]
@@ -90,7 +90,7 @@ class ISDACallback(_Callback):
         )
         self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, schedule, settings)
         self._plain: Any = None
-        self._held_out: HeldOutLoss | None = None
+        self._held_out: HeldOutLogits | None = None
         self._steps, self._checked = 0, False
         self.strengths: list[float] = []
 
@@ -116,7 +116,7 @@ class ISDACallback(_Callback):
         )
         self._steps = self._steps_of(learn.epoch)  # above 0 where start_epoch resumes
         criterion.set_step(self._steps)
-        self._held_out, self._checked, self.strengths = HeldOutLoss.of(criterion), False, []
+        self._held_out, self._checked, self.strengths = HeldOutLogits.of(criterion), False, []
         self._plain = learn.loss_func
         learn.loss_func = _LearnerLoss(learn.loss_func, criterion, learn, self._held_out)
 
@@ -132,7 +132,7 @@ class ISDACallback(_Callback):
             self.criterion.set_step(self._steps)
 
     def before_validate(self) -> None:
-        """Start the sum of held-out losses."""
+        """Start to collect held-out logits."""
         if self._held_out is not None:
             self._held_out.clear()
 
@@ -178,7 +178,7 @@ class ISDACallback(_Callback):
 class _LearnerLoss:
     """The loss function of a learner during a fit: the criterion in training, otherwise the learner's own."""
 
-    def __init__(self, plain: Any, criterion: AugmentedLoss, learn: Any, held_out: HeldOutLoss | None) -> None:
+    def __init__(self, plain: Any, criterion: AugmentedLoss, learn: Any, held_out: HeldOutLogits | None) -> None:
         self.plain, self.criterion, self.learn, self.held_out = plain, criterion, learn, held_out
 
     def __call__(self, pred: Tensor, targ: Tensor, **settings: Any) -> Tensor:

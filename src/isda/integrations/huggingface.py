@@ -15,7 +15,7 @@ from isda._utils.files import atomic_write
 from isda.covariance import CovarianceModel
 from isda.integrations.common import (
     AUTO,
-    HeldOutLoss,
+    HeldOutLogits,
     check_strength,
     given,
     import_library,
@@ -160,7 +160,7 @@ class ISDATraining(_TrainerCallback):
         self.resume_from_checkpoint = resume_from_checkpoint
         self.criterion: AugmentedLoss | None = None
         self._called = self._training = False
-        self._held_out: HeldOutLoss | None = None
+        self._held_out: HeldOutLogits | None = None
         self._matched_at: int | None = None
         self._epochs = 0
 
@@ -220,7 +220,7 @@ class ISDATraining(_TrainerCallback):
         criterion.set_step(state.global_step)
         state.stateful_callbacks[_KEY] = {"run": uuid.uuid4().hex, "folder": str(Path(args.output_dir).resolve())}
         self._training, self._epochs = True, 0
-        self._held_out, self._matched_at = HeldOutLoss.of(criterion), None
+        self._held_out, self._matched_at = HeldOutLogits.of(criterion), None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Warn after the first epoch, and what is evaluated after it, if the strength is 0."""
@@ -322,7 +322,7 @@ class ISDATraining(_TrainerCallback):
                 "it, got one without statistics; a new training can start from its weights"
             )
         folders = [_checkpoint(saved["folder"], state), _checkpoint(args.output_dir, state)]
-        folders += [Path(given) for given in (args.resume_from_checkpoint, self.resume_from_checkpoint) if given]
+        folders += [Path(folder) for folder in (args.resume_from_checkpoint, self.resume_from_checkpoint) if folder]
         files = [folder / _FILE for folder in folders]
         for file in files:
             if read_origin(file) == _origin(state):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from isda._utils.checks import warn
 from isda.attach.autograd_compat import outside_graphs
 from isda.covariance import CovarianceModel
-from isda.integrations.common import CriterionReplacement, HeldOutLoss, given, import_library, warn_of_no_strength
+from isda.integrations.common import CriterionReplacement, HeldOutLogits, given, import_library, warn_of_no_strength
 from isda.losses import AugmentedLoss
 
 __all__ = ["ISDACallback"]
@@ -202,11 +202,11 @@ _EVALUATE = "call self.criterion(logits, targets) in validation_step, and valida
 
 
 class _CriterionForward:
-    """The forward of a criterion that is replaced in training; in validation it also collects the held-out loss."""
+    """The forward of a criterion that is replaced in training; in validation it also collects the held-out logits."""
 
     def __init__(self, plain: nn.Module, criterion: AugmentedLoss, trainer: Trainer) -> None:
         self.plain, self.criterion, self.trainer = plain, criterion, trainer
-        self.called, self.held_out = False, HeldOutLoss.of(criterion)
+        self.called, self.held_out = False, HeldOutLogits.of(criterion)
 
     @outside_graphs
     def __call__(self, input: Tensor, target: Tensor) -> Tensor:

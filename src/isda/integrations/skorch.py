@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isda.integrations.common import AUTO, HeldOutLoss, import_library, steps_for, warn_of_no_strength
+from isda.integrations.common import AUTO, HeldOutLogits, import_library, steps_for, warn_of_no_strength
 from isda.losses import AugmentedLoss, ExplicitLoss, ISDALoss
 
 __all__ = ["ISDANeuralNetClassifier"]
@@ -49,7 +49,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
         (12, 0.5)
     """
 
-    _held_out: HeldOutLoss | None = None
+    _held_out: HeldOutLogits | None = None
 
     def __init__(self, module: Any, *args: Any, criterion: Any = ISDALoss, **kwargs: Any) -> None:
         super().__init__(module, *args, criterion=criterion, **kwargs)
@@ -77,7 +77,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
             if len(self.history) == 1 and not criterion.schedule.automatic:
                 warn_of_no_strength(criterion, "", planned)
         else:
-            self._held_out = None if iterator is None else HeldOutLoss.of(criterion)
+            self._held_out = None if iterator is None else HeldOutLogits.of(criterion)
             try:
                 super().run_single_epoch(iterator, training, *args, **kwargs)
                 if self._held_out is not None:
@@ -86,7 +86,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
                 self._held_out = None
 
     def get_loss(self, y_pred: Any, y_true: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """The loss of a batch; those of a validation epoch are also added up for lambda_0="auto"."""
+        """The loss of a batch; the logits of a validation epoch are also collected for lambda_0="auto"."""
         if self._held_out is not None:
             self._held_out.add(y_pred, _to_tensor(y_true, device=self.device))
         loss: Tensor = super().get_loss(y_pred, y_true, *args, **kwargs)
