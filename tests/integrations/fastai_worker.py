@@ -13,7 +13,8 @@ import torch
 import torch.multiprocessing
 from fastai.data.load import DataLoader
 from fastai.distributed import DistributedDL  # also adds distrib_ctx to Learner
-from test_fastai import EPOCHS, LAMBDA_0, learner, samples
+from fastai_runs import EPOCHS, learner, samples
+from plain_training import LAMBDA_0
 
 from isda.integrations.fastai import ISDACallback
 

@@ -200,7 +200,7 @@ def plain_loop(
 
 
 def whole_and_resumed(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """What one of several processes ends with that train tokens: to the end; and again, stopped and resumed."""
+    """What one of several processes ends with that train tokens: to the end; again, stopped and resumed; with auto."""
     cut = {**SHARED, "save_strategy": "steps", "save_steps": 3}
     runs = {"whole": ("whole", SHARED, False), "stopped": ("cut", cut, False), "resumed": ("cut", cut, True)}
     ended = {}
@@ -212,4 +212,8 @@ def whole_and_resumed(folder: Path) -> dict[str, dict[str, Tensor]]:
         except KeyboardInterrupt:
             dist.barrier()  # the process that saves may be behind
         ended[f"{name} model"], ended[f"{name} statistics"] = trainer.model.state_dict(), isda.criterion.state_dict()
+    isda = ISDATraining("auto")
+    trainer = trainer_of("token", isda, arguments(folder / "auto", eval_strategy="epoch", **SHARED), size=40)
+    trainer.train()
+    ended["auto model"], ended["auto statistics"] = trainer.model.state_dict(), isda.criterion.state_dict()
     return ended

@@ -64,3 +64,22 @@ def difference(one: nn.Module, other: nn.Module) -> float:
     assert states[0].keys() == states[1].keys()
     pairs = [(states[0][name].double(), states[1][name].double()) for name in states[0]]
     return max(float((a - b).abs().max() / b.abs().max().clamp_min(1)) for a, b in pairs)
+
+
+def train_automatically(
+    model: nn.Module, batches: list[tuple[Tensor, Tensor]], epochs: int, held_out: tuple[Tensor, Tensor]
+) -> tuple[ISDALoss, list[float]]:
+    """A plain loop with lambda_0="auto": one match per epoch. The criterion, and the strength after each epoch."""
+    criterion = ISDALoss.attach(model, "auto")
+    optimiser = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    strengths = []
+    for _ in range(epochs):
+        for x, y in batches:
+            criterion(model(x), y).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        with torch.no_grad():
+            strengths.append(criterion.match(model.eval()(held_out[0]), held_out[1]))
+        model.train()
+    criterion.detach()
+    return criterion, strengths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from accelerate import Accelerator
 from accelerate_runs import CLASSES, LAMBDA_0, accelerated, network, plain_loop, samples
 from states import EXACT, largest_difference
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from isda import ISDABCELoss, ISDALoss
 from isda.integrations.accelerate import prepare_criterion
@@ -70,6 +72,51 @@ def test_evaluation_is_cross_entropy_and_changes_nothing():
         assert torch.equal(criterion.eval()(model.eval()(x), y), nn.functional.cross_entropy(model(x), y))
         assert torch.equal(criterion.train()(model(x), y), nn.functional.cross_entropy(model(x), y))
     assert largest_difference(before, criterion) == 0
+
+
+def automatic_loop(epochs, matched=True, lambda_0="auto", **settings):
+    """The lines that docs/accelerate.md has for lambda_0="auto", with the strength after each epoch."""
+    accelerator = Accelerator(gradient_accumulation_steps=2, cpu=True)
+    model = network()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(samples(24), batch_size=4)
+    x, y = samples(24)[12:]
+    y[0] = 2  # was 0: the held-out loss is larger than that in training
+    held_out = DataLoader(TensorDataset(x, y), batch_size=5)
+    model, optimiser, loader, held_out = accelerator.prepare(model, optimiser, loader, held_out)
+    criterion = prepare_criterion(accelerator, ISDALoss.attach(model, lambda_0, **settings))
+    strengths = []
+    for _ in range(epochs):
+        for x, y in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(criterion(model(x), y))
+                optimiser.step()
+                optimiser.zero_grad()
+        if matched:
+            criterion.match(held_out)
+        strengths.append(criterion.strength)
+    return strengths, criterion
+
+
+def test_auto_is_matched_to_a_prepared_loader():
+    strengths, criterion = automatic_loop(3)
+    assert len(criterion.schedule.solutions) == 3
+    assert strengths[-1] > 0
+    assert criterion.step == 9
+
+
+def strength_warnings(*args, **settings):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        automatic_loop(*args, **settings)
+    return [text for text in (str(warning.message) for warning in seen) if "epoch" in text or "total_steps" in text]
+
+
+def test_a_strength_that_stays_at_0_is_warned_of_once():
+    (text,) = strength_warnings(3, matched=False)
+    assert "because no evaluation has set it; call criterion.match(held_out_loader) at the end of each epoch" in text
+    assert strength_warnings(3) == []
+    assert strength_warnings(3, matched=False, lambda_0=LAMBDA_0, total_steps=9) == []
 
 
 def test_several_labels_per_sample():

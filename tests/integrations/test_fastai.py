@@ -5,23 +5,17 @@ import runpy
 import subprocess
 import sys
 import warnings
-from functools import partial
 from pathlib import Path
 
-import plain_training
 import pytest
 import torch
 import torch.nn.functional as F
 from fastai.callback.mixup import MixUp
-from fastai.callback.progress import ProgressCallback
 from fastai.callback.schedule import ParamScheduler  # noqa: F401  adds lr_find to Learner
 from fastai.callback.training import GradientAccumulation
-from fastai.data.core import DataLoaders
-from fastai.data.load import DataLoader as FastaiLoader
-from fastai.imports import noop
-from fastai.learner import Callback, CancelFitException, Learner, load_learner
+from fastai.learner import Callback, CancelFitException, load_learner
 from fastai.losses import BCEWithLogitsLossFlat, CrossEntropyLossFlat, LabelSmoothingCrossEntropyFlat
-from fastai.optimizer import OptimWrapper
+from fastai_runs import BATCH, BATCHES, COUNT, EPOCHS, batches, learner, loader, network, samples
 from plain_training import LAMBDA_0, MOMENTUM, RATE, difference, train_by_hand
 from states import rounding_of
 from torch import nn
@@ -31,43 +25,7 @@ from isda import ISDABCELoss, ISDALoss
 from isda.integrations.fastai import ISDACallback
 
 ROOT = Path(__file__).parents[2]
-EPOCHS, COUNT, BATCH, BATCHES = 3, 27, 4, 7
 TOLERANCE = rounding_of(EPOCHS * BATCHES)
-# fastai's Recorder takes no losses in float64.
-network, samples, loader = (
-    partial(made, dtype=torch.float32)
-    for made in (plain_training.network, plain_training.samples, plain_training.loader)
-)
-
-
-class Items(list):
-    """A data set of fastai, which can be asked for an empty one of its kind."""
-
-    def new_empty(self):
-        return Items()
-
-
-def batches(count, seed=0):
-    """Those of ``loader``, by fastai."""
-    return FastaiLoader(Items(zip(*samples(count, seed), strict=True)), bs=BATCH, num_workers=0)
-
-
-def learner(*callbacks, loss=None, folder=None, data=None, model=None, **settings):
-    """The training of the plain loop, as fastai is told of it."""
-    data = batches(COUNT) if data is None else data
-    optimiser = partial(OptimWrapper, opt=partial(torch.optim.SGD, momentum=MOMENTUM))
-    made = Learner(
-        DataLoaders(data, batches(11, seed=1), device="cpu"),
-        model or network(),
-        loss or CrossEntropyLossFlat(),
-        opt_func=optimiser,
-        lr=RATE,
-        cbs=list(callbacks),
-        path=folder,
-        **settings,
-    )
-    made.logger = noop
-    return made.remove_cb(ProgressCallback)
 
 
 def by_hand(samples_per_step=1):

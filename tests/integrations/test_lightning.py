@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.callbacks import EMAWeightAveraging, LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.tuner import Tuner
+from lightning_runs import BATCH, BATCHES, COUNT, EPOCHS, Classifier, Interruption, trainer
 from plain_training import LAMBDA_0, MOMENTUM, RATE, difference, loader, network, samples, train_by_hand
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -26,45 +27,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 ROOT = Path(__file__).parents[2]
-EPOCHS, COUNT, BATCH = 3, 27, 4
-BATCHES = 7
-
-
-class Classifier(pl.LightningModule):
-    """What a user has: it knows nothing of isda."""
-
-    def __init__(self, criterion=None):
-        super().__init__()
-        self.network, self.criterion, self.rate = network(), criterion or nn.CrossEntropyLoss(), RATE
-        self.validated = []
-
-    def training_step(self, batch, index):
-        return self.criterion(self.network(batch[0]), batch[1])
-
-    def validation_step(self, batch, index):
-        logits = self.network(batch[0])
-        self.validated.append((self.criterion(logits, batch[1]), F.cross_entropy(logits, batch[1])))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.rate, momentum=MOMENTUM)
-
-
-class Interruption(pl.Callback):
-    """The power fails when the epoch begins."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_train_epoch_start(self, trainer, module):
-        if trainer.current_epoch == self.epoch:
-            raise OSError("the power failed")
-
-
-def trainer(*callbacks, folder=None, **settings):
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    checkpoints = folder is not None
-    settings = {"max_epochs": EPOCHS, "accelerator": "cpu", "enable_checkpointing": checkpoints, **quiet, **settings}
-    return pl.Trainer(callbacks=list(callbacks), default_root_dir=folder, **settings)
 
 
 def fit(module, *callbacks, data=None, **settings):
@@ -313,11 +275,16 @@ def test_two_processes_have_the_statistics_of_one(tmp_path):
     assert done.returncode == 0, done.stderr
     model, criterion = by_hand(accumulate=2, count=30, batch_size=6)
     for rank in range(2):
-        saved = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        saved = torch.load(tmp_path / "number" / f"{rank}.pt", weights_only=True)
         assert saved["total_steps"] == criterion.total_steps == 3 * EPOCHS
         for name, part in (("model", model), ("statistics", criterion)):
             for key, value in part.state_dict().items():
                 torch.testing.assert_close(saved[name][key], value, rtol=0, atol=1e-12, msg=f"{rank} {key}")
+    first, second = (torch.load(tmp_path / "auto" / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert all(torch.equal(first["model"][key], second["model"][key]) for key in first["model"])
+    solutions = [saved["statistics"]["schedule._extra_state"] for saved in (first, second)]
+    assert torch.equal(*solutions)
+    assert int((solutions[0] >= 0).sum()) == EPOCHS
 
 
 def test_the_example_runs(capsys):

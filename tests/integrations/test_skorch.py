@@ -1,19 +1,32 @@
-"""The skorch classifier against a plain loop: probabilities, steps, saved parameters, pickles, grid search."""
+"""The skorch classifier against a plain loop: probabilities, steps, saved parameters, grid search, strength."""
 
 import copy
 import pickle
 import runpy
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from plain_training import LAMBDA_0, MOMENTUM, RATE, difference, loader, network, samples, train_by_hand
+from plain_training import (
+    LAMBDA_0,
+    MOMENTUM,
+    RATE,
+    difference,
+    loader,
+    network,
+    samples,
+    train_automatically,
+    train_by_hand,
+)
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Checkpoint
 from skorch.dataset import ValidSplit
+from skorch.helper import predefined_split
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from isda.integrations.skorch import ISDANeuralNetClassifier
 from isda.losses import ExplicitLoss
@@ -136,7 +149,7 @@ def test_fitting_again_begins_anew():
 
 
 def test_total_steps_can_be_given():
-    assert net(criterion__total_steps=1000).fit(X, Y).criterion_.strength == LAMBDA_0 * 21 / 1000
+    assert net(criterion__total_steps=100).fit(X, Y).criterion_.strength == LAMBDA_0 * 21 / 100
 
 
 def test_a_grid_of_strengths_is_searched():
@@ -173,6 +186,93 @@ def test_bad_input_is_refused_in_one_sentence():
         net(iterator_train=lambda *_, **__: (batch for batch in loader(COUNT, BATCH))).fit(X, Y)
     with pytest.raises(ValueError, match="Softmax"):
         net(lambda: nn.Sequential(*network(), nn.Softmax(1)), criterion__classifier="2").fit(X, Y)
+
+
+# -- the strength ------------------------------------------------------------------------------------------------------
+
+LONGER, HELD_OUT = 6, 11
+
+
+def automatic(**settings):
+    held_out = predefined_split(TensorDataset(*samples(HELD_OUT, seed=1)))
+    return net(**{"criterion__lambda_0": "auto", "train_split": held_out, "max_epochs": LONGER, **settings})
+
+
+def test_auto_trains_like_a_plain_loop_that_matches_after_each_epoch():
+    trained = automatic().fit(X, Y)
+    model = network()
+    criterion, expected = train_automatically(model, list(loader(COUNT, BATCH)), LONGER, samples(HELD_OUT, seed=1))
+    assert trained.history[:, "isda_strength"] == pytest.approx([0.0, *expected[:-1]], rel=1e-9)
+    assert trained.criterion_.strength == pytest.approx(expected[-1], rel=1e-9)
+    assert expected[-1] > 0
+    assert difference(trained.module_, model) < 1e-9
+    assert difference(trained.criterion_.covariance, criterion.covariance) < 1e-9
+
+
+def test_predictions_do_not_set_it():
+    trained = automatic(max_epochs=2).fit(X, Y)
+    trained.predict_proba(X)
+    trained.score(X, Y)
+    assert len(trained.criterion_.schedule.solutions) == 2
+
+
+@pytest.mark.parametrize("way", ["parameters", "pickle"])
+def test_a_resumed_training_with_auto_ends_in_the_same_bits(way, tmp_path):
+    x, y = (part.numpy() for part in samples(520))  # the samples that a match is based on are those of one epoch
+    settings = {"batch_size": 40, "max_epochs": 5}
+    whole = automatic(**settings).fit(x, y)
+    assert whole.criterion_.strength > 0
+    first = automatic(**settings).fit(x, y, epochs=3)
+    if way == "pickle":
+        second = pickle.loads(pickle.dumps(first))
+    else:
+        files = {name: tmp_path / name for name in ("f_params", "f_optimizer", "f_criterion", "f_history")}
+        first.save_params(**files)
+        second = automatic(**settings).initialize()
+        second.load_params(**files)
+    second.partial_fit(x, y, epochs=2)
+    assert second.criterion_.schedule.solutions == whole.criterion_.schedule.solutions
+    assert difference(second.module_, whole.module_) == 0
+
+
+def test_auto_without_an_evaluation_is_refused_before_training():
+    untrained = automatic(train_split=None).initialize()
+    with pytest.raises(ValueError, match="lambda_0='auto' needs an evaluation: train_split must be a split"):
+        untrained.partial_fit(X, Y)
+    assert int(untrained.criterion_.covariance.count.sum()) == 0
+
+
+def test_the_history_has_the_strength_of_each_epoch(capsys):
+    trained = net(max_epochs=3, verbose=1).fit(X, Y)
+    assert trained.history[:, "isda_strength"] == pytest.approx([LAMBDA_0 * epoch / 3 for epoch in (1, 2, 3)])
+    assert "isda_strength" in capsys.readouterr().out
+    other = net(criterion=torch.nn.CrossEntropyLoss, criterion__lambda_0=None)
+    del other.criterion__lambda_0
+    assert "isda_strength" not in other.fit(X, Y).history[-1]
+
+
+def test_a_constant_strength():
+    trained = net(criterion__schedule="constant").fit(X, Y)
+    assert trained.history[:, "isda_strength"] == [LAMBDA_0] * 3
+
+
+def warnings_of(untrained):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        untrained.fit(X, Y)
+    texts = [str(warning.message) for warning in seen]
+    return [text for text in texts if "strength" in text or "total_steps" in text]
+
+
+def test_a_ramp_much_longer_than_the_training_is_warned_of_once():
+    (text,) = warnings_of(net(criterion__total_steps=1000))
+    assert f"because total_steps=1000 where the training has {3 * BATCHES} steps" in text
+
+
+@pytest.mark.parametrize("settings", [{}, {"criterion__schedule": "constant"}, {"criterion__lambda_0": 0.0}])
+def test_other_fits_warn_of_nothing(settings):
+    assert warnings_of(net(**settings)) == []
+    assert warnings_of(automatic()) == []
 
 
 def test_the_example_runs(capsys):

@@ -59,6 +59,14 @@ def test_two_processes_resume_to_the_same_bits(library, part, ended):
     assert largest_difference(ranks[0][library][f"whole {part}"], ranks[1][library][f"whole {part}"]) == 0
 
 
+def test_two_processes_match_one_strength(ended):
+    ranks, _ = ended
+    for part in ("model", "statistics"):
+        assert largest_difference(*(rank["huggingface"][f"auto {part}"] for rank in ranks)) == 0
+    solutions = ranks[0]["huggingface"]["auto statistics"]["schedule._extra_state"]
+    assert int((solutions >= 0).sum()) == 2  # one per epoch
+
+
 def test_statistics_are_saved_once(ended):
     _, folder = ended
     saved = [*folder.glob("huggingface/cut/checkpoint-3/*isda*"), *folder.glob("accelerate/custom_checkpoint*")]

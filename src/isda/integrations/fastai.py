@@ -6,15 +6,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isda.integrations.common import CriterionReplacement, import_library
+from isda.covariance import CovarianceModel
+from isda.integrations.common import CriterionReplacement, HeldOutLogits, given, import_library, warn_of_no_strength
 from isda.losses import AugmentedLoss
 
 __all__ = ["ISDACallback"]
 
 _Callback: Any = import_library("fastai.callback.core", "fastai").Callback
+_MixHandler: Any = import_library("fastai.callback.mixup", "fastai").MixHandler
 
 _BEFORE_MIXUP = -1
 """The order of this callback: before MixUp (0), which then mixes its loss function."""
+_EVALUATE = "the learner has to validate in every epoch"
 
 
 class ISDACallback(_Callback):
@@ -26,13 +29,23 @@ class ISDACallback(_Callback):
     callback is ``learn.isda``.
 
     Args:
-        lambda_0: strength at the end of a fit.
+        lambda_0: strength at the end of a fit; "auto" for one that the validation of each epoch sets.
         total_steps: T; None for the steps of the fit.
         classifier: the last layer of the model or its name, if it cannot be found by convention.
-        **settings: for ISDALoss; class weights, ignore_index, reduction and label smoothing are the loss function's.
+        schedule: "constant" for a strength of lambda_0 from the first step on.
+        covariance: see ISDALoss, as all that follow; None for the default of ``ISDALoss.attach``.
+        bound: "jensen" or "tilted".
+        rank: of covariance="low_rank".
+        decay: how the statistics forget old features.
+        tilt_steps: of bound="tilted".
+        max_ratio: upper limit of the variance term.
+        validate: whether labels and features are checked.
+        **settings: others of ISDALoss; class weights, ignore_index, reduction and label smoothing are the loss
+            function's.
 
     Attributes:
         criterion: the ISDALoss of the last fit; None before the first.
+        strengths: the strength of each training batch of the last fit, as ``learn.recorder.lrs`` has the rates.
 
     Example:
         >>> import torch
@@ -52,14 +65,34 @@ class ISDACallback(_Callback):
 
     def __init__(
         self,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         classifier: nn.Module | str | None = None,
+        *,
+        schedule: str | None = None,
+        covariance: str | CovarianceModel | None = None,
+        bound: str | None = None,
+        rank: int | None = None,
+        decay: float | None = None,
+        tilt_steps: int | None = None,
+        max_ratio: float | None = None,
+        validate: bool | None = None,
         **settings: Any,
     ) -> None:
-        self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, settings)
+        settings |= given(
+            covariance=covariance,
+            bound=bound,
+            rank=rank,
+            decay=decay,
+            tilt_steps=tilt_steps,
+            max_ratio=max_ratio,
+            validate=validate,
+        )
+        self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, schedule, settings)
         self._plain: Any = None
-        self._steps = 0
+        self._held_out: HeldOutLogits | None = None
+        self._steps, self._checked = 0, False
+        self.strengths: list[float] = []
 
     @property
     def criterion(self) -> AugmentedLoss | None:
@@ -76,12 +109,21 @@ class ISDACallback(_Callback):
         if self._plain is not None:
             return
         learn = self.learn
+        if self._replacement.automatic:
+            _check_evaluation(learn)
         criterion = self._replacement.begin(
             getattr(learn.loss_func, "func", learn.loss_func), learn.model, max(self._steps_of(learn.n_epoch), 1)
         )
         self._steps = self._steps_of(learn.epoch)  # above 0 where start_epoch resumes
         criterion.set_step(self._steps)
-        self._plain, learn.loss_func = learn.loss_func, _LearnerLoss(learn.loss_func, criterion, learn)
+        self._held_out, self._checked, self.strengths = HeldOutLogits.of(criterion), False, []
+        self._plain = learn.loss_func
+        learn.loss_func = _LearnerLoss(learn.loss_func, criterion, learn, self._held_out)
+
+    def before_batch(self) -> None:
+        """Record the strength."""
+        if self.criterion is not None:
+            self.strengths.append(self.criterion.strength)
 
     def after_step(self) -> None:
         """Set the step of the optimiser; not called for batches whose gradients are only accumulated."""
@@ -89,10 +131,26 @@ class ISDACallback(_Callback):
         if self.criterion is not None:
             self.criterion.set_step(self._steps)
 
+    def before_validate(self) -> None:
+        """Start to collect held-out logits."""
+        if self._held_out is not None:
+            self._held_out.clear()
+
+    def after_validate(self) -> None:
+        """Set the strength of lambda_0="auto", if it was the validation of a fit."""
+        if self._held_out is not None and self.learn.dl is self.learn.dls.valid:
+            self._held_out.match()
+
+    def after_epoch(self) -> None:
+        """Warn after the first epoch of a fit if its strength is 0."""
+        if self._plain is not None and self.criterion is not None and not self._checked:
+            self._checked = True
+            warn_of_no_strength(self.criterion, _EVALUATE, self._steps_of(self.learn.n_epoch))
+
     def after_fit(self) -> None:
         """Restore the learner's loss function; the statistics stay with the callback."""
         if self._plain is not None:
-            self.learn.loss_func, self._plain = self._plain, None
+            self.learn.loss_func, self._plain, self._held_out = self._plain, None, None
             self._replacement.end()
 
     def state_dict(self) -> dict[str, Any]:
@@ -120,17 +178,20 @@ class ISDACallback(_Callback):
 class _LearnerLoss:
     """The loss function of a learner during a fit: the criterion in training, otherwise the learner's own."""
 
-    def __init__(self, plain: Any, criterion: AugmentedLoss, learn: Any) -> None:
-        self.plain, self.criterion, self.learn = plain, criterion, learn
+    def __init__(self, plain: Any, criterion: AugmentedLoss, learn: Any, held_out: HeldOutLogits | None) -> None:
+        self.plain, self.criterion, self.learn, self.held_out = plain, criterion, learn, held_out
 
     def __call__(self, pred: Tensor, targ: Tensor, **settings: Any) -> Tensor:
-        if not self.learn.training:
-            return self.plain(pred, targ, **settings)
         logits, targets = pred.as_subclass(Tensor), targ.as_subclass(Tensor)
-        if logits.ndim > 2 and getattr(self.plain, "axis", 1) == -1:
-            logits, targets = logits.flatten(0, -2), targets.flatten()
+        tokens = logits.ndim > 2 and getattr(self.plain, "axis", 1) == -1
+        if not self.learn.training:
+            if self.held_out is not None:
+                rows = (logits.flatten(0, -2), targets.flatten()) if tokens else (logits, targets)
+                self.held_out.add(*rows)
+            return self.plain(pred, targ, **settings)
         self.criterion.reduction = self.plain.reduction
-        return self.criterion(logits, targets)
+        loss: Tensor = self.criterion(logits, targets)
+        return loss.flatten() if tokens and loss.ndim else loss
 
     @property
     def reduction(self) -> str:
@@ -145,6 +206,17 @@ class _LearnerLoss:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.plain, name)
+
+
+def _check_evaluation(learn: Any) -> None:
+    """Raise ValueError for a fit in which lambda_0="auto" cannot be matched."""
+    if len(learn.dls.loaders) < 2 or not len(learn.dls.valid):
+        raise ValueError("lambda_0='auto' needs an evaluation: pass DataLoaders with a validation set, got none")
+    mixing = next((callback for callback in learn.cbs if isinstance(callback, _MixHandler)), None)
+    if mixing is not None:
+        raise ValueError(
+            f"lambda_0 must be a number with {type(mixing).__name__}: 'auto' needs training inputs as they are"
+        )
 
 
 def _batch_sizes(loader: Any) -> list[int]:

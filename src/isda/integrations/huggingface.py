@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from isda._utils.files import atomic_write
-from isda.integrations.common import import_library
+from isda.covariance import CovarianceModel
+from isda.integrations.common import (
+    AUTO,
+    HeldOutLogits,
+    check_strength,
+    given,
+    import_library,
+    steps_for,
+    warn_of_no_strength,
+)
 from isda.losses import AugmentedLoss, ISDABCELoss, ISDALoss
-from isda.losses.schedule import StrengthSchedule
 from isda.losses.targets import is_soft
 
 __all__ = ["ISDATraining"]
@@ -55,13 +64,16 @@ def read_statistics(criterion: nn.Module, path: Path) -> None:
         want, got = (", ".join(f"{name} {shape}" for name, shape in sorted(s.items())) for s in (expected, saved))
         raise ValueError(
             f"{path} must hold the statistics of this criterion, {want}, got {got}; resume with the covariance, class "
-            "weights and classes that it was saved with"
+            "weights, classes and kind of lambda_0 (a number or 'auto') that it was saved with"
         )
     criterion.load_state_dict(tensors)
 
 
 _TrainerCallback: Any = import_library("transformers", "huggingface").TrainerCallback
+_CallbackHandler: Any = import_library("transformers.trainer_callback", "huggingface").CallbackHandler
 
+_LOGGED = "isda_strength"
+_EVALUATE = "evaluate at least once per epoch, on an eval_dataset with labels"
 _FILE = "isda.safetensors"
 _KEY = "isda"
 """The key in the trainer's state, and so in trainer_state.json, of the identity of the statistics."""
@@ -81,15 +93,26 @@ class ISDATraining(_TrainerCallback):
 
     The losses of a step are added up and divided by num_items_in_batch, so gradient accumulation and several processes
     give the gradient of one large batch. The strength is lambda_0 * t / T with the trainer's step t = global_step and
-    T = max_steps. Checkpoints get a file isda.safetensors with the statistics, which ``resume_from_checkpoint`` reads.
-    Evaluation is cross-entropy and changes no state. Models of problem_type multi_label_classification get ISDABCELoss.
+    T = max_steps; every log of the training has it as "isda_strength". Checkpoints get a file isda.safetensors with the
+    statistics, which ``resume_from_checkpoint`` reads. Evaluation is cross-entropy and leaves the statistics alone.
+    Models of problem_type multi_label_classification get ISDABCELoss.
 
     Args:
-        lambda_0: strength at the end of training.
+        lambda_0: strength at the end of training; "auto" for one that each evaluation of the training sets, for which
+            ``eval_strategy`` must not be "no".
         classifier: the last layer or its name, if ``ISDALoss.attach`` does not find it.
         resume_from_checkpoint: the checkpoint to resume from, only needed if it was moved since it was saved.
-        **settings: see ISDALoss: covariance, bound, class_weight, label_smoothing (that of TrainingArguments by
-            default), ...
+        schedule: "constant" for a strength of lambda_0 from the first step on.
+        covariance: see ISDALoss, as all that follow; None for the default of ``ISDALoss.attach``.
+        bound: "jensen" or "tilted".
+        rank: of covariance="low_rank".
+        decay: how the statistics forget old features.
+        label_smoothing: that of TrainingArguments by default.
+        class_weight: (C,) weights of the classes.
+        tilt_steps: of bound="tilted".
+        max_ratio: upper limit of the variance term.
+        validate: whether labels and features are checked.
+        **settings: others of ISDALoss.
 
     Attributes:
         criterion: the ISDALoss of the current or last training, None before there is a Trainer.
@@ -101,20 +124,45 @@ class ISDATraining(_TrainerCallback):
 
     def __init__(
         self,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         *,
         classifier: nn.Module | str | None = None,
         resume_from_checkpoint: str | os.PathLike[str] | None = None,
+        schedule: str | None = None,
+        covariance: str | CovarianceModel | None = None,
+        bound: str | None = None,
+        rank: int | None = None,
+        decay: float | None = None,
+        label_smoothing: float | None = None,
+        class_weight: Tensor | None = None,
+        tilt_steps: int | None = None,
+        max_ratio: float | None = None,
+        validate: bool | None = None,
         **settings: Any,
     ) -> None:
         for name, reason in _RESERVED.items():
             if name in settings:
                 raise ValueError(f"{name} must not be given, because {reason}, got {settings[name]!r}")
-        StrengthSchedule(lambda_0, None)  # raises for invalid values
-        self.lambda_0, self.classifier, self.settings = lambda_0, classifier, settings
+        check_strength(lambda_0, schedule=schedule)
+        self.lambda_0, self.classifier, self.schedule = lambda_0, classifier, schedule
+        self.settings = settings | given(
+            schedule=schedule,
+            covariance=covariance,
+            bound=bound,
+            rank=rank,
+            decay=decay,
+            label_smoothing=label_smoothing,
+            class_weight=class_weight,
+            tilt_steps=tilt_steps,
+            max_ratio=max_ratio,
+            validate=validate,
+        )
         self.resume_from_checkpoint = resume_from_checkpoint
         self.criterion: AugmentedLoss | None = None
-        self._called = False
+        self._called = self._training = False
+        self._held_out: HeldOutLogits | None = None
+        self._matched_at: int | None = None
+        self._epochs = 0
 
     def loss(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The ``compute_loss_func`` of the Trainer: the losses of a batch, divided by the labels of the whole step.
@@ -130,18 +178,20 @@ class ISDATraining(_TrainerCallback):
             raise ValueError("labels must be in every batch, under that name, got none")
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs
         logits = logits if isinstance(logits, Tensor) else logits[0]
-        if logits.ndim == 3:  # tokens are rows like any others
-            logits, labels = logits.flatten(0, 1), labels.flatten(0, 1)
         # Trainer evaluates without gradients, before and after training too.
         training = torch.is_grad_enabled()
         self._called |= training
         criterion.train(training)
         if not training:
             criterion.to(logits.device)
+            if logits.ndim == 3:  # the criterion may not be attached: tokens as rows
+                logits, labels = logits.flatten(0, 1), labels.flatten(0, 1)
+            if self._held_out is not None:
+                self._held_out.add(logits, labels)
         total = criterion(logits, labels)
         items: Tensor | float = labels.ne(_IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
         if is_soft(labels) and not isinstance(criterion, ISDABCELoss):
-            items = items / logits.shape[1]  # every share of a distribution was counted
+            items = items / criterion.num_classes  # every share of a distribution was counted
         return total / (items.clamp_min(1) if isinstance(items, Tensor) else max(items, 1))
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -152,7 +202,7 @@ class ISDATraining(_TrainerCallback):
 
     def on_init_end(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
         """Create a criterion for evaluations before any training; the model is not changed."""
-        self._attach(model, args).detach()
+        self._attach(model, args, 1).detach()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
         """Start without statistics, or with those of the checkpoint."""
@@ -161,12 +211,45 @@ class ISDATraining(_TrainerCallback):
                 f"the number of GPUs of one process must be 1, got {args.n_gpu}, whose model copies overwrite each "
                 "other's features; start one process per GPU with torchrun or accelerate launch"
             )
-        criterion = self._attach(model, args)
-        criterion.total_steps = state.max_steps
+        if self.lambda_0 == AUTO and args.eval_strategy == "no":
+            raise ValueError("lambda_0='auto' needs an evaluation: pass eval_dataset and eval_strategy='epoch'")
+        self._log_before_reporters()
+        criterion = self._attach(model, args, state.max_steps)
         if state.global_step > 0:
             read_statistics(criterion, self._saved_statistics(args, state))
         criterion.set_step(state.global_step)
         state.stateful_callbacks[_KEY] = {"run": uuid.uuid4().hex, "folder": str(Path(args.output_dir).resolve())}
+        self._training, self._epochs = True, 0
+        self._held_out, self._matched_at = HeldOutLogits.of(criterion), None
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Warn after the first epoch, and what is evaluated after it, if the strength is 0."""
+        if self._epochs == 1:
+            warn_of_no_strength(self._attached(), _EVALUATE)
+        self._epochs += 1
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: Any = None, **_: Any) -> None:
+        """Set the strength of lambda_0="auto"; of several evaluation sets the first counts."""
+        if self._held_out is None:
+            return
+        own = any(name.startswith("eval_") for name in metrics or ())
+        if own and self._called and self._matched_at != state.global_step:
+            self._matched_at = state.global_step
+            self._held_out.match()
+        self._held_out.clear()
+
+    def on_predict(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Predictions set nothing."""
+        if self._held_out is not None:
+            self._held_out.clear()
+
+    def on_log(self, args: Any, state: Any, control: Any, *, logs: Any = None, **_: Any) -> None:
+        """Add the strength to what is logged in training."""
+        if self._training and logs is not None:
+            strength = self._attached().strength
+            logs[_LOGGED] = strength
+            if state.log_history:  # has a copy of the logs already
+                state.log_history[-1][_LOGGED] = strength
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Set the step of the optimiser."""
@@ -182,7 +265,11 @@ class ISDATraining(_TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Detach from the model; the criterion stays, for its statistics and for evaluations."""
-        self._attached().detach()
+        criterion = self._attached()
+        if self._epochs == 1:
+            warn_of_no_strength(criterion, _EVALUATE)
+        self._training, self._held_out = False, None
+        criterion.detach()
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +278,21 @@ class ISDATraining(_TrainerCallback):
             raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
         return self.criterion
 
-    def _attach(self, model: nn.Module, args: Any) -> AugmentedLoss:
+    def _log_before_reporters(self) -> None:
+        """Make this the first callback of the trainer: it calls those of TensorBoard and others before those of users.
+
+        No callback is told which trainer calls it, so its handler is looked for among the callers.
+        """
+        frame = sys._getframe(1)
+        while frame.f_back is not None:
+            frame = frame.f_back
+            handler = frame.f_locals.get("self")
+            if isinstance(handler, _CallbackHandler) and self in handler.callbacks:
+                handler.callbacks.remove(self)
+                handler.callbacks.insert(0, self)
+                return
+
+    def _attach(self, model: nn.Module, args: Any, total_steps: int) -> AugmentedLoss:
         self.criterion, settings = None, dict(self.settings)  # at most one set of statistics in memory
         problem = getattr(getattr(model, "config", None), "problem_type", None)
         if problem == "regression":
@@ -201,13 +302,15 @@ class ISDATraining(_TrainerCallback):
             kind, settings["ignore_value"] = ISDABCELoss, float(_IGNORED)
         elif args.label_smoothing_factor:
             settings.setdefault("label_smoothing", args.label_smoothing_factor)
-        criterion = kind.attach(model, self.lambda_0, classifier=self.classifier, reduction="sum", **settings)
+        steps = steps_for(self.lambda_0, self.schedule, total_steps)
+        settings |= {"classifier": self.classifier, "reduction": "sum"}
+        criterion = kind.attach(model, self.lambda_0, steps, **settings)
         if any(parameter.requires_grad for parameter in criterion.parameters()):
             criterion.detach()
             raise ValueError("covariance must not be one that is learnt by gradient: Trainer optimises the model alone")
         # Class weights may be on any device; the statistics are on that of the classifier.
         self.criterion = criterion.to(criterion.covariance.count.device)
-        self._called = False
+        self._called, self._training, self._held_out = False, False, None
         return self.criterion
 
     def _saved_statistics(self, args: Any, state: Any) -> Path:
@@ -219,7 +322,7 @@ class ISDATraining(_TrainerCallback):
                 "it, got one without statistics; a new training can start from its weights"
             )
         folders = [_checkpoint(saved["folder"], state), _checkpoint(args.output_dir, state)]
-        folders += [Path(given) for given in (args.resume_from_checkpoint, self.resume_from_checkpoint) if given]
+        folders += [Path(folder) for folder in (args.resume_from_checkpoint, self.resume_from_checkpoint) if folder]
         files = [folder / _FILE for folder in folders]
         for file in files:
             if read_origin(file) == _origin(state):

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from isda._utils.checks import warn
 from isda.attach.autograd_compat import outside_graphs
-from isda.integrations.common import CriterionReplacement, import_library
+from isda.covariance import CovarianceModel
+from isda.integrations.common import CriterionReplacement, HeldOutLogits, given, import_library, warn_of_no_strength
 from isda.losses import AugmentedLoss
 
 __all__ = ["ISDACallback"]
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 # One library under two names: the older one if the script has imported it.
 _NAME = "pytorch_lightning" if "pytorch_lightning" in sys.modules else "lightning.pytorch"
-_Callback: Any = import_library(_NAME, "lightning").Callback
+_library: Any = import_library(_NAME, "lightning")
+_Callback: Any = _library.Callback
 
+_LOGGED = "isda/strength"
 _REPLACED = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
 
 
@@ -30,17 +33,26 @@ class ISDACallback(_Callback):
     The module is not changed: ``self.criterion(self.network(x), y)`` gives the augmented loss in training and plain
     cross-entropy in validation, and without the callback everywhere. An nn.BCEWithLogitsLoss becomes an ISDABCELoss.
     The strength grows over ``trainer.estimated_stepping_batches`` and follows ``trainer.global_step``, so accumulated
-    gradients count as one step. Checkpoints hold statistics and step in the state of this callback, never in the
-    module's: they load without isda.
+    gradients count as one step; it is logged as "isda/strength". Checkpoints hold statistics and step in the state of
+    this callback, never in the module's: they load without isda.
 
     Args:
         criterion: the name of the criterion in the module; None if it has one nn.CrossEntropyLoss or
             nn.BCEWithLogitsLoss.
-        lambda_0: strength at the end of training.
+        lambda_0: strength at the end of training; "auto" for one that each validation epoch of the fit sets, for which
+            ``validation_step`` has to call the criterion.
         total_steps: T; None for the trainer's estimate.
         classifier: the name of the last layer in the module, if it cannot be found by convention in the module's only
             child with parameters, or else in the module itself.
-        **settings: for ISDALoss; class weights, ignore_index, reduction and label smoothing are the criterion's.
+        schedule: "constant" for a strength of lambda_0 from the first step on.
+        covariance: see ISDALoss, as all that follow; None for the default of ``ISDALoss.attach``.
+        bound: "jensen" or "tilted".
+        rank: of covariance="low_rank".
+        decay: how the statistics forget old features.
+        tilt_steps: of bound="tilted".
+        max_ratio: upper limit of the variance term.
+        validate: whether labels and features are checked.
+        **settings: others of ISDALoss; class weights, ignore_index, reduction and label smoothing are the criterion's.
 
     Attributes:
         criterion: the ISDALoss of the last fit; None before the first.
@@ -69,14 +81,32 @@ class ISDACallback(_Callback):
         self,
         criterion: str | None = None,
         *,
-        lambda_0: float = 0.5,
+        lambda_0: float | str = 0.5,
         total_steps: int | None = None,
         classifier: str | None = None,
+        schedule: str | None = None,
+        covariance: str | CovarianceModel | None = None,
+        bound: str | None = None,
+        rank: int | None = None,
+        decay: float | None = None,
+        tilt_steps: int | None = None,
+        max_ratio: float | None = None,
+        validate: bool | None = None,
         **settings: Any,
     ) -> None:
-        self._name, self._replacement = criterion, CriterionReplacement(lambda_0, total_steps, classifier, settings)
-        self._replaced: nn.Module | None = None
+        settings |= given(
+            covariance=covariance,
+            bound=bound,
+            rank=rank,
+            decay=decay,
+            tilt_steps=tilt_steps,
+            max_ratio=max_ratio,
+            validate=validate,
+        )
+        self._name = criterion
+        self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, schedule, settings)
         self._forward: _CriterionForward | None = None
+        self._checked = False
 
     @property
     def criterion(self) -> AugmentedLoss | None:
@@ -94,37 +124,52 @@ class ISDACallback(_Callback):
         Not earlier: now the network is complete (``LightningModule.setup``, ``configure_model``) and on its device, the
         checkpoint is loaded, and searches of learning rates and batch sizes, which train without callbacks, are over.
         """
-        plain = self._find_criterion(pl_module)
-        network = pl_module if self._replacement.classifier is not None else _network_of(pl_module)
-        steps: float = self._replacement.total_steps or trainer.estimated_stepping_batches
+        plain, replacement = self._find_criterion(pl_module), self._replacement
+        network, classifier = _network_of(pl_module, replacement.classifier)
+        if replacement.automatic:
+            _check_evaluation(trainer, pl_module, network)
+        steps: float = trainer.estimated_stepping_batches if replacement.needs_steps else 1
         if not 1 <= steps < float("inf"):
             raise ValueError(f"total_steps must be given if the trainer does not know how long it trains, got {steps}")
-        criterion = self._replacement.begin(plain, network, int(steps))
+        criterion = replacement.begin(plain, network, int(steps), classifier)
         criterion.set_step(trainer.global_step)
         plain.forward = self._forward = _CriterionForward(plain, criterion, trainer)
-        self._replaced = plain
+        self._checked = False
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Set the step of the optimiser."""
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Log the strength of the batch, and set the step of the optimiser."""
         if self.criterion is not None:
+            if not trainer.barebones:
+                pl_module.log(self._logged_name(trainer), self.criterion.strength, on_step=True, on_epoch=False)
             self.criterion.set_step(trainer.global_step)
 
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Set the strength of lambda_0="auto"."""
+        forward = self._forward
+        if forward is not None and forward.held_out is not None and forward.called:
+            forward.held_out.match()
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warn after the first epoch if the module's criterion was never called."""
-        if self._forward is not None and not self._forward.called:
-            kind = type(self._forward.plain).__name__
-            warn(
-                f"{type(pl_module).__name__} never called its {kind} in the first epoch, so ISDA had no part in its "
-                "training; call it in training_step, as self.criterion(logits, targets), or name the criterion that is "
-                "called as ISDACallback(criterion=...)"
-            )
-        self._forward = None
+        """Warn after the first epoch if the module's criterion was never called, or at a strength of 0."""
+        forward = self._forward
+        if forward is None or self._checked:
+            return
+        self._checked = True
+        if forward.called:
+            planned = float(trainer.estimated_stepping_batches)
+            warn_of_no_strength(forward.criterion, _EVALUATE, planned if planned >= 1 else float("inf"))
+            return
+        warn(
+            f"{type(pl_module).__name__} never called its {type(forward.plain).__name__} in the first epoch, so ISDA "
+            "had no part in its training; call it in training_step, as self.criterion(logits, targets), or name the "
+            "criterion that is called as ISDACallback(criterion=...)"
+        )
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Restore the module's criterion; the statistics stay with the callback."""
-        if self._replaced is not None:
-            del self._replaced.forward
-            self._replaced = self._forward = None
+        if self._forward is not None:
+            del self._forward.plain.forward
+            self._forward = None
         self._replacement.end()
 
     on_exception = teardown
@@ -137,6 +182,11 @@ class ISDACallback(_Callback):
         """Continue from the statistics of a checkpoint."""
         self._replacement.load_state_dict(state_dict)
 
+    def _logged_name(self, trainer: Trainer) -> str:
+        """The name in the logs; two criteria of one module have two."""
+        several = sum(isinstance(callback, ISDACallback) for callback in trainer.callbacks) > 1
+        return f"{_LOGGED}/{self._name}" if several else _LOGGED
+
     def _find_criterion(self, module: LightningModule) -> nn.Module:
         criteria = {name: part for name, part in module.named_modules() if isinstance(part, _REPLACED)}
         if self._name in criteria or (self._name is None and len(criteria) == 1):
@@ -148,18 +198,23 @@ class ISDACallback(_Callback):
         )
 
 
+_EVALUATE = "call self.criterion(logits, targets) in validation_step, and validate at least once per epoch"
+
+
 class _CriterionForward:
-    """The forward of a criterion that is replaced in training."""
+    """The forward of a criterion that is replaced in training; in validation it also collects the held-out logits."""
 
     def __init__(self, plain: nn.Module, criterion: AugmentedLoss, trainer: Trainer) -> None:
         self.plain, self.criterion, self.trainer = plain, criterion, trainer
-        self.called = False
+        self.called, self.held_out = False, HeldOutLogits.of(criterion)
 
     @outside_graphs
     def __call__(self, input: Tensor, target: Tensor) -> Tensor:
         if self.trainer.training:
             self.called = True
             return self.criterion(input, target)
+        if self.held_out is not None and self.trainer.validating:
+            self.held_out.add(input, target)
         return type(self.plain).forward(self.plain, input, target)
 
     def __reduce__(self) -> Any:
@@ -167,7 +222,25 @@ class _CriterionForward:
         return (getattr, (self.plain, "forward"))
 
 
-def _network_of(module: LightningModule) -> nn.Module:
-    """The only child of the module with parameters, or the module."""
-    parts = [part for part in module.children() if next(part.parameters(), None) is not None]
-    return parts[0] if len(parts) == 1 else module
+def _check_evaluation(trainer: Trainer, module: LightningModule, network: nn.Module) -> None:
+    """Raise ValueError for a fit in which lambda_0="auto" cannot be matched."""
+    if not trainer.enable_validation:
+        raise ValueError(
+            "lambda_0='auto' needs an evaluation: pass val_dataloaders to trainer.fit and define validation_step"
+        )
+    if network is module and type(module).forward is _library.LightningModule.forward:
+        raise ValueError(
+            "lambda_0='auto' runs the network again on training inputs: put all layers into one child of "
+            f"{type(module).__name__}, or define a forward that training_step calls as self(x)"
+        )
+
+
+def _network_of(module: LightningModule, classifier: Any) -> tuple[nn.Module, str | None]:
+    """The only child of the module with parameters, or the module; and the name of the classifier in it."""
+    parts = {name: part for name, part in module.named_children() if next(part.parameters(), None) is not None}
+    if len(parts) > 1 or not parts:
+        return module, classifier
+    ((name, part),) = parts.items()
+    if classifier is None or classifier.startswith(f"{name}."):
+        return part, classifier and classifier.removeprefix(f"{name}.")
+    return module, classifier
