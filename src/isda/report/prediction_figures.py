@@ -11,8 +11,8 @@ from isda.report.markup import Markup, boxed_table, column, data_uri, number_cel
 from isda.report.predictions import Bin, MethodPredictions, Mistake, most_confused
 from isda.report.summary import Comparison
 from isda.report.wording import counted, number, scale_note
-from isda.tasks.common.evaluation import BINS
 from isda.tasks.common.pictures import png_bytes
+from isda.tasks.common.predictions import BINS
 
 WIDTH = 360
 """Of a diagram or matrix: two stand beside each other on a desk."""

@@ -12,9 +12,7 @@ from isda._utils.devices import in_eval_mode
 from isda.engine.config import Curve, Figure
 from isda.engine.processes import Processes
 from isda.tasks.common.data import ImageBatch, to_network_input
-from isda.tasks.common.predictions import Predictions
-
-BINS = 15
+from isda.tasks.common.predictions import BINS, Predictions
 
 
 class Tally:
