@@ -254,10 +254,11 @@ def _tile(mistake: Mistake, names: Sequence[str]) -> Markup:
         height=picture.height,
         class_="pixels",
     )
+    shared = f"{mistake.wrong} of {mistake.runs}"
     words = [
         tag("span", label),
         tag("span", f"→\N{NO-BREAK SPACE}{predicted}", class_="predicted"),
-        tag("span", f"{_confidence(mistake.confidence)} · {mistake.wrong} of {mistake.runs}", class_="runs"),
+        tag("span", f"{_confidence(mistake.confidence)} · ", tag("span", shared, class_="word"), class_="runs"),
     ]
     return tag("li", image, *words)
 
@@ -267,6 +268,6 @@ def _confidence(share: float) -> str:
 
     Example:
         >>> _confidence(0.9876), _confidence(0.99999)
-        ('98.8%', '> 99.9%')
+        ('98.8%', '>99.9%')
     """
-    return "> 99.9%" if share > 0.9995 else f"{number(100 * share, 1)}%"
+    return ">99.9%" if share > 0.9995 else f"{number(100 * share, 1)}%"
