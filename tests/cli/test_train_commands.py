@@ -17,7 +17,10 @@ from isda.engine.comparison import run_folder_name
 from isda.train import Hook, Saving, Settings, load_trained, resolve, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
-FILES = {".lock", "config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", "tensorboard"}
+FILES = {
+    *(".lock", "config.json", "environment.json", "metrics.jsonl", "result.json", "model.safetensors", "tensorboard"),
+    "predictions.safetensors",
+}
 
 
 def run_process(*words, cwd):

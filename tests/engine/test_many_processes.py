@@ -12,6 +12,7 @@ from many_processes_worker import STEPS, run
 from safetensors.torch import load_file
 
 from isda.engine.processes import _deterministic
+from isda.tasks.common.predictions import PREDICTIONS_FILE
 from isda.train import Processes
 from many_processes import side_by_side, torchrun
 
@@ -42,6 +43,13 @@ def test_two_processes_equal_one_with_the_doubled_batch(one_and_two, group):
 def test_metrics_are_those_of_all_processes(one_and_two):
     for one, two in zip(*map(measured, one_and_two), strict=True):
         assert two == pytest.approx(one, rel=1e-9)
+
+
+def test_predictions_are_those_of_all_processes_in_their_order(one_and_two):
+    one, two = (load_file(folder / PREDICTIONS_FILE) for folder in one_and_two)
+    assert one.keys() == two.keys()
+    for name, expected in one.items():
+        torch.testing.assert_close(two[name], expected, rtol=1e-6, atol=1e-7)
 
 
 def test_every_process_returns_the_content_of_the_result(one_and_two):

@@ -103,7 +103,7 @@ def test_the_page_has_a_diagram_a_matrix_and_pictures_for_each_method(top):
     assert len(pictures) == 16
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[8]))))
     assert (shown == first.picture.permute(1, 2, 0).numpy()).all()
-    assert f"{100 * first.confidence:.1f}% · {first.wrong} of 3</span>" in text
+    assert f'{100 * first.confidence:.1f}% · <span class="word">{first.wrong} of 3</span>' in text
     cell = re.search(r"cat as dog: ([\d.]+)%", text)[1]
     confusion = comparison_predictions(compared(top))[0].confusion()
     assert cell == f"{100 * float(confusion[3, 5]):.1f}"

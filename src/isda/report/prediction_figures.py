@@ -11,8 +11,8 @@ from isda.report.markup import Markup, boxed_table, column, data_uri, number_cel
 from isda.report.predictions import Bin, MethodPredictions, Mistake, most_confused
 from isda.report.summary import Comparison
 from isda.report.wording import counted, number, scale_note
-from isda.tasks.common.evaluation import BINS
 from isda.tasks.common.pictures import png_bytes
+from isda.tasks.common.predictions import BINS
 
 WIDTH = 360
 """Of a diagram or matrix: two stand beside each other on a desk."""
@@ -254,10 +254,11 @@ def _tile(mistake: Mistake, names: Sequence[str]) -> Markup:
         height=picture.height,
         class_="pixels",
     )
+    shared = f"{mistake.wrong} of {mistake.runs}"
     words = [
         tag("span", label),
         tag("span", f"→\N{NO-BREAK SPACE}{predicted}", class_="predicted"),
-        tag("span", f"{_confidence(mistake.confidence)} · {mistake.wrong} of {mistake.runs}", class_="runs"),
+        tag("span", f"{_confidence(mistake.confidence)} · ", tag("span", shared, class_="word"), class_="runs"),
     ]
     return tag("li", image, *words)
 
@@ -267,6 +268,6 @@ def _confidence(share: float) -> str:
 
     Example:
         >>> _confidence(0.9876), _confidence(0.99999)
-        ('98.8%', '> 99.9%')
+        ('98.8%', '>99.9%')
     """
-    return "> 99.9%" if share > 0.9995 else f"{number(100 * share, 1)}%"
+    return ">99.9%" if share > 0.9995 else f"{number(100 * share, 1)}%"

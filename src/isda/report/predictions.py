@@ -15,8 +15,7 @@ from torch import Tensor
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import RunRecord
 from isda.report.summary import Comparison
-from isda.tasks.common.evaluation import BINS
-from isda.tasks.common.predictions import PREDICTIONS_FILE, Predictions
+from isda.tasks.common.predictions import BINS, PREDICTIONS_FILE, Predictions
 
 MOST_BYTES = 2**28
 """Larger files are not read."""

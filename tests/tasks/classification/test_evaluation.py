@@ -132,3 +132,15 @@ def test_images_take_the_type_of_the_network():
     measures = evaluate(network, batches_of(images, targets, 4), 7, ALONE)
     with torch.no_grad():
         assert measures == pytest.approx(oracle(network(images.double()), targets), rel=1e-9)
+
+
+def test_predictions_are_kept_on_request_and_have_no_confidence_where_logits_are_nan():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [float("nan"), 0.0]])
+    tally = Tally(2, keep=True)
+    tally.add(logits[:2], torch.tensor([0, 0]))
+    tally.add(logits[2:], torch.tensor([1]))
+    predictions = tally.predictions(torch.tensor([0, 0, 1]), torch.tensor([7, 8, 9]), ALONE)
+    assert predictions.predicted[:2].tolist() == [0, 1]
+    expected = [*logits[:2].softmax(1).amax(1).tolist(), 0.0]
+    assert predictions.confidence.tolist() == pytest.approx(expected)
+    assert Tally(2).kept == []

@@ -77,7 +77,7 @@ def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches:
 def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> float:
     """The mean of (w_j - w_y)' Sigma_y (w_j - w_y) over all pairs of classes j != y.
 
-    λ/2 of it is what ISDA adds to a logit on average, if the classes occur equally often.
+    λ/2 of it is what ISDA adds to the logit of a wrong class on average, if the classes occur equally often.
 
     Args:
         covariance: of the features of each class.

@@ -12,9 +12,7 @@ from isda._utils.devices import in_eval_mode
 from isda.engine.config import Curve, Figure
 from isda.engine.processes import Processes
 from isda.tasks.common.data import ImageBatch, to_network_input
-from isda.tasks.common.predictions import Predictions
-
-BINS = 15
+from isda.tasks.common.predictions import BINS, Predictions
 
 
 class Tally:
@@ -65,7 +63,8 @@ class Tally:
         predicted, confidence = (torch.cat(column).cpu() for column in zip(*self.kept, strict=True))
         parts = processes.gather([(predicted, confidence)])
         predicted, confidence = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Predictions(indices.cpu(), labels.cpu(), predicted, confidence.float())
+        # A network whose outputs are NaN has no confidence.
+        return Predictions(indices.cpu(), labels.cpu(), predicted, confidence.float().nan_to_num(0.0))
 
     def measures(self) -> dict[str, float]:
         """Top-1 and top-5 error and expected calibration error in percent, mean negative log-likelihood.

@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isda._utils.devices import send
 from isda._utils.files import atomic_write
-from isda.data.dataset import Images
-from isda.data.image_files import ImageFiles
 from isda.engine.checkpoint import write_tensors
 
+if TYPE_CHECKING:  # pages are made without data sets
+    from isda.data.dataset import Images
+
 PREDICTIONS_FILE = "predictions.safetensors"
+BINS = 15
+"""Of confidence, for the calibration error and reliability diagrams."""
 MISTAKES = 12
 """How many mistakes of a run are kept as pictures, if its images are grey or colour images."""
 SIDE = 64
@@ -67,9 +70,8 @@ class Predictions:
 
     def with_pictures(self, images: Images) -> Predictions:
         """The same predictions with the pictures of the mistakes, from the images of the data set."""
-        channels = images.channels if isinstance(images, ImageFiles) else images.shape[1]
-        chosen = self.indices[self.mistakes].long().tolist() if channels in (1, 3) else []
-        return replace(self, pictures=tuple(_reduced(images, index) for index in chosen))
+        chosen = [images[index] for index in self.indices[self.mistakes].tolist()]
+        return replace(self, pictures=tuple(_reduced(picture) for picture in chosen if len(picture) in (1, 3)))
 
     def save(self, path: Path) -> None:
         """Write the file, atomically."""
@@ -127,9 +129,8 @@ def _problem(tensors: Mapping[str, Tensor], num_classes: int) -> str:
     return ""
 
 
-def _reduced(images: Images, index: int) -> Tensor:
-    """One image, uint8 (channels, H, W), with no side longer than SIDE."""
-    picture = images[index] if isinstance(images, ImageFiles) else images[send(torch.tensor(index), images.device)]
+def _reduced(picture: Tensor) -> Tensor:
+    """An image, uint8 (channels, H, W), with no side longer than SIDE."""
     height, width = picture.shape[-2:]
     share = SIDE / max(height, width)
     if share >= 1:
