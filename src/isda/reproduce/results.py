@@ -22,6 +22,7 @@ class CellResult:
     paper: PaperCell | None
     value: MeanStd | None = None
     seeds: int = 0
+    """0 where it is counted or measured without training."""
     problem: str = ""
 
     def record(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def cell_results(
         if key in trained:
             results.append(_trained_result(trained[key], paper, outcomes))
         elif key in counted:
-            results.append(CellResult(*key, paper, MeanStd(counted[key], None), 1))
+            results.append(CellResult(*key, paper, MeanStd(counted[key], None)))
         else:
             results.append(CellResult(*key, paper))
     return results
@@ -99,8 +100,12 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
     return {seed: sign * (value - others[seed]) for seed, value in values.items() if seed in others}
 
 
-def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
-    """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni)."""
+def gains(experiment: TableExperiment, cells: Sequence[TableCell], outcomes: Outcomes) -> list[Gain]:
+    """Paired differences of all cells with a base, with simultaneous 95% confidence intervals (Bonferroni).
+
+    The paper's difference is to the base's cell, which need not be one of ``cells``.
+    """
+    table, printed = experiment.cells(), experiment.printed
     pairs = []
     for cell in cells:
         if cell.base is None or cell.improvement:
@@ -112,7 +117,7 @@ def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -
     level = level_of_each(len(pairs))
     return [
         Gain(
-            cell.row, cell.column, paired_difference(ours, base, level), len(ours), _printed_gain(cell, cells, printed)
+            cell.row, cell.column, paired_difference(ours, base, level), len(ours), _printed_gain(cell, table, printed)
         )
         for cell, ours, base in pairs
     ]
