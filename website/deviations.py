@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from isda import networks
+from isda.data.catalogue import CATALOGUE
 from isda.engine.settings import Recipe
 from isda.engine.trainer import TrainingConfig
 from isda.networks.cost import count_parameters
@@ -325,17 +327,16 @@ def _counts() -> Iterable[Item]:
         with torch.device("meta"):
             network = networks.create(name, num_classes=100)
             own = count_parameters(network)
-            equal = [
-                m for m in network.modules() if isinstance(m, ShakeBlock) and isinstance(m.shortcut, torch.nn.Identity)
-            ]
-            widths = [int(block.left[1].in_channels) for block in equal]
+            blocks = [block for block in network.modules() if isinstance(block, ShakeBlock)]
+            equal = [block for block in blocks if isinstance(block.shortcut, nn.Identity)]
+            widths = [block.left[1].in_channels for block in equal]
             unused = sum(count_parameters(ShiftedShortcut(width, width, 1)) for width in widths)
         cell = printed.cell(row, "parameters")
         assert cell is not None
         yield Item(
             f"Parameters of {row}",
-            f"{cell.printed}, which includes shortcuts that the authors' code builds in every block and uses only where "
-            "the shape changes",
+            f"{cell.printed}, which includes shortcuts that the authors' code builds in every block and uses only "
+            "where the shape changes",
             f"{own / 1e6:.2f}M; with the {unused / 1e6:.2f}M of those {len(widths)} unused shortcuts, "
             f"{(own + unused) / 1e6:.1f}M",
         )
@@ -395,7 +396,7 @@ def _composition(method: str, per_batch: Any, batch: int) -> str:
         training = cell.training
         if training.method == method:
             data, labels = str(training.settings.data), int(training.settings.labels)
-            images = {"svhn": 73_257}.get(data, 50_000)
+            images = CATALOGUE[data].train
             counts.append(settings.labelled_beside(batch, defaults_for(method, data), labels, images))
     return ", ".join(map(str, counts)) if len(set(counts)) > 1 else str(counts[0])
 
