@@ -129,7 +129,7 @@ def _classifiers() -> Iterable[Item]:
         "chosen from 0.1, 0.25, 0.5, 0.75, 1 on 5,000 held-out training images, which are then put back",
         f"`isda reproduce` and `isda tune`: from {_values(strengths)} on {HELD_OUT:,}, one run of each with seed "
         f"{SEARCH_SEED}; `isda train`: {start:g}",
-        "`--lambda-0`; `isda tune --search lambda_0=... --trial-seeds N`",
+        "`--lambda-0`; `isda tune --search lambda_0=... --choose-seeds N`",
     )
     yield Item(
         "λ0 on ImageNet",
@@ -225,7 +225,7 @@ def _semi_supervised() -> Iterable[Item]:
         "VAT + ISDA at several λ0; the other weights are not said",
         f"held-out labels choose them for each λ0: {_grid(semi_supervised('cifar10', 'vat+isda:lambda_0=0.5', 4000))}; "
         f"for VAT alone {_grid(plain)}",
-        "`isda study sensitivity --methods vat+isda:eta_1=1,eta_2=1`",
+        "`isda study sensitivity --methods vat+isda`: η1 = 1 and the published η2 at every λ0",
     )
     prepared = {title: inputs_for(data).normalisation for title, data in SEMI_SUPERVISED_DATA.items()}
     yield Item(

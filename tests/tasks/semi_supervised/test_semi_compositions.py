@@ -11,13 +11,20 @@ from isda.train import resolve
 
 SHARES = {1000: 0.02, 2000: 0.04, 4000: 0.08, 10_000: 0.2, 20_000: 0.4, 500: 0.02}
 """Of the labelled images, by their number in the paper; SVHN's 0.7% would be nine of the digits."""
-CELLS = {cell.training.name: cell.training.settings for cell in Table6().cells()}
+CELLS = {
+    cell.training.name: cell.training.settings
+    for cell in Table6().cells()
+    if cell.base is None or cell.training.settings.data == "svhn"
+}
+"""All without ISDA, which has no part in the composition, and those of SVHN with it."""
+EPOCHS = 6
+CHANCE = 90.0
+"""Test error of guessing, in percent."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_every_composition_of_table_6_leaves_chance(cell, tmp_path):
-    """With 1 labelled image in a step, as mean teacher had on SVHN, the loss stays at that of guessing, 2.3."""
     settings = CELLS[cell]
     data = enlarged(settings.data)
     small = replace(
@@ -31,4 +38,4 @@ def test_every_composition_of_table_6_leaves_chance(cell, tmp_path):
     )
     config = resolve(small, data)
     assert (config.lr, config.labelled_per_batch) == (0.1, min(32, config.labels))
-    assert train(config, data, tmp_path / "run")["train_error"] < HALF
+    assert train(config, data, tmp_path / "run")["error"] < CHANCE / 2
