@@ -155,6 +155,20 @@ def test_the_times_of_the_list_say_what_they_are_for(tmp_path):
 
 
 @pytest.mark.slow
+def test_figure_9_draws_the_runs_of_table_2(tmp_path):
+    words = ("--seeds", "2", "--out", tmp_path)
+    _, err, code = isda("reproduce", "table-2", "--only", "ResNet-110", "CIFAR-10", *words)
+    assert code is None, err
+    before = results(tmp_path)
+    kept = [len(list((run / "checkpoints").glob("step-*"))) for run in run_folders(tmp_path) if "isda" in str(run)]
+    assert max(kept) == 10  # every step of the first seed's final run; the others keep the last ones
+    assert sum(count > 2 for count in kept) == 1
+    _, err, code = isda("reproduce", "figure-9", "--only", "cifar10", *words)
+    assert code is None, err
+    assert results(tmp_path) == before
+
+
+@pytest.mark.slow
 def test_a_run_of_a_reproduction_may_have_two_processes(tmp_path):
     words = ("table-6", "--only", "SVHN", "VAT", "--seeds", "1", "--processes-per-run", "2", "--out", tmp_path)
     _, err, code = isda("reproduce", *words, "--json", tmp_path / "table.json")
