@@ -16,7 +16,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean analyse
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean analyse semi-composition
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -74,8 +74,9 @@ docs-serve: $(READY)  ## the site at localhost:8000, built again whenever a page
 docs-check: $(READY) browser  ## builds the site and tests its links, and the code blocks of every page
 	$(TEST_ENV) $(DOCS_ENV) $(BIN)/python -m pytest website
 
-docs-tables: $(READY)  ## writes the table of memory in docs/choosing.md
+docs-tables: $(READY)  ## writes the table of memory in docs/choosing.md, and docs/deviations.md
 	$(BIN)/python website/memory_table.py
+	$(BIN)/python website/deviations.py
 
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
@@ -112,6 +113,9 @@ evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA 
 
 semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
+
+semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,md}; hours; DATA holds svhn_small.npz
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_composition.py --data-root $(DATA)
 
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)

@@ -16,12 +16,12 @@ from isda.engine import RunRecord, RunSettings, Task, compare, read_run
 from isda.engine.executors import Watcher
 from isda.train import image_task
 
-__all__ = ["COLUMNS", "RESULTS", "Study", "figures_of", "keep", "options_of", "result_row", "write_rows"]
+__all__ = ["COLUMNS", "RESULTS", "RunLines", "Study", "figures_of", "keep", "options_of", "result_row", "write_rows"]
 
 COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
 
 
-class _Lines(Watcher):
+class RunLines(Watcher):
     """One line per finished run."""
 
     def run_finished(self, folder: Path, problem: str | None) -> None:
@@ -63,7 +63,7 @@ class Study:
             task_of=task_of,
             jobs=self.jobs,
             data_root=self.root,
-            watcher=_Lines(),
+            watcher=RunLines(),
         )
         by_method: dict[str, list[float]] = {method: [] for method in methods}
         for run, method in zip(made, [*methods] * len(seeds), strict=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tyro
 
+import deviations
 from code_blocks import Block, blocks, commands
 from isda.cli.main import COMMANDS, GROUPS, command
 from isda.cli.runtime_options import REGISTRY
@@ -91,3 +92,7 @@ def test_the_memory_table_is_what_the_models_take():
     text = PAGE.read_text(encoding="utf-8")
     assert "| ResNet-50 on ImageNet | 1000 | 2048 |" in text
     assert written(text) == text, "python website/memory_table.py writes it"
+
+
+def test_the_page_of_deviations_is_what_the_recipes_say():
+    assert deviations.PAGE.read_text(encoding="utf-8") == deviations.page(), "python website/deviations.py writes it"

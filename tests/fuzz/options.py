@@ -135,7 +135,7 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--generated": ("run", "nowhere", "image.png", ""),
     "--generated-share": ("0.1667", *NUMBERS),
     "--unlabelled": ("20", "40", "1277", *NUMBERS),
-    "--labelled-per-batch": ("2", "6", *NUMBERS),
+    "--labelled-per-batch": ("2", "6", "published", *NUMBERS),
     "--held-out-labels": ("0.25", "0.5", *NUMBERS),
     "--channels-last": ("", "yes"),
     "--no-compile": ("",),
@@ -250,6 +250,8 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--scale": ("smoke", "huge", ""),
         "--only": ("CIFAR-10", "nothing", "CIFAR-10,nothing", *WORDS),
         "--seeds": FEW_SEEDS,
+        "--precision": ("float32", "int8"),  # others take a while
+        "--labelled-per-batch": ("2", "published", *NUMBERS),
         "--gpu-tflops": NUMBERS,
         "--gpu-bandwidth": NUMBERS,
         "--html": ("page.html", *PATHS),

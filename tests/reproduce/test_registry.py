@@ -1,13 +1,19 @@
 """The registry: every cell is one of the paper's, every training has one name, every one can be estimated."""
 
+import math
+from dataclasses import fields, replace
+
 import pytest
 import torch
 
+from enlarged_digits import enlarged
+from isda.engine.task import find_task
 from isda.networks import create
-from isda.reproduce.classifier_trainings import classifier
+from isda.reproduce.classifier_trainings import classifier, semi_supervised
 from isda.reproduce.experiment import TableExperiment, with_dependencies
 from isda.reproduce.printed_tables import TABLES, paper_table
 from isda.reproduce.registry import EXPERIMENTS, find_experiments
+from isda.reproduce.runner import experiment_progress
 from isda.reproduce.training import SCALES
 from isda.reproduce.workload import count_size, fitting_width, network_size
 
@@ -46,6 +52,87 @@ def test_a_name_means_one_training():
         assert known[one.name] == one
         assert len(one.name) < 200
         assert "/" not in one.name
+
+
+def test_no_training_is_made_twice_under_two_names():
+    """Settings that are written out but equal the default, and what is kept of a run, do not make another training."""
+    known = {}
+    for one in with_dependencies(two for experiment in EXPERIMENTS.values() for two in experiment.trainings()):
+        values = {f.name: getattr(one.settings, f.name) for f in fields(one.settings)}
+        defaults = {f.name: f.metadata.get("auto") for f in fields(one.settings)}
+        filled = {key: defaults[key] if value is None else value for key, value in values.items()}
+        dependencies = sorted((key, two.name) for key, two in one.dependencies.items())
+        key = one.task, repr(sorted(filled.items(), key=lambda item: item[0])), repr(dependencies)
+        assert known.setdefault(key, one.name) == one.name
+
+
+def test_figures_5_and_9_need_no_training_of_their_own():
+    tables = {one.name for name in ("table-2", "table-4") for one in EXPERIMENTS[name].trainings()}
+    for name in ("figure-5", "figure-9"):
+        assert {one.name for one in EXPERIMENTS[name].trainings()} <= tables
+
+
+def test_the_trainings_of_figure_5_are_evaluated_after_every_epoch_at_every_scale(tmp_path):
+    for one in EXPERIMENTS["figure-5"].trainings():
+        for scale in SCALES.values():
+            assert one.at(scale, tmp_path).settings.evaluate_every in (None, 1)
+    other = classifier("cifar100", "wide-resnet-28-10", "isda", augment="cutout")
+    assert other.at(SCALES["small"], tmp_path).settings.evaluate_every == SCALES["small"].epochs
+
+
+def test_the_first_seed_of_figure_9s_trainings_keeps_checkpoints_over_the_whole_run():
+    assert [one.checkpoints for one in EXPERIMENTS["figure-9"].trainings()] == [20, 20]
+    assert sum(one.checkpoints > 0 for one in EXPERIMENTS["table-2"].trainings()) == 2
+
+
+def test_eta_2_is_chosen_with_isda_and_without():
+    for cell in EXPERIMENTS["table-6"].cells():
+        grid = cell.training.grid()
+        assert cell.training.tuned
+        assert len(grid["eta_2"]) == 3
+        assert list(grid) == (["lambda_0", "eta_1", "eta_2"] if cell.base else ["eta_2"])
+
+
+@pytest.mark.parametrize("name", ["table-2", "table-6", "table-8", "figure-11"])
+def test_as_many_trials_are_counted_as_the_search_asks_for(name):
+    """The searches are set up on small images of the data sets' names; counting needs no data."""
+    for training in EXPERIMENTS[name].trainings():
+        if not training.tuned or training.settings.data == "cifar100":
+            continue
+        task, data = find_task(training.task), enlarged(training.settings.data)
+        grid = task.grid(replace(training.settings, labels=100, batch_size=20), data)
+        options = task.options(training.method)
+        assert {key: len(values) for key, values in grid.items()} == {
+            key: len(values) for key, values in training.grid().items()
+        }
+        assert grid.keys() <= options.keys()
+        open_values = [len(values) for key, values in grid.items() if f"{key}=" not in training.method]
+        assert training.trials(SCALES["paper"]) == math.prod(open_values)
+        assert training.trials(SCALES["small"]) == min(3, math.prod(open_values))
+
+
+def test_table_6_takes_45_trials_with_isda_and_3_without(tmp_path):
+    progress = experiment_progress(EXPERIMENTS["table-6"], SCALES["paper"], 5, tmp_path, None)
+    assert progress.runs == 22 * (5 + 45) + 22 * (5 + 3)
+
+
+def test_more_labelled_images_in_a_step_take_longer(tmp_path):
+    one = semi_supervised("cifar10", "pi-model", 4000)
+    published = replace(SCALES["paper"], changes={"labelled_per_batch": "published"})
+    times = [one.work(scale, tmp_path).operations for scale in (SCALES["paper"], published)]
+    assert times[0] / times[1] == pytest.approx((128 + 128) / (128 + 10))
+
+
+def test_what_a_command_changes_reaches_settings_and_has_a_folder_of_its_own(tmp_path):
+    changed = replace(SCALES["smoke"], changes={"precision": "bfloat16", "labelled_per_batch": 7})
+    semi, plain = semi_supervised("cifar10", "vat", 4000), classifier("cifar10", "resnet-32", "isda")
+    assert semi.at(changed, tmp_path).settings.labelled_per_batch == 7
+    assert [one.at(changed, tmp_path).settings.precision for one in (semi, plain)] == ["bfloat16"] * 2
+    assert plain.folder_name(changed) == f"{plain.name}-precision=bfloat16"
+    assert semi.folder_name(changed) == f"{semi.name}-precision=bfloat16-labelled_per_batch=7"
+    assert semi.folder_name(SCALES["smoke"]) == semi.name
+    half = plain.work(changed, tmp_path).bytes / plain.work(SCALES["smoke"], tmp_path).bytes
+    assert half == 0.5
 
 
 def test_tables_share_their_trainings():

@@ -87,6 +87,98 @@ def test_the_list_knows_what_is_there(made):
     assert "100 TFLOP/s" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "rows", "column"),
+    [
+        (("table-3", "--only", "ResNet-32"), 1, "standard FLOPs"),
+        (("table-2", "--only", "parameters"), 9, "parameters"),
+        (("table-1", "--only", "theoretical", "ResNet-50"), 1, "additional cost (theoretical)"),
+    ],
+)
+def test_words_select_counted_cells_which_have_no_seeds_and_no_scale(words, rows, column, tmp_path):
+    out, err, code = isda("reproduce", *words, "--out", tmp_path, "--json", tmp_path / "table.json")
+    assert code is None, err
+    (table,) = json.loads((tmp_path / "table.json").read_text())
+    assert all(cell["mean"] is not None and cell["seeds"] == 0 for cell in table["cells"])
+    assert table["seeds"] == 0
+    assert len([cell for cell in table["cells"] if cell["column"] == column]) == rows
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    for text in (out, (tmp_path / f"{words[0]}.html").read_text()):
+        assert "counted or measured without training" in " ".join(text.split())
+        for word in ("seeds", "Scale smoke", "scale smoke", "100 images"):
+            assert word not in text
+
+
+def test_the_papers_difference_is_to_its_own_base_which_need_not_be_selected(tmp_path):
+    words = ("table-5", "--only", "Center Loss", "ResNet-110 CIFAR-10", "--seeds", "1")
+    _, err, code = isda("reproduce", *words, "--out", tmp_path, "--json", tmp_path / "table.json")
+    assert code is None, err
+    (table,) = json.loads((tmp_path / "table.json").read_text())
+    assert [cell["row"] for cell in table["cells"]] == ["Center Loss"]
+    (difference,) = table["differences"]
+    assert difference["paper"] == pytest.approx(6.38 - 6.76)
+
+
+def test_precision_and_composition_reach_the_runs_and_their_folders(tmp_path):
+    words = ("table-6", "--only", "SVHN", "VAT", "--seeds", "1", "--precision", "float64", "--out", tmp_path)
+    _, err, code = isda("reproduce", *words, "--labelled-per-batch", "published", "--json", tmp_path / "table.json")
+    assert code is None, err
+    configs = [json.loads((run / "config.json").read_text()) for run in run_folders(tmp_path)]
+    assert {(config["precision"], config["labelled_per_batch"]) for config in configs} == {("float64", 5)}
+    # Two trials and one final run each, with ISDA and without: eta_2 is chosen for both.
+    assert sorted(config["evaluated_on"] for config in configs) == ["held-out"] * 4 + ["test"] * 2
+    chosen = {config["method"]: set(config["settings"]["method"].partition(":")[2].split(",")) for config in configs}
+    assert [len(chosen[name]) for name in ("vat", "vat+isda")] == [1, 3]
+    assert all("precision=float64-labelled_per_batch=published" in str(run) for run in run_folders(tmp_path))
+    out, _, _ = isda("reproduce", "list", "--out", tmp_path, "--json", "-")
+    assert {row["runs_done"] for row in json.loads(out)} == {0}
+    words = ("--precision", "float64", "--labelled-per-batch", "published", "--seeds", "1")
+    out, _, _ = isda("reproduce", "list", "--out", tmp_path, "--json", "-", *words)
+    (row,) = (row for row in json.loads(out) if row["name"] == "table-6")
+    assert (row["runs_done"], row["cells_done"]) == (6, 2)
+
+
+def test_the_times_of_the_list_say_what_they_are_for(tmp_path):
+    words = ("reproduce", "list", "--scale", "paper", "--out", tmp_path)
+    plain = " ".join(isda(*words)[0].split())
+    assert "in float32, with one process per run" in plain
+    assert "labelled images: as many as unlabelled ones" in plain
+    assert "75 TFLOP/s" in plain
+    changed = ("--precision", "bfloat16", "--labelled-per-batch", "published", "--processes-per-run", "4")
+    told = " ".join(isda(*words, *changed)[0].split())
+    assert "in bfloat16, with 4 processes" in told
+    assert "labelled images: published" in told
+    times = [json.loads(isda(*words, *some, "--json", "-")[0]) for some in ((), changed[:2], changed[4:])]
+    first, mixed, together = ({row["name"]: row["seconds_gpu"] for row in rows}["table-2"] for rows in times)
+    assert mixed == pytest.approx(first / 2)
+    assert together == pytest.approx(first / 4)
+
+
+@pytest.mark.slow
+def test_figure_9_draws_the_runs_of_table_2(tmp_path):
+    words = ("--seeds", "2", "--out", tmp_path)
+    _, err, code = isda("reproduce", "table-2", "--only", "ResNet-110", "CIFAR-10", *words)
+    assert code is None, err
+    before = results(tmp_path)
+    kept = [len(list((run / "checkpoints").glob("step-*"))) for run in run_folders(tmp_path) if "isda" in str(run)]
+    assert max(kept) == 10  # every step of the first seed's final run; the others keep the last ones
+    assert sum(count > 2 for count in kept) == 1
+    _, err, code = isda("reproduce", "figure-9", "--only", "cifar10", *words)
+    assert code is None, err
+    assert results(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_a_run_of_a_reproduction_may_have_two_processes(tmp_path):
+    words = ("table-6", "--only", "SVHN", "VAT", "--seeds", "1", "--processes-per-run", "2", "--out", tmp_path)
+    _, err, code = isda("reproduce", *words, "--json", tmp_path / "table.json")
+    assert code is None, err
+    (table,) = json.loads((tmp_path / "table.json").read_text())
+    assert all(cell["mean"] is not None for cell in table["cells"])
+    environments = [json.loads((run / "environment.json").read_text()) for run in run_folders(tmp_path)]
+    assert {environment["processes"] for environment in environments} == {2}
+
+
 def killed_again_and_again(folder: Path, kills: int, seed: int) -> int:
     """Kill the command and all its workers at random moments, then let it come to its end; how often it was killed."""
     draw = random.Random(seed)
@@ -171,6 +263,10 @@ def test_data_that_is_not_there_is_named(tmp_path):
         (("table-2", "--only", "CIFAR-11"), "only must match a cell or a training"),
         (("table-2", "table-8", "--html", "a.html"), "html is the page of one"),
         (("list", "--gpu-tflops", "0"), "gpu_tflops must be a positive number"),
+        (("list", "--processes-per-run", "0"), "processes_per_run must be"),
+        (("table-3", "--only", "ResNet-33"), "only must match a cell or a training"),
+        (("table-2", "--labelled-per-batch", "8"), "labelled_per_batch is for semi-supervised trainings, got 8"),
+        (("table-5", "--precision", "float16"), "precision must be one of float32, float64, bfloat16 for cifar10-wgan"),
     ],
 )
 def test_bad_words_get_a_sentence_before_anything_is_made(words, sentence, tmp_path):

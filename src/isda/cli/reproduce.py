@@ -2,8 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,10 +30,12 @@ from isda.reproduce.registry import experiment_names, find_experiments
 from isda.reproduce.results import INTERVALS, CellResult, Gain, cell_results, gains
 from isda.reproduce.runner import ReproductionOptions, duration, experiment_progress, run_trainings
 from isda.reproduce.training import SCALES, Scale, Training, TrainingOutcome
-from isda.reproduce.workload import MachineSpeed, machine_speed
+from isda.reproduce.workload import PRECISION, MachineSpeed, machine_speed
 
 LIST = "list"
-GPU_TFLOPS, GPU_BANDWIDTH = 150.0, 1.5
+GPU_TFLOPS = {"float64": 10.0, "float32": 75.0, "bfloat16": 150.0, "float16": 150.0}
+"""By precision: half of what an A100 is sold for; in float32 convolutions are TF32, as torch has it."""
+GPU_BANDWIDTH = 1.5
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
@@ -47,7 +49,9 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         scale: Literal["paper", "small", "smoke"] = "smoke",
         only: tuple[str, ...] = (),
         seeds: int | None = None,
-        gpu_tflops: float = GPU_TFLOPS,
+        precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32",
+        labelled_per_batch: int | Literal["published"] | None = None,
+        gpu_tflops: float | None = None,
         gpu_bandwidth: float = GPU_BANDWIDTH,
         out: Path | None = None,
         html: Path | None = None,
@@ -70,18 +74,25 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
                 One of several words that are separated by commas, such as ResNet-32,ResNet-110, is enough.
             seeds: of each training, at most 1000; by default 5, 3 and 2 by scale.
-            gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
+            precision: of all trainings; bfloat16 and float16 are mixed precision. Generators do not take float16.
+            labelled_per_batch: labelled images in each step of semi-supervised trainings; as many as unlabelled ones if
+                not given. published: in the proportion of each method's publication.
+            gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get; 150
+                in mixed precision if not given, 75 in float32, 10 in float64.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
             json: a file for the result as JSON.
         """
-        size = SCALES[scale]
+        changes = {"precision": precision if precision != PRECISION else None, "labelled_per_batch": labelled_per_batch}
+        size = replace(SCALES[scale], changes={key: value for key, value in changes.items() if value is not None})
         count = len(seed_range(size.seeds if seeds is None else seeds))
         folder = out or Path("runs") / f"reproduce-{scale}"
         runtime.set_threads()
         if list(names) == [LIST]:
-            _list(size, count, folder, runtime.data_root, (gpu_tflops, gpu_bandwidth), json)
+            execution.check()
+            tflops = GPU_TFLOPS[precision] if gpu_tflops is None else gpu_tflops
+            _list(size, count, folder, runtime.data_root, (tflops, gpu_bandwidth), execution.processes_per_run, json)
             return
         experiments = find_experiments(names)
         if html is not None and len(experiments) > 1:
@@ -110,7 +121,7 @@ def _reproduce(
     request: _ReproduceRequest, runtime: RuntimeOptions, execution: ExecutorOptions, json: str | None
 ) -> None:
     trainings = {experiment.name: experiment.trainings(request.only) for experiment in request.experiments}
-    if request.only and not any(trainings.values()):
+    if not any(experiment.matches(request.only) for experiment in request.experiments):
         raise ValueError(f"only must match a cell or a training, got {' '.join(request.only)}, which matches none")
     options = ReproductionOptions(
         scale=request.scale,
@@ -122,6 +133,7 @@ def _reproduce(
         workers=runtime.workers,
     )
     distinct = {training.name: training for group in trainings.values() for training in group}
+    _check_changes(request.scale, distinct.values())
     with (
         command_executor(execution, runtime, request.folder) as executor,
         folder_lock(request.folder),
@@ -150,6 +162,18 @@ def _reproduce(
         raise ValueError(f"{len(problems)} of {len(outcomes)} trainings and pictures failed: {'; '.join(problems)}")
 
 
+def _check_changes(scale: Scale, trainings: Collection[Training]) -> None:
+    """Raise a ValueError if the trainings do not support what the command changes."""
+    for name, value in scale.changes.items():
+        if not any(hasattr(training.settings, name) for training in trainings):
+            raise ValueError(f"{name} is for semi-supervised trainings, got {value} for tables and figures without one")
+    precision = scale.changes.get("precision")
+    for training in with_dependencies(trainings) if precision is not None else ():
+        if precision not in training.settings.precisions:
+            known = ", ".join(training.settings.precisions)
+            raise ValueError(f"precision must be one of {known} for {training.name}, got {precision}")
+
+
 def _result(
     experiment: Experiment,
     trainings: Sequence[Training],
@@ -168,7 +192,7 @@ def _result(
         counted = experiment.counted(request.scale, context.device, request.only)
         all_results = cell_results(experiment, cells, outcomes, counted)
         results = [result for result in all_results if matches_words(request.only, result.row, result.column)]
-        differences = gains(cells, outcomes, experiment.printed)
+        differences = gains(experiment, cells, outcomes)
     elif isinstance(experiment, FigureExperiment):
         try:
             pages = experiment.draw(outcomes, context)
@@ -183,18 +207,19 @@ def _result(
         "title": experiment.title,
         "scale": request.scale.name,
         "told": request.scale.description,
-        "seeds": request.seeds,
+        "seeds": request.seeds if outcomes else 0,
         "cells": [result.record() for result in results],
         "differences": [gain.record() for gain in differences],
         "pages": [str(path) for path in (page, *pages)],
         "problems": problems,
     }
-    return record, lambda: _print(experiment, request, results, differences, [page, *pages])
+    return record, lambda: _print(experiment, request, bool(outcomes), results, differences, [page, *pages])
 
 
 def _print(
     experiment: Experiment,
     request: _ReproduceRequest,
+    trained: bool,
     results: Sequence[CellResult],
     differences: Sequence[Gain],
     pages: Sequence[Path],
@@ -207,21 +232,31 @@ def _print(
             [row, *(cells.get((row, column), "") for column in columns)]
             for row in dict.fromkeys(result.row for result in results)
         ]
-        console.print(plain_table(experiment.title, ["", *columns], rows, table_caption(request.scale, request.seeds)))
+        caption = table_caption(request.scale, request.seeds, trained)
+        console.print(plain_table(experiment.title, ["", *columns], rows, caption))
     if differences:
         caption = f"Paired by seed, {INTERVALS}."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), caption))
     names = " and ".join(map(str, pages))
-    print_escaped(f"{experiment.name}, scale {request.scale.name} ({request.scale.description}): {names}")
+    scale = f", scale {request.scale.name} ({request.scale.description})" if trained else ""
+    print_escaped(f"{experiment.name}{scale}: {names}")
 
 
 def _list(
-    scale: Scale, seeds: int, folder: Path, root: Path | None, gpu: tuple[float, float], json: str | None
+    scale: Scale,
+    seeds: int,
+    folder: Path,
+    root: Path | None,
+    gpu: tuple[float, float],
+    processes: int,
+    json: str | None,
 ) -> None:
     for name, value in zip(("gpu_tflops", "gpu_bandwidth"), gpu, strict=True):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a positive number, got {value}")
-    here, on_gpu = machine_speed(), MachineSpeed(gpu[0] * 1e12, gpu[1] * 1e12, together=True)
+    precision = scale.changes.get("precision", PRECISION)
+    here = machine_speed(precision)
+    on_gpu = MachineSpeed(processes * gpu[0] * 1e12, processes * gpu[1] * 1e12, together=True)
     experiments = find_experiments(experiment_names())
     progress = [experiment_progress(experiment, scale, seeds, folder, root) for experiment in experiments]
     rows = [
@@ -235,12 +270,16 @@ def _list(
         ]
         for row in progress
     ]
-    heads = ["", "cells", "runs", "missing: here", f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s", "what it shows"]
+    gpus = f"GPU, {gpu[0]:g} TFLOP/s, {gpu[1]:g} TB/s" if processes == 1 else f"{processes} such GPUs per run"
+    heads = ["", "cells", "runs", "missing: here", gpus, "what it shows"]
+    labelled = scale.changes.get("labelled_per_batch", "as many as unlabelled ones")
+    parallel = "one process" if processes == 1 else f"{processes} processes, each with such a GPU that divides its time"
     caption = (
-        f"Scale {scale.name}: {scale.description}; {seeds} seeds. Times are those of the missing runs of each table: 6 "
-        f"operations per multiply-add at {here.operations / 1e9:.0f} GFLOP/s plus the bytes of activations at "
-        f"{here.bytes / 1e9:.1f} GB/s, as measured here on narrow networks; on a GPU the longer of the two. Evaluation "
-        "is not included."
+        f"Scale {scale.name}: {scale.description}; {seeds} seeds, and the runs on held-out data that choose settings. "
+        f"Times are those of the missing runs of each table, one after the other, in {precision}, with {parallel} per "
+        f"run and, in semi-supervised steps, labelled images: {labelled}. 6 operations per multiply-add at "
+        f"{here.operations / 1e9:.0f} GFLOP/s plus the bytes of activations at {here.bytes / 1e9:.1f} GB/s, as "
+        "measured here in one process on narrow networks; on a GPU the longer of the two. Evaluation is not included."
     )
     record = [
         row.record() | {"seconds_here": row.seconds(here), "seconds_gpu": row.seconds(on_gpu)} for row in progress

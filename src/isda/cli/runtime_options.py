@@ -38,9 +38,9 @@ def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     parts = [part for part in get_args(info.type) if part is not NoneType]
     # A type with an optional value takes precedence over plain text, which only Python code passes.
     parts = [part for part in parts if hasattr(part, "bare")] or parts
-    if len(parts) != 1 or NoneType not in get_args(info.type):
+    if NoneType not in get_args(info.type):
         return None
-    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(parts[0], set()))
+    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(Union[tuple(parts)], set()))  # noqa: UP007
     if not isinstance(inner, PrimitiveConstructorSpec):
         return None
     return PrimitiveConstructorSpec(

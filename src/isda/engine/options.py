@@ -117,6 +117,16 @@ def split_method(text: str) -> tuple[str, str]:
     return name, words
 
 
+def given_options(text: str) -> set[str]:
+    """The names of the options that a method string gives.
+
+    Example:
+        >>> sorted(given_options("isda:lambda_0=2,decay=0.99")), given_options("isda")
+        (['decay', 'lambda_0'], set())
+    """
+    return {word.partition("=")[0] for word in filter(None, split_method(text)[1].split(","))}
+
+
 def user_code_names(method: str, class_options: Sequence[str] = ()) -> list[str]:
     """The names of user-defined classes in a method string: dotted names.
 
@@ -151,14 +161,17 @@ def _option_type(hint: Any) -> type:
 def scalar_type(hint: Any) -> type | None:
     """The type of values that one word can say, None for others; of ``float | None`` it is float.
 
+    Of a number that may also be one of some words it is the number.
+
     Example:
-        >>> scalar_type(float | None), scalar_type(dict[str, str])
-        (<class 'float'>, None)
+        >>> scalar_type(float | None), scalar_type(int | Literal["all"]), scalar_type(dict[str, str])
+        (<class 'float'>, <class 'int'>, None)
     """
     if get_origin(hint) in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not NoneType]
         if len(parts) == 2 and float in parts and Literal["auto"] in parts:
             return NumberOrAuto
+        parts = [part for part in parts if get_origin(part) is not Literal] or parts
         hint = parts[0] if len(parts) == 1 else hint
     if get_origin(hint) is Literal:
         hint = str

@@ -5,7 +5,7 @@ At scale smoke, scikit-learn's digits replace image data sets that are not avail
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,10 +21,12 @@ from isda.engine.settings import AUTO
 from isda.networks.generative.layers import DiscriminatorBody
 from isda.reproduce.training import Scale, ScaledSettings, Training
 from isda.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
+from isda.semi import defaults_for
+from isda.tasks.classification.methods import find_method
 from isda.tasks.classification.settings import ClassificationSettings, recipe_for
 from isda.tasks.gan.settings import BATCH_SIZE, GANSettings
 from isda.tasks.gan.settings import STEPS as PUBLISHED_STEPS
-from isda.tasks.semi_supervised.settings import SemiSettings
+from isda.tasks.semi_supervised.settings import SemiSettings, tuning_grid
 
 STAND_IN = "digits"
 SMALL_PHOTOGRAPHS = ("cifar10", "cifar100", "svhn")
@@ -34,6 +36,16 @@ SMALL_IMAGE_NETWORKS = {"cnn-13": "fast-cnn"}
 OWN_DROPOUT, NARROW_DROPOUT = ("wide-resnet-28-10",), 0.1
 """Networks with dropout by default, and its rate if they are narrowed."""
 IMAGENET, IMAGENET_SIDE = "imagenet", 224
+CURVES: dict[str, Sequence[str | None]] = {
+    "data": ["cifar100"],
+    "network": ["wide-resnet-28-10"],
+    "method": ["cross-entropy", "isda"],
+    "augment": [None, "autoaugment"],
+}
+"""Settings of the trainings of Tables 2 and 4 whose errors Figure 5 draws: they are evaluated after every epoch."""
+FOLLOWED = {"data": ["cifar10", "cifar100"], "network": ["resnet-110"], "method": ["isda"]}
+"""Settings of the trainings of Table 2 whose bounds Figure 9 draws: their first seed keeps CHECKPOINTS."""
+CHECKPOINTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +63,21 @@ class ClassifierTraining(Training):
         """That of the network; ISDA adds about one percent."""
         return classifier_work(self.at(scale, root).settings)
 
+    @property
+    def checkpoints(self) -> int:
+        """Those that Figure 9 needs, whichever table or figure makes the runs."""
+        return CHECKPOINTS if _are_among(self.settings, FOLLOWED) and not self.dependencies else 0
+
+    def grid(self) -> Mapping[str, Sequence[Any]]:
+        """The strengths of ISDA in the network's recipe."""
+        name, _ = split_method(self.method)
+        return find_method(name).grid_for(recipe_for(str(self.settings.network), str(self.settings.data)))
+
+
+def _are_among(settings: ClassificationSettings, values: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether settings have one of the listed values each, and no others are given."""
+    return settings.given().keys() <= values.keys() and all(getattr(settings, k) in v for k, v in values.items())
+
 
 def classifier(
     data: str,
@@ -59,7 +86,6 @@ def classifier(
     *,
     tuned: bool | None = None,
     dependencies: Mapping[str, Training] | None = None,
-    checkpoints: int = 0,
     **further: Any,
 ) -> ClassifierTraining:
     """A classifier of the paper; strengths of ISDA are chosen on held-out images by default."""
@@ -67,7 +93,6 @@ def classifier(
         settings=ClassificationSettings(data=data, network=network, method=method, **further),
         tuned="isda" in method and ":" not in method if tuned is None else tuned,
         dependencies=dependencies or {},
-        checkpoints=checkpoints,
     )
 
 
@@ -98,7 +123,7 @@ def scaled_classifier(settings: ClassificationSettings, scale: Scale, root: Path
         network=network,
         labels=None if data == IMAGENET else min(scale.images, settings.labels or scale.images),
         epochs=scale.epochs,
-        evaluate_every=settings.evaluate_every or scale.epochs,
+        evaluate_every=1 if _are_among(settings, CURVES) else scale.epochs,
         batch_size=min(scale.batch_size, recipe_for(network)["batch_size"]),
         width=width if width < 1 else None,
         dropout=dropout,
@@ -113,7 +138,7 @@ def classifier_work(settings: Any, passes: float = 1.0) -> Work:
     images = settings.labels or entry.train
     epochs = settings.epochs or recipe_for(settings.network)["epochs"]
     size = network_size(settings.network, entry.size or IMAGENET_SIDE, settings.width or 1.0)
-    return training_work(*size, images * epochs * passes)
+    return training_work(*size, images * epochs * passes, settings.precision)
 
 
 def _available(data: str, root: Path | None) -> bool:
@@ -123,8 +148,10 @@ def _available(data: str, root: Path | None) -> bool:
 
 SEMI_SUPERVISED_NETWORK = "cnn-13"
 PASSES = {"pi-model": 2.0, "temporal-ensembling": 1.0, "mean-teacher": 4 / 3, "vat": 3.0}
-"""Forward and backward passes per image: two views; one; a student and a forward pass of its teacher; a clean view, the
-adversarial direction and the view along it."""
+"""Forward and backward passes per unlabelled image: two views; one; a student and a forward pass of its teacher; a
+clean view, the adversarial direction and the view along it."""
+LABELLED_PASSES = PASSES | {"vat": 1.0}
+"""Per labelled image; all methods but VAT take them along with the unlabelled ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,17 +169,31 @@ class SemiSupervisedTraining(Training):
         return ScaledSettings(own, differences)
 
     def work(self, scale: Scale, root: Path | None) -> Work:
-        """An epoch is a pass over labelled and unlabelled images."""
-        settings: Any = self.at(scale, root).settings
-        method, _ = split_method(self.method)
-        images = None if settings.unlabelled is None else settings.labels + settings.unlabelled
-        return classifier_work(replace(settings, labels=images), PASSES[method.removesuffix("+isda")])
+        """An epoch is a pass over labelled and unlabelled images, with labelled ones beside them in every step."""
+        settings = expect_type(self.at(scale, root).settings, SemiSettings)
+        labels = expect_type(settings.labels, int)
+        images = CATALOGUE[settings.data].train if settings.unlabelled is AUTO else labels + settings.unlabelled
+        size = settings.batch_size or recipe_for(settings.network)["batch_size"]
+        name = split_method(self.method)[0].removesuffix("+isda")
+        labelled = settings.labelled_beside(size, defaults_for(name, settings.data), labels, images)
+        passes = PASSES[name] + LABELLED_PASSES[name] * labelled / size
+        return classifier_work(replace(settings, labels=images), passes)
+
+    def grid(self) -> Mapping[str, Sequence[Any]]:
+        """The paper's strengths and weights, and those around the publication's eta_2."""
+        name, _ = split_method(self.method)
+        published = {"eta_2": defaults_for(name.removesuffix("+isda"), self.settings.data).weight}
+        return tuning_grid(name, published, recipe_for(self.settings.network))
 
 
 def semi_supervised(data: str, method: str, labels: int) -> SemiSupervisedTraining:
-    """A training of the paper's Table 6; ISDA's published grid is searched on held-out labels."""
+    """A training of the paper's Table 6.
+
+    Held-out labels choose the weights that the method string leaves open: eta_2 with and without ISDA; with it,
+    lambda_0 and eta_1 too.
+    """
     settings = SemiSettings(data=data, network=SEMI_SUPERVISED_NETWORK, method=method, labels=labels)
-    return SemiSupervisedTraining(settings=settings, tuned=method.endswith("+isda"))
+    return SemiSupervisedTraining(settings=settings, tuned=True)
 
 
 GENERATOR_WIDTHS = {"small": 0.25, "smoke": 0.0625}
@@ -186,7 +227,7 @@ class GeneratorTraining(Training):
         """Of both players."""
         settings: Any = self.at(scale, root).settings
         samples = PUBLISHED_STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * settings.labels
-        return training_work(*_size(settings.width or 1.0), PLAYERS * samples)
+        return training_work(*_size(settings.width or 1.0), PLAYERS * samples, settings.precision)
 
 
 def generator(data: str, method: str) -> GeneratorTraining:

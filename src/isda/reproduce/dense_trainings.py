@@ -53,7 +53,7 @@ class SegmentationTraining(Training):
         settings: Any = self.at(scale, root).settings
         side = int(settings.crop)
         samples = STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * CITYSCAPES_IMAGES
-        return training_work(*_size(settings.network, settings.width, side), samples)
+        return training_work(*_size(settings.network, settings.width, side), samples, settings.precision)
 
 
 def segmentation(network: str, method: str) -> SegmentationTraining:
@@ -124,7 +124,8 @@ class DetectorTraining(Training):
         epochs = settings.epochs or RECIPE["epochs"]
         macs = MULTIPLY_ADDS[settings.network] * share
         backbone = network_size("resnet-50", 224)
-        return training_work(macs, macs * backbone.elements / backbone.multiply_adds, COCO_IMAGES * epochs)
+        elements = macs * backbone.elements / backbone.multiply_adds
+        return training_work(macs, elements, COCO_IMAGES * epochs, settings.precision)
 
 
 def detector(network: str, backbone: Training | None) -> DetectorTraining:

@@ -56,6 +56,10 @@ class Experiment(ABC):
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """The required trainings, each once, without their dependencies; ``only`` as in `selected`."""
 
+    def matches(self, only: Sequence[str]) -> bool:
+        """Whether the words select anything of it."""
+        return bool(self.trainings(only))
+
 
 class TableExperiment(Experiment):
     """A table of the paper: cells that trainings fill, and cells that are counted or measured."""
@@ -74,8 +78,12 @@ class TableExperiment(Experiment):
     def cells(self) -> list[TableCell]:
         """The cells that trainings fill."""
 
+    def counted_cells(self) -> Iterable[tuple[str, str]]:
+        """Rows and columns of the cells that need no training."""
+        return ()
+
     def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
-        """Cells without training by row and column; ``only`` as in `selected`."""
+        """The values of `counted_cells`; ``only`` as in `selected`."""
         return {}
 
     def printed_only(self, cells: Sequence[TableCell]) -> list[TableCell]:
@@ -95,6 +103,10 @@ class TableExperiment(Experiment):
         cells = self.selected(only)
         trainings = [training for cell in cells for training in (cell.base, cell.training) if training is not None]
         return list({training.name: training for training in trainings}.values())
+
+    def matches(self, only: Sequence[str]) -> bool:
+        """Whether the words select a cell, trained or counted."""
+        return super().matches(only) or any(matches_words(only, *cell) for cell in self.counted_cells())
 
 
 class FigureExperiment(Experiment):
@@ -129,7 +141,7 @@ class FigureExperiment(Experiment):
 
     def command(self, context: FigureContext) -> str:
         """The command line that makes the figure."""
-        return f"isda reproduce {self.name} --scale {context.scale.name}"
+        return f"isda reproduce {self.name} {context.scale.options}"
 
 
 def with_dependencies(trainings: Iterable[Training]) -> list[Training]:

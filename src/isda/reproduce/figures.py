@@ -61,7 +61,7 @@ class Figure5(FigureExperiment):
 
     def _by_label(self) -> dict[str, Training]:
         return {
-            label + suffix: classifier("cifar100", "wide-resnet-28-10", method, augment=augment, evaluate_every=1)
+            label + suffix: classifier("cifar100", "wide-resnet-28-10", method, augment=augment)
             for suffix, augment in FIGURE_5_AUGMENTATIONS.items()
             for label, method in FIGURE_5_METHODS.items()
         }
@@ -182,9 +182,6 @@ class Figure8(PagesFigure):
         return bool(runs)
 
 
-CHECKPOINTS = 20
-
-
 class Figure9(PagesFigure):
     """ResNet-110 on both CIFAR sets, with the tilted bound as a third line."""
 
@@ -197,9 +194,7 @@ class Figure9(PagesFigure):
 
     def parts(self) -> dict[str, Training]:
         """The data sets."""
-        return {
-            data: classifier(data, "resnet-110", "isda", checkpoints=CHECKPOINTS) for data in ("cifar10", "cifar100")
-        }
+        return {data: classifier(data, "resnet-110", "isda") for data in ("cifar10", "cifar100")}
 
     def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
         """The bounds over the training on a data set."""

@@ -31,8 +31,10 @@ def cell_text(result: CellResult) -> tuple[str, str]:
     return (f"{ours} ({result.seeds} seeds, some failed)" if result.problem else ours, paper)
 
 
-def table_caption(scale: Scale, seeds: int) -> str:
-    """The caption of a reproduced table."""
+def table_caption(scale: Scale, seeds: int, trained: bool) -> str:
+    """The caption of a reproduced table; ``trained``: whether any of its cells needs training."""
+    if not trained:
+        return "Ours, counted or measured without training, below it the paper's."
     many = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     return f"Ours ({many}), below it the paper's. {scale.sentence}"
 
@@ -58,7 +60,7 @@ def write_table_page(
     """Write the page of a table (``results``, ``gains``) or figure (``pages``, written by its analysis)."""
     parts: list[str] = []
     if results:
-        parts.append(_table(experiment.name, results, table_caption(scale, seeds)))
+        parts.append(_table(experiment.name, results, table_caption(scale, seeds, bool(outcomes))))
     if gains:
         head = [column(name, numeric=index > 1) for index, name in enumerate(GAIN_HEADS)]
         rows = [
@@ -75,7 +77,7 @@ def write_table_page(
         links = [tag("li", tag("a", page.name, href=os.path.relpath(page, path.parent))) for page in pages]
         parts += [tag("h2", "Pictures"), tag("ul", *links)]
     parts += [*_notes(experiment, scale, outcomes), *_trainings(outcomes, path.parent)]
-    title = f"{experiment.name.replace('-', ' ').capitalize()}, scale {scale.name}"
+    title = experiment.name.replace("-", " ").capitalize() + (f", scale {scale.name}" if outcomes else "")
     write_page(path, "isda reproduce", title, experiment.title, parts, command, STYLE)
 
 
@@ -95,7 +97,7 @@ def _table(name: str, results: Sequence[CellResult], caption: str) -> Markup:
 
 def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes) -> Iterator[Markup]:
     yield tag("h2", "Differences from the paper")
-    sentences = [scale.sentence] if not scale.full else []
+    sentences = [scale.sentence] if outcomes and (scale.changes or not scale.full) else []
     sentences += [experiment.note] if experiment.note else []
     counts = Counter(sentence for outcome in outcomes.values() for sentence in outcome.differences)
     for sentence, count in counts.items():

@@ -22,6 +22,7 @@ class CellResult:
     paper: PaperCell | None
     value: MeanStd | None = None
     seeds: int = 0
+    """0 where it is counted or measured without training."""
     problem: str = ""
 
     def record(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def cell_results(
         if key in trained:
             results.append(_trained_result(trained[key], paper, outcomes))
         elif key in counted:
-            results.append(CellResult(*key, paper, MeanStd(counted[key], None), 1))
+            results.append(CellResult(*key, paper, MeanStd(counted[key], None)))
         else:
             results.append(CellResult(*key, paper))
     return results
@@ -105,11 +106,13 @@ INTERVALS = (
 """What `gains` are given with; for captions."""
 
 
-def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -> list[Gain]:
+def gains(experiment: TableExperiment, cells: Sequence[TableCell], outcomes: Outcomes) -> list[Gain]:
     """Differences of all cells with a base to this base, with `INTERVALS`.
 
-    A seed pairs the trainings of one base, so it has an effect of its own for each base.
+    A seed pairs the trainings of one base, so it has an effect of its own for each base. The paper's difference is to the
+    base's cell, which need not be one of ``cells``.
     """
+    table, printed = experiment.cells(), experiment.printed
     groups: dict[tuple[str, str], list[TableCell]] = {}
     for cell in cells:
         if cell.base is not None and not cell.improvement:
@@ -129,7 +132,7 @@ def gains(cells: Sequence[TableCell], outcomes: Outcomes, printed: PaperTable) -
                 control = values[bases[cell.row]]
                 own = outcomes[cell.training.name].values(figure)
                 seeds = [seed for seed, value in own.items() if math.isfinite(value - control.get(seed, math.nan))]
-                gain = Gain(cell.row, cell.column, interval, len(seeds), _printed_gain(cell, cells, printed))
+                gain = Gain(cell.row, cell.column, interval, len(seeds), _printed_gain(cell, table, printed))
                 found[cell.row, cell.column] = gain
     return [found[cell.row, cell.column] for cell in cells if (cell.row, cell.column) in found]
 

@@ -27,6 +27,8 @@ from isda.reproduce.workload import MachineSpeed, Work
 
 SEARCH_SEED = 100
 """Of the runs on held-out data; final runs have other seeds."""
+NO_MINUTES = 1e9
+"""Between checkpoints of runs that keep those of the whole training: others would replace them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class _TrainingProgress:
 
     def __init__(self, training: Training, options: ReproductionOptions) -> None:
         self.training, self.options = training, options
-        self.folder = options.folder / training.name
+        self.folder = options.folder / training.folder_name(options.scale)
         self.differences: tuple[str, ...] = ()
         self.problems: list[str] = []
         self.settings: RunSettings | None = None
@@ -177,19 +179,15 @@ class _TrainingProgress:
             if point is None:
                 raise ValueError(f"all trials of {self.training.method} diverged")
             run = self.search.candidate.final_run(point, seed, folder)
-        kept = self.training.checkpoints
+        kept = self.training.checkpoints if seed == self.options.seeds[0] else 0
         if not kept:
             return run
         steps = max(1, run.config.total_steps // kept)
-        return replace(run, saving=Saving(self.options.saving.minutes, steps, kept + 1))
+        return replace(run, saving=Saving(NO_MINUTES, steps, kept + 1))
 
     def _fail(self, message: str) -> None:
         self.problems.append(message)
         self.ended, self.final = True, []
-
-
-TRIED = 5
-"""Values in the paper's grids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,9 +227,9 @@ def experiment_progress(
     done, missing_runs, works = 0, 0, []
     for training in with_dependencies(experiment.trainings()):
         final_runs = seeds if training.name in requested else 1  # dependencies run with one seed
-        trials = (scale.trials or TRIED) if training.tuned else 0
-        final_done = _finished(folder / training.name / FINAL_FOLDER)
-        trials_done = _finished(folder / training.name / SEARCH_FOLDER)
+        trials = training.trials(scale)
+        runs = folder / training.folder_name(scale)
+        final_done, trials_done = _finished(runs / FINAL_FOLDER), _finished(runs / SEARCH_FOLDER)
         complete[training.name] = final_done >= final_runs
         # The search has ended if there is a final run.
         missing = max(0, final_runs - final_done) + (0 if final_done else max(0, trials - trials_done))

@@ -24,6 +24,10 @@ class CostTable(TableExperiment):
     networks: ClassVar[Mapping[str, str]]
     """Names of networks by row."""
 
+    def counted_cells(self) -> list[tuple[str, str]]:
+        """The cost columns of every network."""
+        return [(row, column) for row in self.networks for column in COST_COLUMNS[self.name]]
+
     def counted(self, scale: Scale, device: torch.device, only: Sequence[str]) -> Mapping[tuple[str, str], float]:
         """The cost columns; times are measured with the paper's batches at its scale, else with the smallest."""
         columns = COST_COLUMNS[self.name]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from isda.engine.options import given_options
 from isda.engine.run_records import RunRecord, read_run
 from isda.engine.settings import RunSettings
 from isda.reproduce.workload import Work
@@ -35,11 +37,20 @@ class Scale:
     """Most values of a setting to try; by default all of the paper's grid."""
     stand_ins: bool = False
     """Whether digits of scikit-learn replace data sets that are not available."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that the command changes in all trainings that have them, such as precision."""
 
     @property
     def sentence(self) -> str:
-        """Name and description."""
-        return f"Scale {self.name}: {self.description}."
+        """Name, description and changed settings."""
+        changed = "".join(f", {name}={value}" for name, value in self.changes.items())
+        return f"Scale {self.name}: {self.description}{changed}."
+
+    @property
+    def options(self) -> str:
+        """As `isda reproduce` takes them."""
+        words = {"scale": self.name, **self.changes}
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in words.items())
 
 
 SCALES: Mapping[str, Scale] = {
@@ -98,8 +109,11 @@ class Training(ABC):
     """Whether the method's published grid is searched on held-out data, as in the paper."""
     dependencies: Mapping[str, Training] = field(default_factory=dict)
     """Trainings to run before, by the setting that takes the run folder of their first seed."""
-    checkpoints: int = 0
-    """Checkpoints to keep over the whole run for an analysis; 0 keeps the usual ones."""
+
+    @property
+    def checkpoints(self) -> int:
+        """Checkpoints that the first seed keeps over the whole run for an analysis; 0 keeps the usual ones."""
+        return 0
 
     @property
     def name(self) -> str:
@@ -107,7 +121,6 @@ class Training(ABC):
         given = self.settings.given()
         words = [str(given.pop(key)) for key in ("data", "network", "method") if key in given]
         words += [f"{key}={value}" for key, value in given.items()]
-        words += [f"checkpoints={self.checkpoints}"] if self.checkpoints else []
         words += [f"{key}={training.name}" for key, training in self.dependencies.items()]
         return re.sub(r"[^\w.=+-]+", "-", "-".join(words))
 
@@ -116,9 +129,28 @@ class Training(ABC):
         """As `isda train --method` takes it."""
         return str(self.settings.method)
 
+    def folder_name(self, scale: Scale) -> str:
+        """The folder of its runs: the name, and the settings that the command changes."""
+        changed = (f"-{name}={value}" for name, value in scale.changes.items() if hasattr(self.settings, name))
+        return self.name + "".join(changed)
+
     def at(self, scale: Scale, root: Path | None) -> ScaledSettings:
-        """The settings at a scale, with available data."""
-        return ScaledSettings(self.settings, ()) if scale.full else self.scaled(scale, root)
+        """The settings at a scale, with available data and what the command changes."""
+        settings, differences = ScaledSettings(self.settings, ()) if scale.full else self.scaled(scale, root)
+        changes = {name: value for name, value in scale.changes.items() if hasattr(settings, name)}
+        return ScaledSettings(replace(settings, **changes), differences)
+
+    def grid(self) -> Mapping[str, Sequence[Any]]:
+        """What the method's search chooses from, by setting; none by default."""
+        return {}
+
+    def trials(self, scale: Scale) -> int:
+        """How many runs the search on held-out data takes; known without data."""
+        if not self.tuned:
+            return 0
+        given = given_options(self.method)
+        points = math.prod(len(values) for name, values in self.grid().items() if name not in given)
+        return points if scale.trials is None else min(points, scale.trials)
 
     @abstractmethod
     def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isda.engine.trainer import AUTOCAST
 from isda.networks.cost import count_multiply_adds
 from isda.networks.registry import IMAGENET, create
 from isda.networks.timm_models import TIMM_PREFIX
@@ -20,8 +21,10 @@ OPERATIONS_PER_MULTIPLY_ADD = 6
 TOUCHES = 5
 """Memory accesses of each element of the activations: written and read in the forward pass, read in the backward pass,
 and its gradient written and read."""
-BYTES = 2
-"""Of an element in mixed precision."""
+PRECISION = "float32"
+"""Of runs whose settings name none."""
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Of an element of the activations; the last two are mixed precision."""
 
 
 class MachineSpeed(NamedTuple):
@@ -56,9 +59,10 @@ class Work(NamedTuple):
         return max(both) if speed.together else sum(both)
 
 
-def training_work(multiply_adds: float, elements: float, samples: float) -> Work:
+def training_work(multiply_adds: float, elements: float, samples: float, precision: str | None = None) -> Work:
     """Forward and backward passes of samples, given the cost of one sample in one forward pass."""
-    return Work(OPERATIONS_PER_MULTIPLY_ADD * multiply_adds, TOUCHES * BYTES * elements).times(samples)
+    moved = TOUCHES * BYTES[precision or PRECISION] * elements
+    return Work(OPERATIONS_PER_MULTIPLY_ADD * multiply_adds, moved).times(samples)
 
 
 WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
@@ -136,21 +140,24 @@ IMAGES, CHANNELS, SIDE, KERNEL = 32, 16, 32, 3
 
 
 @cache
-def machine_speed() -> MachineSpeed:
+def machine_speed(precision: str = PRECISION) -> MachineSpeed:
     """Measured speed of this machine with torch's threads, for maps as narrow as those of the smaller scales.
 
     Wide networks reach up to five times as many operations per second.
     """
-    maps = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, requires_grad=True)
-    kernel = torch.randn(CHANNELS, CHANNELS, KERNEL, KERNEL, requires_grad=True)
-    normalise = nn.BatchNorm2d(CHANNELS)
-    convolution = training_work((CHANNELS * KERNEL * SIDE) ** 2, 0, IMAGES)
-    between = training_work(0, 2 * CHANNELS * SIDE**2, IMAGES)
-    return MachineSpeed(
-        convolution.operations * _per_second(lambda: F.conv2d(maps, kernel, padding=KERNEL // 2).sum().backward()),
-        between.bytes * _per_second(lambda: normalise(maps).relu().sum().backward()),
-        together=False,
-    )
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    maps = torch.randn(IMAGES, CHANNELS, SIDE, SIDE, dtype=dtype, requires_grad=True)
+    kernel = torch.randn(CHANNELS, CHANNELS, KERNEL, KERNEL, dtype=dtype, requires_grad=True)
+    normalise = nn.BatchNorm2d(CHANNELS, dtype=dtype)
+    convolution = training_work((CHANNELS * KERNEL * SIDE) ** 2, 0, IMAGES, precision)
+    between = training_work(0, 2 * CHANNELS * SIDE**2, IMAGES, precision)
+    mixed = AUTOCAST.get(precision)
+    with torch.autocast("cpu", dtype=mixed, enabled=mixed is not None):
+        return MachineSpeed(
+            convolution.operations * _per_second(lambda: F.conv2d(maps, kernel, padding=KERNEL // 2).sum().backward()),
+            between.bytes * _per_second(lambda: normalise(maps).relu().sum().backward()),
+            together=False,
+        )
 
 
 def _per_second(step: Callable[[], object]) -> float:

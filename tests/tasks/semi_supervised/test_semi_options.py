@@ -36,12 +36,12 @@ CIFAR10, CIFAR100 = pictures("cifar10", 50_000), pictures("cifar100", 50_000, cl
 SVHN = pictures("svhn", 73_257)
 
 
-def paper_cell(data, method, labels):
-    return resolve(SemiSettings(data=data.name, network="cnn-13", method=method, labels=labels), data)
+def paper_cell(data, method, labels, **changes):
+    return resolve(SemiSettings(data=data.name, network="cnn-13", method=method, labels=labels, **changes), data)
 
 
 @pytest.mark.parametrize(
-    ("data", "method", "labels", "labelled_per_batch", "expected"),
+    ("data", "method", "labels", "published", "expected"),
     [
         (CIFAR10, "vat+isda", 4000, 32, {"eta_1": 1.0, "eta_2": 1.0, "ramp_up": 0.0, "epsilon": 8.0}),
         (CIFAR10, "mean-teacher+isda", 4000, 10, {"eta_2": 100.0, "ramp_up": 40 / 150, "teacher_decay": 0.999}),
@@ -57,18 +57,22 @@ def paper_cell(data, method, labels):
         (SVHN, "vat", 500, 32, {"epsilon": 3.5 / 0.12, "passes": "separate"}),
     ],
 )
-def test_the_papers_cells_have_the_publications_numbers(data, method, labels, labelled_per_batch, expected):
+def test_the_papers_cells_have_the_publications_numbers(data, method, labels, published, expected):
     config = paper_cell(data, method, labels)
-    assert (config.labels, config.labelled_per_batch, config.method) == (
-        labels,
-        labelled_per_batch,
-        method.split(":")[0],
-    )
+    # As many labelled as unlabelled images, as in Verma et al.; the publication's proportion if it is asked for.
+    assert (config.labels, config.labelled_per_batch, config.method) == (labels, 128, method.split(":")[0])
+    other = paper_cell(data, method, labels, labelled_per_batch="published")
+    assert (other.labelled_per_batch, other.method_options) == (published, config.method_options)
     assert {name: config.method_options[name] for name in expected} == pytest.approx(expected)
     # The paper's recipe: 400 epochs of one pass over all images in batches of 128, cosine from 0.1, decay 1e-4.
     assert (config.epochs, config.batch_size, config.lr, config.schedule) == (400, 128, 0.1, "cosine")
     assert (config.weight_decay, config.momentum, config.average_last) == (1e-4, 0.9, 10)
     assert config.steps_per_epoch == len(data.y_train) // 128
+
+
+def test_there_are_no_more_labelled_images_in_a_step_than_labels():
+    assert semi_config(method="vat", labels=30, labelled_per_batch=None).labelled_per_batch == 30
+    assert semi_config(method="vat", labels=30, held_out_labels=0.5, labelled_per_batch=None).labelled_per_batch == 15
 
 
 def test_all_methods_take_equally_many_steps():
@@ -196,8 +200,9 @@ def test_truth_is_written_as_a_word(text):
             {"method": "vat", "augment": "cutout"},
             "augment must be one of none, translate, translate-flip for method vat",
         ),
-        ({"method": "vat", "labelled_per_batch": 51}, "labelled_per_batch must be from 1 to labels=50, got 51"),
-        ({"method": "vat", "labelled_per_batch": 0}, "labelled_per_batch must be from 1 to labels=50, got 0"),
+        ({"method": "vat", "labelled_per_batch": 51}, "labelled_per_batch must be from 1 to labels=50, .* got 51"),
+        ({"method": "vat", "labelled_per_batch": 0}, "labelled_per_batch must be from 1 to labels=50, .* got 0"),
+        ({"method": "vat", "labelled_per_batch": "half"}, "labelled_per_batch must be .* or published, got half"),
         ({"method": "vat", "batch_size": 251}, "batch_size must be from 1 to 250, the training images, got 251"),
     ],
 )

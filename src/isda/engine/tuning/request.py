@@ -13,7 +13,7 @@ from isda._utils.choices import check_choice, check_range
 from isda.engine.comparison import Planner, run_folder_name
 from isda.engine.config import Figure, RunConfig
 from isda.engine.executors import PlannedRun
-from isda.engine.options import split_method
+from isda.engine.options import given_options
 from isda.engine.run_records import SEARCH_FOLDER
 from isda.engine.settings import RunSettings
 from isda.engine.task import HeldOut
@@ -196,7 +196,7 @@ def _published_grid(settings: RunSettings, planner: Planner) -> tuple[SearchedSe
     """The grid of the method, without the options and settings that the user has given."""
     task, data = planner.task_and_data(settings)
     text = settings.method or ""
-    given = {word.partition("=")[0] for word in split_method(text)[1].split(",")} | set(settings.given())
+    given = given_options(text) | set(settings.given())
     known = task.options(text)
     grid = task.grid(settings, data)
     for name in grid:

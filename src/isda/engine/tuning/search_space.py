@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_type_hints
 
 from isda._utils.choices import check_choice
-from isda.engine.options import canonical_method, parse_value, scalar_type, split_method
+from isda.engine.options import canonical_method, given_options, parse_value, scalar_type, split_method
 from isda.engine.settings import RunSettings
 
 Point = dict[str, Any]
@@ -148,7 +148,7 @@ def _check_new(setting: SearchedSetting, method: str, others: Sequence[SearchedS
     name = setting.name
     if any(other.name == name for other in others):
         raise ValueError(f"search must name {name} once for method {method}, got it twice")
-    if setting.of_method and any(word.partition("=")[0] == name for word in split_method(method)[1].split(",")):
+    if setting.of_method and name in given_options(method):
         raise ValueError(f"{name} must be searched or given, got both for method {method}")
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
 from isda.engine.options import option_types, parse_options, split_method
-from isda.engine.settings import Auto, Recipe, auto
+from isda.engine.settings import AUTO, Auto, Recipe, auto
 from isda.semi.defaults import MethodSettings
 from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.tasks.common.isda_options import ISDAOptions
+
+PUBLISHED = "published"
+"""The word for batches composed as in the method's publication."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +31,9 @@ class SemiSettings(ClassificationSettings):
     unlabelled: Auto[int] = auto()
     """Use this many further images without labels, drawn with the seed; all by default. An epoch is one pass over
     labelled and unlabelled images together."""
-    labelled_per_batch: Auto[int] = auto()
-    """Labelled images in each step, which come on top of batch_size unlabelled ones; by default in the proportion of
-    the method's publication."""
+    labelled_per_batch: Auto[int | Literal["published"]] = auto()
+    """Labelled images in each step, which come on top of batch_size unlabelled ones; as many as those if not given, as
+    in Verma et al. (2019), whom the paper follows. published: in the proportion of the method's publication."""
     held_out_labels: Auto[float] = auto(0.0)
     """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
     choose settings with; leaving it out puts them back."""
@@ -45,6 +48,31 @@ class SemiSettings(ClassificationSettings):
         if not 0 <= self.held_out_labels < 1:
             raise ValueError(f"held_out_labels must be a share from 0 to below 1, got {self.held_out_labels}")
 
+    def labelled_beside(self, unlabelled: int, defaults: MethodSettings, labels: int, samples: int) -> int:
+        """The labelled images in a step of this many unlabelled ones.
+
+        Args:
+            unlabelled: batch_size.
+            defaults: of the method's publication.
+            labels: number of labelled images.
+            samples: number of all images, labelled or not.
+
+        Example:
+            >>> from isda.semi import defaults_for
+            >>> settings = (SemiSettings(), SemiSettings(labelled_per_batch="published"))
+            >>> [s.labelled_beside(128, defaults_for("mean-teacher", "cifar10"), 4000, 50_000) for s in settings]
+            [128, 10]
+        """
+        if self.labelled_per_batch == PUBLISHED:
+            return defaults.labelled_beside(unlabelled, labels, samples)
+        if self.labelled_per_batch is AUTO:
+            return min(unlabelled, labels)
+        if not isinstance(self.labelled_per_batch, int) or not 0 < self.labelled_per_batch <= labels:
+            raise ValueError(
+                f"labelled_per_batch must be from 1 to labels={labels}, or {PUBLISHED}, got {self.labelled_per_batch}"
+            )
+        return self.labelled_per_batch
+
 
 @dataclass(frozen=True, kw_only=True)
 class SemiConfig(SemiSettings, ClassificationConfig):
@@ -52,6 +80,7 @@ class SemiConfig(SemiSettings, ClassificationConfig):
 
     labels: int = field()
     """Images with labels, those held out included."""
+    labelled_per_batch: int = field()
     normalisation: str
     """"channel", "per-image" or "zca"."""
 

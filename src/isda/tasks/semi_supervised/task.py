@@ -71,13 +71,10 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
     samples = labels - held + unlabelled
     defaults, inputs = defaults_for(method, data.name), inputs_for(data.name)
     values = image_fields(settings, data, network, recipe, held)
-    size, per_batch = values["batch_size"], settings.labelled_per_batch
+    size = values["batch_size"]
     if not 0 < size <= samples:
         raise ValueError(f"batch_size must be from 1 to {samples}, the training images, got {size}")
-    if per_batch is AUTO:
-        per_batch = defaults.labelled_beside(size, labels - held, samples)
-    if not 0 < per_batch <= labels - held:
-        raise ValueError(f"labelled_per_batch must be from 1 to labels={labels - held}, got {per_batch}")
+    per_batch = settings.labelled_beside(size, defaults, labels - held, samples)
     augment = settings.augment or _augmentation(data, inputs.flip)
     if augment not in WEAK:
         raise ValueError(f"augment must be one of {', '.join(WEAK)} for method {name}, got {augment!r}")
