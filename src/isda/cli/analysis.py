@@ -223,9 +223,9 @@ def map_features(  # the command has this name
         seed: of the map and of the choice of images.
         out: the page, a self-contained file.
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, fields
 
-    from isda.analysis.maps import MAP_COLUMNS, MapOptions, draw_maps, map_cells
+    from isda.analysis.maps import MAP_COLUMNS, MapOptions, Separation, draw_maps, map_cells
     from isda.cli.output import plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
 
@@ -241,6 +241,7 @@ def map_features(  # the command has this name
         console.print(plain_table(title, MAP_COLUMNS, [map_cells(view) for view in views]))
         print_page(console, out)
 
+    measures = [field.name for field in fields(Separation)]
     record = [
         {
             "run": str(view.evaluated.folder),
@@ -248,7 +249,7 @@ def map_features(  # the command has this name
             "images": len(view.evaluated.labels),
             "error": view.error,
         }
-        | asdict(view.separation)
+        | (asdict(view.separation) if view.separation else dict.fromkeys(measures))
         for view in views
     ]
     show(record, common.json, tables)

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import tyro
 
+from isda._utils.errors import describe_error
 from isda.cli.executors import command_executor
 from isda.cli.output import plain_table, print_escaped, show, table_console
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
@@ -30,7 +31,7 @@ from isda.reproduce.page import GAIN_HEADS, cell_text, gain_rows, table_caption,
 from isda.reproduce.registry import experiment_names, find_experiments
 from isda.reproduce.results import CellResult, Gain, cell_results, gains
 from isda.reproduce.runner import ReproductionOptions, duration, experiment_progress, run_trainings
-from isda.reproduce.training import SCALES, Scale, Training, TrainingOutcome
+from isda.reproduce.training import SCALES, Scale, TrainingOutcome
 from isda.reproduce.workload import MachineSpeed, machine_speed
 
 LIST = "list"
@@ -129,21 +130,27 @@ def _reproduce(
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
         outcomes = run_trainings(list(distinct.values()), options, RoundsWatcher(watcher), executor)
-    records: list[dict[str, Any]] = []
-    problems: list[str] = []
-    printers: list[Callable[[], None]] = []
+    own = {
+        name: {training.name: outcomes[training.name] for training in with_dependencies(group)}
+        for name, group in trainings.items()
+    }
+    results: dict[str, _Result] = {}
     with join_processes(runtime.device) as processes:
         context = FigureContext(
             folder=request.folder, scale=request.scale, data_root=runtime.data_root, device=processes.device
         )
+        # Every page is written before anything is drawn: what happens to a picture takes no other result with it.
         for experiment in request.experiments:
-            record, printer = _result(experiment, trainings[experiment.name], outcomes, context, request)
-            records.append(record)
-            problems += record["problems"]
-            printers.append(printer)
+            results[experiment.name] = _result(experiment, own[experiment.name], context, request)
+        for experiment in request.experiments:
+            if isinstance(experiment, FigureExperiment):
+                drawn = _draw(experiment, own[experiment.name], context)
+                results[experiment.name] = _result(experiment, own[experiment.name], context, request, drawn)
+    records = [record for record, _ in results.values()]
+    problems = [problem for record in records for problem in record["problems"]]
 
     def tables() -> None:
-        for printer in printers:
+        for _, printer in results.values():
             printer()
 
     show(records, json, tables)
@@ -151,30 +158,44 @@ def _reproduce(
         raise ValueError(f"{len(problems)} of {len(outcomes)} trainings and pictures failed: {'; '.join(problems)}")
 
 
+class _Pictures(NamedTuple):
+    """The pages with the pictures of a figure, or why there are none."""
+
+    pages: list[Path]
+    problem: str | None = None
+
+
+def _draw(figure: FigureExperiment, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> _Pictures:
+    """Draw a figure; errors of any kind become its problem, so that the next figure is drawn."""
+    try:
+        return _Pictures(figure.draw(outcomes, context))
+    except Exception as error:
+        return _Pictures([], f"{figure.name}: {describe_error(error)}")
+
+
+_Result = tuple[dict[str, Any], Callable[[], None]]
+"""The record of an experiment, and a function that prints its tables."""
+
+
 def _result(
     experiment: Experiment,
-    trainings: Sequence[Training],
-    all_outcomes: Mapping[str, TrainingOutcome],
+    outcomes: Mapping[str, TrainingOutcome],
     context: FigureContext,
     request: _ReproduceRequest,
-) -> tuple[dict[str, Any], Callable[[], None]]:
-    """Write the page of an experiment; returns its record and a function that prints its tables."""
-    outcomes = {training.name: all_outcomes[training.name] for training in with_dependencies(trainings)}
+    drawn: _Pictures | None = None,
+) -> _Result:
+    """Write the page of an experiment, with the pictures that have been drawn."""
     problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in outcomes.items() if outcome.problems]
     results: list[CellResult] = []
     differences: list[Gain] = []
-    pages: list[Path] = []
+    pages = [] if drawn is None else drawn.pages
+    problems += [drawn.problem] if drawn is not None and drawn.problem else []
     if isinstance(experiment, TableExperiment):
         cells = experiment.selected(request.only)
         counted = experiment.counted(request.scale, context.device, request.only)
         all_results = cell_results(experiment, cells, outcomes, counted)
         results = [result for result in all_results if matches_words(request.only, result.row, result.column)]
         differences = gains(cells, outcomes, experiment.printed)
-    elif isinstance(experiment, FigureExperiment):
-        try:
-            pages = experiment.draw(outcomes, context)
-        except ValueError as error:
-            problems.append(f"{experiment.name}: {error}")
     page = request.html or request.folder / f"{experiment.name}.html"
     write_table_page(
         page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command
