@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from isda.functional import explicit_consistency, explicit_loss, monte_carlo
-from isda.functional.sampling import symmetric_root
+from isda.functional.sampling import covariance_root, symmetric_root
 from oracles import explicit_consistency as oracle_consistency
 from oracles import explicit_loss as oracle_loss
 from oracles import random_covariances
@@ -122,3 +122,38 @@ def test_symmetric_root_exists_at_any_rank(rank, dtype):
     torch.testing.assert_close(root, root.mT, rtol=0, atol=tolerance)
     torch.testing.assert_close(root @ root, matrices, rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-13)
     assert (torch.linalg.eigvalsh(root) > -tolerance).all()
+
+
+@pytest.mark.parametrize("rank", [1, 3, 6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_covariance_root_is_triangular_and_keeps_variances_at_any_rank(rank, dtype):
+    matrices = random_covariances(4, 6, rank=rank).to(dtype)
+    matrices[2] = 0
+    matrices[3, 1] = matrices[3, :, 1] = 0
+    root = covariance_root(matrices)
+    made = root @ root.mT
+    assert torch.equal(root, root.tril())
+    shrinkage = 2 * 6 * torch.finfo(dtype).eps
+    diagonal = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
+    expected = (1 - shrinkage) * matrices + shrinkage * diagonal
+    tolerance = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps * float(matrices.abs().max())}
+    torch.testing.assert_close(made, expected, **tolerance)
+    # Exactly zero where nothing varies: those coordinates and classes are not augmented.
+    assert not root[2].any()
+    assert not root[3, 1].any()
+
+
+def test_covariance_root_exists_where_rounding_makes_a_matrix_indefinite():
+    """Errors of a matrix of rank one make its eigenvalues negative, by more than the first shrinkage adds."""
+    rows = torch.randn(3, 1, 200, dtype=torch.float64)
+    matrices = (rows.mT @ rows).float()
+    noise = 3e-4 * torch.randn(3, 200, 200)
+    scale = matrices.diagonal(dim1=-2, dim2=-1).sqrt()
+    matrices += (noise + noise.mT) / 2 * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    assert (torch.linalg.eigvalsh(matrices.double()) < -1e-3).any(1).all()
+    root = covariance_root(matrices)
+    assert root.isfinite().all()
+    variances = matrices.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(root.square().sum(-1), variances, rtol=1e-4, atol=0)
+    # Shrunk by 200 * 201 * eps = 0.5% at most.
+    assert ((root @ root.mT - matrices) / scale.unsqueeze(-1) / scale.unsqueeze(-2)).abs().max() < 6e-3
