@@ -53,6 +53,25 @@ def test_tables_share_their_trainings():
     assert "cifar10-wide-resnet-28-10-isda" in ablation & networks
 
 
+def test_figure_10_chooses_the_strength_once_and_the_uncertainty_weight_of_each_cell():
+    for augment, cells in EXPERIMENTS["figure-10"].parts().items():
+        (isda,) = [training for cell, training in cells if cell.method == "isda"]
+        assert (isda.tuned, isda.search, isda.settings.augment) == (True, (), augment)
+        for cell, training in cells[1:]:
+            learned = "covariance=learned" in cell.method
+            assert (training.tuned, bool(training.search)) == (learned or training is isda, learned)
+            assert training is isda or training.chosen_from == isda
+    # The paper's Table 4 has the same training.
+    table = {training.name for training in EXPERIMENTS["table-4"].trainings()}
+    assert "cifar100-wide-resnet-28-10-isda-augment=cutout" in table
+
+
+def test_figure_11_has_the_published_strengths():
+    """Section 6.5.4: effective up to 5, slightly worse than baselines at 10."""
+    for cells in EXPERIMENTS["figure-11"].parts().values():
+        assert [cell.x for cell, _ in cells] == [None, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0]
+
+
 def test_words_select_whole_names():
     table = EXPERIMENTS["table-2"]
     assert isinstance(table, TableExperiment)

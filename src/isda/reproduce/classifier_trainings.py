@@ -60,6 +60,8 @@ def classifier(
     tuned: bool | None = None,
     dependencies: Mapping[str, Training] | None = None,
     checkpoints: int = 0,
+    search: tuple[str, ...] = (),
+    chosen_from: Training | None = None,
     **further: Any,
 ) -> ClassifierTraining:
     """A classifier of the paper; strengths of ISDA are chosen on held-out images by default."""
@@ -68,6 +70,8 @@ def classifier(
         tuned="isda" in method and ":" not in method if tuned is None else tuned,
         dependencies=dependencies or {},
         checkpoints=checkpoints,
+        search=search,
+        chosen_from=chosen_from,
     )
 
 

@@ -136,7 +136,7 @@ def with_dependencies(trainings: Iterable[Training]) -> list[Training]:
     """The trainings and their dependencies, each once, dependencies first."""
     ordered: dict[str, Training] = {}
     for training in trainings:
-        for dependency in with_dependencies(training.dependencies.values()):
+        for dependency in with_dependencies(training.required):
             ordered.setdefault(dependency.name, dependency)
         ordered.setdefault(training.name, training)
     return list(ordered.values())

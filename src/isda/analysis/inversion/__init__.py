@@ -25,7 +25,7 @@ from isda.analysis.inversion.generator_adapters import (
     unconditional,
 )
 from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
-from isda.analysis.inversion.page import InversionStudy, choose_rows, nearest_images, study
+from isda.analysis.inversion.study import InversionStudy, choose_rows, nearest_images, study
 from isda.analysis.inversion.targets import augmented_features, features_along, strength_of
 
 __all__ = [
