@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from isda.networks import create
-from isda.reproduce.classifier_trainings import classifier
+from isda.reproduce.classifier_trainings import classifier, generator
 from isda.reproduce.experiment import TableExperiment, with_dependencies
 from isda.reproduce.printed_tables import TABLES, paper_table
 from isda.reproduce.registry import EXPERIMENTS, find_experiments
@@ -12,6 +12,7 @@ from isda.reproduce.training import SCALES
 from isda.reproduce.workload import count_size, fitting_width, network_size
 
 EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
+GENERATORS = ("wgan", "cgan", "acgan", "infogan")
 # Results of other papers, which the paper repeats.
 OTHERS = {"table-1": ("column", "reported"), "table-7": ("row", "(Original)")}
 
@@ -51,6 +52,21 @@ def test_a_name_means_one_training():
 def test_tables_share_their_trainings():
     ablation, networks = ({one.name for one in EXPERIMENTS[name].trainings()} for name in ("table-8", "table-2"))
     assert "cifar10-wide-resnet-28-10-isda" in ablation & networks
+
+
+@pytest.mark.parametrize("scale", ["small", "smoke"])
+def test_batches_of_generators_fit_their_networks(scale):
+    """WGAN needs equally many images of each of ten classes; 32, the batch of scale small, is no multiple of ten."""
+    sizes = {
+        method: generator("cifar10", method).scaled(SCALES[scale], None).settings.batch_size for method in GENERATORS
+    }
+    assert sizes["wgan"] % 10 == 0
+    assert sizes["cgan"] == SCALES[scale].batch_size
+
+
+def test_a_generator_of_the_paper_takes_64_images_for_each_network():
+    ratio = [generator("cifar10", method).work(SCALES["paper"], None).operations for method in ("wgan", "cgan")]
+    assert ratio[0] / ratio[1] == pytest.approx(10 * 5)
 
 
 def test_figure_10_chooses_the_strength_once_and_the_uncertainty_weight_of_each_cell():
