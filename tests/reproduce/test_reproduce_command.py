@@ -194,7 +194,7 @@ def test_a_training_takes_what_was_chosen_for_another_and_chooses_the_rest(tmp_p
         return [json.loads((run / "config.json").read_text())["method_options"] for run in runs]
 
     (strength,) = {one["lambda_0"] for one in options(isda_name, "final")}
-    name = f"cifar100-wide-resnet-28-10-{learned}-augment=cutout-chosen=isda"
+    name = f"cifar100-wide-resnet-28-10-{learned}-augment=cutout-search=uncertainty_weight-chosen=isda"
     tried = options(name, "search")
     assert {one["lambda_0"] for one in tried} == {strength}
     assert len({one["uncertainty_weight"] for one in tried}) == 2

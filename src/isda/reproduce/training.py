@@ -113,6 +113,7 @@ class Training(ABC):
         words += [f"{key}={value}" for key, value in given.items()]
         words += [f"checkpoints={self.checkpoints}"] if self.checkpoints else []
         words += [f"{key}={training.name}" for key, training in self.dependencies.items()]
+        words += [f"search={word.partition('=')[0]}" for word in self.search]
         words += [f"chosen={self.chosen_from.method}"] if self.chosen_from is not None else []
         return re.sub(r"[^\w.=+-]+", "-", "-".join(words))
 
