@@ -82,6 +82,26 @@ def test_figure_10_chooses_the_strength_once_and_the_uncertainty_weight_of_each_
     assert "cifar100-wide-resnet-28-10-isda-augment=cutout" in table
 
 
+def test_figures_6_and_13_are_optimised_as_published_at_the_papers_scale():
+    """Appendix: ResNet-32, 10,000 iterations at the rates 10 and 1, no early stop."""
+    for name in ("figure-6", "figure-13"):
+        figure = EXPERIMENTS[name]
+        assert figure.all_trainings()[0].settings.network == "resnet-32"
+        options = figure.options(SCALES["paper"])
+        assert (options.lr, options.iterations, options.tolerance) == ((10.0, 1.0), 10_000, 0.0)
+        assert figure.options(SCALES["smoke"]).lr is None
+
+
+def test_figures_7_and_14_have_the_resnet_50_of_table_1_if_there_is_a_biggan():
+    table = {training.name for training in EXPERIMENTS["table-1"].trainings()}
+    for name in ("figure-7", "figure-14"):
+        (training,) = EXPERIMENTS[name].with_biggan("package.Class").trainings()
+        assert training.name in table
+        assert training.settings.network == "resnet-50"
+        assert [one.settings.data for one in EXPERIMENTS[name].trainings()] == ["cifar10"] * 2
+    assert EXPERIMENTS["figure-6"].with_biggan("package.Class") is EXPERIMENTS["figure-6"]
+
+
 def test_figure_11_has_the_published_strengths():
     """Section 6.5.4: effective up to 5, slightly worse than baselines at 10."""
     for cells in EXPERIMENTS["figure-11"].parts().values():

@@ -67,7 +67,7 @@ def visualize(
     run: tyro.conf.Positional[Path],
     common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
-    generator: Path,
+    generator: str,
     images: int = 10,
     augmented: int = 4,
     classes: tuple[str, ...] = (),
@@ -76,6 +76,7 @@ def visualize(
     lr: tuple[float, float] | None = None,
     pixel_weight: float = 5e-3,
     tolerance: float = 0.01,
+    truncation: float = 1.0,
     seed: int = 0,
     out: Path = Path("visualize"),
 ) -> None:
@@ -89,7 +90,8 @@ def visualize(
     Args:
         run: the run folder of a classifier.
         common: data folder, device and JSON.
-        generator: the run folder of a generator (`isda generate train`) of the same data.
+        generator: the run folder of a generator (`isda generate train`) of the same data, or a BigGAN: a class of
+            yours and its weights, package.module.Class:FILE, or pytorch_pretrained_biggan.BigGAN:FOLDER.
         images: training images to show, taken from the classes in turn.
         augmented: augmented features of each image.
         classes: names of classes; all by default.
@@ -99,6 +101,7 @@ def visualize(
             at the start of the step.
         pixel_weight: eta, the weight of pixels in step I.
         tolerance: an image is done when its feature error has fallen to this share, or stalls; 0 stops none early.
+        truncation: of a BigGAN's noise, above 0 and at most 1.
         seed: of images, starts and draws.
         out: the folder.
     """
@@ -115,6 +118,7 @@ def visualize(
         lr=lr,
         pixel_weight=pixel_weight,
         tolerance=tolerance,
+        truncation=truncation,
         seed=seed,
     )
     with join_processes(common.device) as processes, _inversion_progress(iterations, sys.stderr.isatty()) as progress:

@@ -51,6 +51,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         seeds: int | None = None,
         gpu_tflops: float = GPU_TFLOPS,
         gpu_bandwidth: float = GPU_BANDWIDTH,
+        biggan: str | None = None,
         out: Path | None = None,
         html: Path | None = None,
         json: JsonFile = None,
@@ -74,6 +75,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             seeds: of each training, at most 1000; by default 5, 3 and 2 by scale.
             gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
+            biggan: of Figures 7 and 14, as `isda visualize --generator` takes it; without it they show CIFAR-10.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
             json: a file for the result as JSON.
@@ -86,6 +88,8 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             _list(size, count, folder, runtime.data_root, (gpu_tflops, gpu_bandwidth), json)
             return
         experiments = find_experiments(names)
+        if biggan is not None:
+            experiments = [experiment.with_biggan(biggan) for experiment in experiments]
         if html is not None and len(experiments) > 1:
             raise ValueError(f"html is the page of one table or figure, got {len(experiments)}")
         command = shlex.join(["isda", "reproduce", *words])

@@ -52,6 +52,10 @@ class Experiment(ABC):
     def title(self) -> str:
         """One sentence on what it shows."""
 
+    def with_biggan(self, word: str) -> Experiment:
+        """The experiment with a BigGAN, see `isda.analysis.inversion.open_biggan`; itself if it needs none."""
+        return self
+
     @abstractmethod
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
         """The required trainings, each once, without their dependencies; ``only`` as in `selected`."""

@@ -22,6 +22,7 @@ from isda.analysis.inversion.generator_adapters import (
     conditional,
     generator_of_run,
     normalised_noise,
+    open_biggan,
     unconditional,
 )
 from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
@@ -43,6 +44,7 @@ __all__ = [
     "generator_of_run",
     "nearest_images",
     "normalised_noise",
+    "open_biggan",
     "strength_of",
     "study",
     "unconditional",

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from isda._utils.checks import check_strength
-from isda._utils.errors import expect_type
 from isda._utils.files import atomic_write
-from isda.analysis.inversion.generator_adapters import generator_of_run, load_matching_generator
+from isda.analysis.inversion.generator_adapters import find_generator
 from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, Inverter
 from isda.analysis.inversion.study import NEAREST, InversionStudy, choose_rows, study
 from isda.analysis.inversion.targets import strength_of
@@ -22,6 +21,7 @@ from isda.analysis.pages import command_line, write_page
 from isda.analysis.training_features import observe
 from isda.report.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.report.pictures import png_size
+from isda.tasks.common.data import images_at
 
 GAP, WIDER = 2, 24
 """Pixels between two cells, and between two groups of columns."""
@@ -84,8 +84,9 @@ def pictures(result: InversionStudy) -> dict[str, bytes]:
     names = [result.observed.classes[label] for label in result.reconstructed.labels.tolist()]
     shape = (len(result.rows), result.each)
     augmented = result.augmented.images.unflatten(0, shape)
-    training = expect_type(result.observed.data.x_train, torch.Tensor)
-    nearest = training[result.neighbours.positions.flatten()].unflatten(0, result.neighbours.positions.shape)
+    positions = result.neighbours.positions
+    training = images_at(result.observed.data.x_train, positions.flatten())
+    nearest = result.observed.cropped(training).unflatten(0, positions.shape)
     return {
         "augmented": grid_png(
             [
@@ -176,9 +177,12 @@ class InversionOptions:
     lr: tuple[float, float] | None = None
     pixel_weight: float = PIXEL_WEIGHT
     tolerance: float = 0.01
+    truncation: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 < self.truncation <= 1:
+            raise ValueError(f"truncation must be above 0 and at most 1, got {self.truncation}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not 1 <= self.augmented <= MOST_AUGMENTED:
@@ -214,7 +218,7 @@ divided by 10 after every quarter, without early stopping.'
 
 def draw_inversion(
     run: Path,
-    generator: Path,
+    generator: str | Path,
     out: Path,
     options: InversionOptions,
     data_root: Path | None,
@@ -223,15 +227,20 @@ def draw_inversion(
 ) -> dict[str, Any]:
     """Invert features of a classifier's run, and write augmented.png, nearest.png and the page to the folder ``out``.
 
+    ``generator`` is the run folder of one, or a BigGAN as `open_biggan` takes it.
+
     Returns all errors as plain values; ``progress`` has a callback for each step, called with the iterations so far.
     """
-    trained = load_matching_generator(run, generator, options.classes)
-    observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(trained.classes)))
+    source = find_generator(run, generator, options.classes, options.truncation, device)
+    # Images are taken from the classes in turn: only the first so many classes are shown.
+    labels = [source.classes.index(name) for name in options.classes] or range(len(source.classes))
+    shown = sorted(set(labels))[: options.images if options.images > 0 else None]
+    observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(shown)), labels=shown)
     rows = choose_rows(observed, options.images, options.classes, options.seed)
     first, second = options.steps()
     inverter = Inverter(
         observed,
-        generator_of_run(trained, device),
+        source.generator,
         pixel_weight=options.pixel_weight,
         first=first,
         second=second,

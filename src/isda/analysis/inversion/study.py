@@ -15,13 +15,16 @@ from isda._utils.seeds import generator as seeded_generator
 from isda.analysis.inversion.inverter import InvertedFeatures, Inverter
 from isda.analysis.inversion.targets import augmented_features
 from isda.analysis.training_features import Observed
+from isda.data.image_files import ImageFiles
+from isda.data.prefetch import prefetch
 from isda.networks.generative import to_pixels
+from isda.tasks.common.data import PREFETCH_WORKERS, images_at
 
 NEAREST = 5
 """Nearest training images, as many as in the paper's Figure 14."""
 
 # Images that are converted to floating point at once.
-CHUNK = 2000
+CHUNK, CHUNK_ON_DISK = 2000, 100
 
 
 class Neighbours(NamedTuple):
@@ -33,8 +36,19 @@ class Neighbours(NamedTuple):
     """(N, K) root mean squared difference of pixels in [0, 1]."""
 
 
-def nearest_images(images: Tensor, among: Tensor, count: int = NEAREST) -> Neighbours:
-    """The nearest of many images, all uint8 (..., C, H, W), by the sum of squared differences of pixels.
+def nearest_images(
+    images: Tensor,
+    among: Tensor | ImageFiles,
+    count: int = NEAREST,
+    crop: Callable[[Tensor | Sequence[Tensor]], Tensor] | None = None,
+) -> Neighbours:
+    """The nearest of many images, by the sum of squared differences of pixels.
+
+    Args:
+        images: uint8 (N, C, H, W).
+        among: uint8 (M, C, H, W), or images on disk, which are decoded a few at a time.
+        count: K.
+        crop: makes images of ``among`` as large as ``images``.
 
     Example:
         >>> among = torch.tensor([[0], [100], [255]], dtype=torch.uint8).view(3, 1, 1, 1)
@@ -42,10 +56,23 @@ def nearest_images(images: Tensor, among: Tensor, count: int = NEAREST) -> Neigh
         tensor([[2, 1]])
     """
     queries = images.flatten(1).double() / 255
-    # By differences, so that an image has distance 0 to itself.
-    exact = "donot_use_mm_for_euclid_dist"
-    parts = [torch.cdist(queries, part.flatten(1).double() / 255, compute_mode=exact) for part in among.split(CHUNK)]
-    distances, positions = torch.cat(parts, 1).topk(min(count, len(among)), largest=False)
+    positions = torch.empty(len(queries), 0, dtype=torch.int64)
+    distances = torch.empty(len(queries), 0, dtype=torch.float64)
+
+    def measure(part: Tensor) -> Tensor:
+        found = images_at(among, part)
+        pixels = crop(found) if crop is not None else expect_type(found, Tensor)
+        # By differences, so that an image has distance 0 to itself.
+        return torch.cdist(queries, pixels.flatten(1).double() / 255, compute_mode="donot_use_mm_for_euclid_dist")
+
+    on_disk = isinstance(among, ImageFiles)
+    parts = torch.arange(len(among)).split(CHUNK_ON_DISK if on_disk else CHUNK)
+    measured = prefetch(measure, parts, PREFETCH_WORKERS) if on_disk else map(measure, parts)
+    for part, further in zip(parts, measured, strict=True):
+        positions = torch.cat([positions, part.expand(len(queries), -1)], 1)
+        distances = torch.cat([distances, further], 1)
+        distances, nearest = distances.topk(min(count, distances.shape[1]), largest=False)
+        positions = positions.gather(1, nearest)
     return Neighbours(positions, distances / queries.shape[1] ** 0.5)
 
 
@@ -158,11 +185,12 @@ def study(
     first, second = progress or (None, None)
     reconstructed = inverter.reconstruct(rows, first)
     augmented = inverter.reach(reconstructed, targets, second)
-    originals, among = expect_type(observed.images(rows), Tensor), expect_type(observed.data.x_train, Tensor)
     with torch.no_grad():
         latent = inverter.generator.draw(len(rows), seeded_generator(seed, _RANDOM))
-        random = to_pixels(inverter.generator(latent, reconstructed.labels) * 2 - 1).cpu()
-    neighbours = nearest_images(augmented.images, among)
+        made = inverter.encoder.fit(inverter.generator(latent, reconstructed.labels))
+        random = to_pixels(made * 2 - 1).cpu()
+    neighbours = nearest_images(augmented.images, observed.data.x_train, crop=observed.cropped)
+    originals = observed.network_images(rows)
     return InversionStudy(observed, rows, originals, reconstructed, augmented, random, neighbours)
 
 

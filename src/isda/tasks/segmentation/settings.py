@@ -32,8 +32,8 @@ class SegmentationSettings(TrainingSettings):
     evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
     """The part that judges; validation if not given, where there is one."""
     window: str | None = None
-    """Evaluate by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart, and average logits instead
-    of probabilities, as the authors' code does (769); whole images by default."""
+    """Evaluate by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart, and average logits, not
+    probabilities, as the authors' code does (769); whole images by default."""
     multi_scale: bool = False
     """At the end measure also with images at 0.75, 1, 1.25 and 1.5 times their size, and these mirrored as well."""
     crop: str = "769"
