@@ -37,7 +37,7 @@ class TorchBigGAN(nn.Module):
 
 
 class HubBigGAN(nn.Module):
-    """As pytorch-pretrained-biggan: ``network(z, one-hot class, truncation)``, a config, and from_pretrained(FOLDER)."""
+    """As pytorch-pretrained-biggan: ``network(z, one-hot class, truncation)``, config and from_pretrained(FOLDER)."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()

@@ -204,6 +204,7 @@ def test_a_training_takes_what_was_chosen_for_another_and_chooses_the_rest(tmp_p
     assert f"lambda_0={strength:g}" in (tmp_path / "figure-10.html").read_text()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_takes_no_other_result_with_it(tmp_path):
     """Figure 8 is drawn by a process of its own: whatever ends it, every page is there, and the error is told."""
     training = "cifar10-resnet-110-cross-entropy"
@@ -245,12 +246,38 @@ def test_a_part_of_a_table_runs_from_end_to_end(drawn, tmp_path):
     assert made["cells"] or len(made["pages"]) > 1
 
 
+REAL_DATA = "ISDA_REAL_DATA"
+"""The environment variable with a folder of cifar10.npz and cifar100.npz, and svhn.npz if it is there."""
+REAL_FILES = ("cifar10.npz", "cifar100.npz", "svhn.npz")
+
+
+@pytest.fixture(params=["digits", "real"])
+def everything_root(drawn, tmp_path, monkeypatch, request) -> Path:
+    """Drawn data sets, with digits in place of small photographs, or with real photographs.
+
+    Digits make trainings smaller than at the smallest scale that the command has.
+    """
+    if request.param == "digits":
+        smaller = {"images": 40, "epochs": 1, "multiply_adds": 1e5, "trials": 1}
+        monkeypatch.setitem(SCALES, "smoke", replace(SCALES["smoke"], **smaller))
+        return drawn
+    if not (folder := os.environ.get(REAL_DATA)):
+        pytest.skip(f"{REAL_DATA} names no folder with cifar10.npz and cifar100.npz")
+    missing = [name for name in REAL_FILES[:2] if not Path(folder, name).is_file()]
+    assert not missing, f"{REAL_DATA}={folder} lacks {' and '.join(missing)}"
+    root = tmp_path / "data"
+    root.mkdir()
+    real = [Path(folder, name).absolute() for name in REAL_FILES if Path(folder, name).is_file()]
+    for source in (*drawn.iterdir(), *real):
+        (root / source.name).symlink_to(source)
+    return root
+
+
 @pytest.mark.slow
-def test_every_table_and_figure_runs_from_end_to_end(drawn, tmp_path, monkeypatch):
-    """All trainings of the paper, each smaller than at the smallest scale that the command has."""
-    smaller = {"images": 40, "epochs": 1, "multiply_adds": 1e5, "trials": 1}
-    monkeypatch.setitem(SCALES, "smoke", replace(SCALES["smoke"], **smaller))
-    words = ("reproduce", "all", "--seeds", "1", "--jobs", "2", "--data-root", drawn, "--out", tmp_path)
+def test_every_table_and_figure_runs_from_end_to_end(everything_root, tmp_path):
+    """All trainings of the paper."""
+    out = tmp_path / "all"
+    words = ("reproduce", "all", "--seeds", "1", "--jobs", "2", "--data-root", everything_root, "--out", out)
     _, err, code = isda(*words, "--json", tmp_path / "made.json")
     assert code is None, err
     everything = json.loads((tmp_path / "made.json").read_text())
