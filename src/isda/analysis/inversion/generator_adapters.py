@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.devices import send
-from isda._utils.errors import describe_error, expect_type
+from isda._utils.errors import expect_type
 from isda.engine.options import import_class
 from isda.networks.weight_files import read_weights
 from isda.tasks.classification.trained import load_classifier
@@ -126,25 +126,22 @@ def biggan(network: nn.Module, noise: int | None = None, truncation: float = 1.0
         noise: length of z; by default the network's.
         truncation: standard deviation of z, and what a pytorch-pretrained-biggan is called with.
     """
-    weight = next(network.parameters())
-    network.eval()
     shared, config = getattr(network, "shared", None), getattr(network, "config", None)
     length = getattr(network, "dim_z", getattr(config, "z_dim", None)) if noise is None else noise
-    if callable(shared) and length is not None:
-        return conditional(
-            lambda z, labels: network(truncation * z, shared(labels)), int(length), weight.device, weight.dtype
-        )
     classes = getattr(config, "num_classes", None)
-    if classes is None or length is None:
+    if length is None or (classes is None and not callable(shared)):
         raise ValueError(
             "network must be a BigGAN: with shared(class) and dim_z, or with config.z_dim and config.num_classes"
         )
-    return conditional(
-        lambda z, labels: network(truncation * z, one_hot(labels, classes).to(weight.dtype), truncation),
-        int(length),
-        weight.device,
-        weight.dtype,
-    )
+    weight = next(network.parameters())
+    network.eval()
+
+    def make(z: Tensor, labels: Tensor) -> Tensor:
+        if callable(shared):
+            return network(truncation * z, shared(labels))
+        return network(truncation * z, one_hot(labels, classes).to(weight.dtype), truncation)
+
+    return conditional(make, int(length), weight.device, weight.dtype)
 
 
 def open_biggan(word: str) -> nn.Module:
@@ -168,7 +165,8 @@ def open_biggan(word: str) -> nn.Module:
         if place:
             network.load_state_dict(read_weights(path))
     except (TypeError, AttributeError, RuntimeError, OSError) as error:
-        raise ValueError(f"generator {word} could not be opened: {describe_error(error)}") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"generator {word} could not be opened: {reason}") from error
     return network
 
 
