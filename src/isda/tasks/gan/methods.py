@@ -255,7 +255,7 @@ class WGAN(GenerativeMethod):
     @classmethod
     def turns(cls, options: dict[str, Any]) -> int:
         """The option n_critic."""
-        return int(options["n_critic"])
+        return int(options.get("n_critic", cls.Options.n_critic))
 
     @classmethod
     def make_discriminator(cls, config: GANConfig) -> nn.Module:
