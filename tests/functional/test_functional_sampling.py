@@ -143,17 +143,16 @@ def test_covariance_root_is_triangular_and_keeps_variances_at_any_rank(rank, dty
     assert not root[3, 1].any()
 
 
-def test_covariance_root_exists_where_rounding_makes_a_matrix_indefinite():
-    """Errors of a matrix of rank one make its eigenvalues negative, by more than the first shrinkage adds."""
-    rows = torch.randn(3, 1, 200, dtype=torch.float64)
-    matrices = (rows.mT @ rows).float()
-    noise = 3e-4 * torch.randn(3, 200, 200)
-    scale = matrices.diagonal(dim1=-2, dim2=-1).sqrt()
-    matrices += (noise + noise.mT) / 2 * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-    assert (torch.linalg.eigvalsh(matrices.double()) < -1e-3).any(1).all()
-    root = covariance_root(matrices)
-    assert root.isfinite().all()
-    variances = matrices.diagonal(dim1=-2, dim2=-1)
-    torch.testing.assert_close(root.square().sum(-1), variances, rtol=1e-4, atol=0)
-    # Shrunk by 200 * 201 * eps = 0.5% at most.
-    assert ((root @ root.mT - matrices) / scale.unsqueeze(-1) / scale.unsqueeze(-2)).abs().max() < 6e-3
+@pytest.mark.parametrize(("error", "shrinkage"), [(1e-4, 200 * 201 * 2**-23), (3e-2, 1.0)])
+def test_covariance_root_exists_where_errors_make_a_matrix_indefinite(error, shrinkage):
+    """Correlations of rank one with errors, whose eigenvalues fall below zero by more than the first shrinkage adds."""
+    signs = torch.randn(3, 1, 200).sign()
+    noise = error * torch.randn(3, 200, 200)
+    correlation = signs.mT @ signs + (noise + noise.mT) / 2
+    correlation.diagonal(dim1=1, dim2=2).fill_(1.0)
+    assert (torch.linalg.eigvalsh(correlation.double())[:, 0] < -2 * 200 * 2**-23).all()
+    deviations = torch.rand(3, 200) + 0.5
+    root = covariance_root(correlation * deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
+    made = root @ root.mT / deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
+    expected = (1 - shrinkage) * correlation + shrinkage * torch.eye(200)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-5)

@@ -32,8 +32,9 @@ def covariance_root(matrix: Tensor) -> Tensor:
 
     Cholesky on correlations, whose shrinkage d makes them positive definite: variances stay as they are, and a zero
     variance or matrix stays zero. d is 2 A eps (1.5e-4 in float32 at A = 640). Where that is not enough it is
-    A (A + 1) eps, twice the bound below which rounding can make Cholesky fail (Higham, 2002, theorem 10.7). Several
-    times faster than `symmetric_root`, and no accelerator waits for it.
+    A (A + 1) eps, twice the bound below which rounding can make Cholesky fail (Higham, 2002, theorem 10.7), and where a
+    matrix has larger negative eigenvalues 1. Several times faster than `symmetric_root`, and no accelerator waits for
+    it.
 
     Example:
         >>> covariance_root(torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
@@ -47,7 +48,9 @@ def covariance_root(matrix: Tensor) -> Tensor:
     root, failed = _shrunk_cholesky(correlation, min(1.0, 2 * size * eps))
     # On an accelerator always: to look at the outcome would make the host wait.
     if not on_host(matrix) or bool(failed.any()):
-        safe, _ = _shrunk_cholesky(correlation, min(1.0, size * (size + 1) * eps))
+        safe, still_failed = _shrunk_cholesky(correlation, min(1.0, size * (size + 1) * eps))
+        uncorrelated = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+        safe = torch.where(still_failed[..., None, None] > 0, uncorrelated, safe)
         root = torch.where(failed[..., None, None] > 0, safe, root)
     return root.mul_(deviations.unsqueeze(-1))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from isda._utils.devices import on_host
 from isda._utils.distributed import all_reduce_sum, world_size
@@ -18,16 +19,19 @@ def synchronise_batch_norm(network: nn.Module, device: torch.device) -> nn.Modul
         network: whose batch norms are replaced; parameters and running figures stay the same tensors.
         device: that it will be trained on.
     """
-    network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    if on_host(device):
-        for module in network.modules():
-            if type(module) is nn.SyncBatchNorm:
-                module.__class__ = HostSyncBatchNorm
+    if not on_host(device):
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.__class__ = HostSyncBatchNorm
     return network
 
 
-class HostSyncBatchNorm(nn.SyncBatchNorm):
-    """Batch norm over the batches of all processes, on any device; alone or in eval mode an ordinary one."""
+class HostSyncBatchNorm(_BatchNorm):
+    """Batch norm over the batches of all processes, on any device; alone or in eval mode an ordinary one.
+
+    Not a torch.nn.SyncBatchNorm, which DistributedDataParallel refuses on the CPU.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, C, ...) normalised by mean and variance over all other dimensions of all processes together."""
