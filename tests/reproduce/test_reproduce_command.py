@@ -220,7 +220,9 @@ def test_what_cannot_be_drawn_takes_no_other_result_with_it(tmp_path):
     assert "model.safetensors" in str(code)
     (made,) = json.loads((tmp_path / "made.json").read_text())
     assert made["pages"] == [str(tmp_path / "figure-8.html")]
-    assert Path(made["pages"][0]).is_file()
+    page = Path(made["pages"][0]).read_text()
+    assert "What failed" in page
+    assert "model.safetensors" in page
 
 
 def test_a_process_that_dies_ends_no_other_process():

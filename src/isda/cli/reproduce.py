@@ -192,8 +192,8 @@ def _result(
     problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in outcomes.items() if outcome.problems]
     results: list[CellResult] = []
     differences: list[Gain] = []
-    pages = [] if drawn is None else drawn.pages
-    problems += [drawn.problem] if drawn is not None and drawn.problem else []
+    pages, problem = ([], None) if drawn is None else drawn
+    problems += [problem] if problem else []
     if isinstance(experiment, TableExperiment):
         cells = experiment.selected(request.only)
         counted = experiment.counted(request.scale, context.device, request.only)
@@ -202,7 +202,7 @@ def _result(
         differences = gains(cells, outcomes, experiment.printed)
     page = request.html or request.folder / f"{experiment.name}.html"
     write_table_page(
-        page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command
+        page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command, problem
     )
     record = {
         "name": experiment.name,
