@@ -44,7 +44,7 @@ class Experiment(ABC):
     """A table or figure."""
 
     name: ClassVar[str]
-    note: ClassVar[str] = ""
+    note: str = ""
     """What a reader must know in addition to the scale."""
 
     @property

@@ -140,24 +140,20 @@ class ImageNetFigure(InversionFigure):
 
     def __init__(self, biggan: str | None = None) -> None:
         self.biggan = biggan
+        self.note = (
+            "The paper shows ImageNet with BigGAN, whose weights are not distributed with this package: --biggan takes "
+            "them (docs/visualize.md). This page shows CIFAR-10."
+        )
+        if biggan:
+            self.note = (
+                "The paper does not say which network and rates it has on ImageNet; the network is that of the "
+                f"authors' script, the rates are ours, the generator is {biggan}."
+            )
 
     @property
     def title(self) -> str:
         """With the data that it shows."""
         return f"{self.title_text}: ImageNet{'' if self.biggan else ' in the paper, CIFAR-10 here'}."
-
-    @property
-    def note(self) -> str:  # type: ignore[override]
-        """Where the weights come from."""
-        if self.biggan:
-            return (
-                "The paper does not say which network and rates it has on ImageNet; the network is that of the "
-                f"authors' script, the rates are ours, the generator is {self.biggan}."
-            )
-        return (
-            "The paper shows ImageNet with BigGAN, whose weights are not distributed with this package: --biggan takes "
-            "them (docs/visualize.md). This page shows CIFAR-10."
-        )
 
     def with_biggan(self, word: str) -> ImageNetFigure:
         """The figure on ImageNet."""
