@@ -180,6 +180,7 @@ def test_bad_words_get_a_sentence_before_anything_is_made(words, sentence, tmp_p
     assert not (tmp_path / "all").exists()
 
 
+@pytest.mark.slow
 def test_a_training_takes_what_was_chosen_for_another_and_chooses_the_rest(tmp_path):
     """Figure 10: the strength of ISDA, and an uncertainty weight of its own."""
     learned, isda_name = "isda-covariance=learned", "cifar100-wide-resnet-28-10-isda-augment=cutout"
