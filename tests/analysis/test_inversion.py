@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from isda.analysis.inversion import (
@@ -18,7 +19,10 @@ from isda.analysis.inversion import (
     normalised_noise,
     unconditional,
 )
-from isda.analysis.inversion.inverter import Encoder, InversionObjective, descend
+from isda.analysis.inversion.encoder import Encoder
+from isda.analysis.inversion.inverter import InversionObjective, descend
+from isda.data.augment import ResizeCenterCrop
+from isda.data.image_files import ImageFiles
 
 NOISE, CLASSES, FEATURES = 6, 3, 4
 
@@ -281,3 +285,23 @@ def test_nearest_images_are_those_of_a_search_by_hand():
         assert found.distances[i].tolist() == pytest.approx([apart[j] for j in order])
     assert nearest_images(among[:1], among, 40).positions.shape == (1, 30)
     assert nearest_images(among[:1], among).distances[0, 0] == 0
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 20])
+def test_nearest_images_on_disk_are_those_of_all_crops_together(tmp_path, count):
+    """Chunk by chunk, with images of several sizes; equal distances do not occur."""
+    paths = []
+    for number in range(7):
+        pixels = torch.randint(256, (10 + number, 12, 3), dtype=torch.uint8)
+        paths.append(tmp_path / f"{number}.png")
+        Image.fromarray(pixels.numpy()).save(paths[-1])
+    files, crop = ImageFiles(paths), ResizeCenterCrop(9, 8)
+    queries = torch.randint(256, (3, 3, 8, 8), dtype=torch.uint8)
+    everything = torch.stack([crop([files[number]])[0] for number in range(7)])
+    distances = ((queries[:, None].double() - everything.double()) / 255).square().mean((2, 3, 4)).sqrt()
+    expected = distances.sort(1)
+    found = nearest_images(queries, files, count, crop)
+    assert torch.equal(found.positions, expected.indices[:, :count])
+    torch.testing.assert_close(found.distances, expected.values[:, :count])
+    in_memory = nearest_images(queries, everything, count)
+    assert torch.equal(found.positions, in_memory.positions)

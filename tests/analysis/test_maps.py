@@ -92,3 +92,47 @@ def test_runs_side_by_side(tmp_path, capsys):
         main(["map"])
     with pytest.raises(SystemExit, match="no run in"):
         main(["map", str(tmp_path / "nowhere")])
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        (torch.full((40, 3), 0.3), "the features of all 40 images are the same"),
+        (1 + 1e-9 * torch.randn(40, 3).double(), "the features of all 40 images are the same"),
+        (torch.zeros(40, 3), "the features of all 40 images are the same"),
+        (torch.randn(40, 3).index_fill(0, torch.tensor([3]), torch.nan), "the features of 1 of 40 images are NaN"),
+        (torch.randn(40, 3).index_fill(0, torch.tensor([3, 5]), torch.inf), "the features of 2 of 40 images are NaN"),
+    ],
+    ids=["constant", "rounded", "zero", "nan", "infinite"],
+)
+def test_features_without_a_map_are_refused(features, reason):
+    """t-SNE would end the process with a segmentation fault."""
+    with pytest.raises(ValueError, match=reason):
+        embed(features.double())
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e200])
+def test_a_map_does_not_depend_on_the_unit_of_the_features(groups, factor):
+    features, _ = groups
+    points = embed(factor * features, perplexity=15)
+    assert points.isfinite().all()
+    assert measure_separation(points, (groups[1] == 2).long(), neighbours=3).knn_accuracy == 100
+
+
+def test_features_of_one_dimension_have_a_map(groups):
+    features, labels = groups
+    points = embed(features[:, :1], perplexity=15)
+    assert measure_separation(points, (labels == 2).long(), neighbours=3).knn_accuracy == 100
+
+
+def test_a_run_without_a_map_gets_a_panel_that_says_why(tmp_path, capsys):
+    """A run on images that are all the same: a network that tells none of them apart."""
+    images, labels = np.full((60, 8, 8, 3), 77, dtype=np.uint8), np.arange(60) % 2
+    arrays = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
+    np.savez(tmp_path / "grey.npz", **arrays, classes=["a", "b"])
+    main(["train", *WORDS, "--data", str(tmp_path / "grey.npz"), "--augment", "none", "--out", str(tmp_path / "run")])
+    capsys.readouterr()
+    main(["map", str(tmp_path / "run"), "--out", str(tmp_path / "map.html"), "--json", "-"])
+    (record,) = json.loads(capsys.readouterr().out)
+    assert [record[name] for name in ("silhouette", "knn_accuracy", "scatter")] == [None] * 3
+    assert "the features of all 60 images are the same" in (tmp_path / "map.html").read_text()

@@ -23,7 +23,7 @@ from isda.analysis.inversion import (
     generator_of_run,
     strength_of,
 )
-from isda.analysis.inversion.inverter import encoder_of_run
+from isda.analysis.inversion.encoder import encoder_of_run
 from isda.tasks.common.generators import load_generator
 from small_runs import digits, isda
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from isda.functional import explicit_consistency, explicit_loss, monte_carlo
-from isda.functional.sampling import symmetric_root
+from isda.functional.sampling import covariance_root, symmetric_root
 from oracles import explicit_consistency as oracle_consistency
 from oracles import explicit_loss as oracle_loss
 from oracles import random_covariances
@@ -122,3 +122,37 @@ def test_symmetric_root_exists_at_any_rank(rank, dtype):
     torch.testing.assert_close(root, root.mT, rtol=0, atol=tolerance)
     torch.testing.assert_close(root @ root, matrices, rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-13)
     assert (torch.linalg.eigvalsh(root) > -tolerance).all()
+
+
+@pytest.mark.parametrize("rank", [1, 3, 6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_covariance_root_is_triangular_and_keeps_variances_at_any_rank(rank, dtype):
+    matrices = random_covariances(4, 6, rank=rank).to(dtype)
+    matrices[2] = 0
+    matrices[3, 1] = matrices[3, :, 1] = 0
+    root = covariance_root(matrices)
+    made = root @ root.mT
+    assert torch.equal(root, root.tril())
+    shrinkage = 2 * 6 * torch.finfo(dtype).eps
+    diagonal = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
+    expected = (1 - shrinkage) * matrices + shrinkage * diagonal
+    tolerance = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps * float(matrices.abs().max())}
+    torch.testing.assert_close(made, expected, **tolerance)
+    # Exactly zero where nothing varies: those coordinates and classes are not augmented.
+    assert not root[2].any()
+    assert not root[3, 1].any()
+
+
+@pytest.mark.parametrize(("error", "shrinkage"), [(1e-4, 200 * 201 * 2**-23), (3e-2, 1.0)])
+def test_covariance_root_exists_where_errors_make_a_matrix_indefinite(error, shrinkage):
+    """Correlations of rank one with errors, whose eigenvalues fall below zero by more than the first shrinkage adds."""
+    signs = torch.randn(3, 1, 200).sign()
+    noise = error * torch.randn(3, 200, 200)
+    correlation = signs.mT @ signs + (noise + noise.mT) / 2
+    correlation.diagonal(dim1=1, dim2=2).fill_(1.0)
+    assert (torch.linalg.eigvalsh(correlation.double())[:, 0] < -2 * 200 * 2**-23).all()
+    deviations = torch.rand(3, 200) + 0.5
+    root = covariance_root(correlation * deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
+    made = root @ root.mT / deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
+    expected = (1 - shrinkage) * correlation + shrinkage * torch.eye(200)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from enlarged_digits import enlarged
 from isda.engine.task import find_task
 from isda.networks import create
-from isda.reproduce.classifier_trainings import classifier, semi_supervised
+from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.reproduce.experiment import TableExperiment, with_dependencies
 from isda.reproduce.printed_tables import TABLES, paper_table
 from isda.reproduce.registry import EXPERIMENTS, find_experiments
@@ -18,6 +18,7 @@ from isda.reproduce.training import SCALES
 from isda.reproduce.workload import count_size, fitting_width, network_size
 
 EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
+GENERATORS = ("wgan", "cgan", "acgan", "infogan")
 # Results of other papers, which the paper repeats.
 OTHERS = {"table-1": ("column", "reported"), "table-7": ("row", "(Original)")}
 
@@ -138,6 +139,60 @@ def test_what_a_command_changes_reaches_settings_and_has_a_folder_of_its_own(tmp
 def test_tables_share_their_trainings():
     ablation, networks = ({one.name for one in EXPERIMENTS[name].trainings()} for name in ("table-8", "table-2"))
     assert "cifar10-wide-resnet-28-10-isda" in ablation & networks
+
+
+@pytest.mark.parametrize("scale", ["small", "smoke"])
+def test_batches_of_generators_fit_their_networks(scale):
+    """WGAN needs equally many images of each of ten classes; 32, the batch of scale small, is no multiple of ten."""
+    sizes = {
+        method: generator("cifar10", method).scaled(SCALES[scale], None).settings.batch_size for method in GENERATORS
+    }
+    assert sizes["wgan"] % 10 == 0
+    assert sizes["cgan"] == SCALES[scale].batch_size
+
+
+def test_a_generator_of_the_paper_takes_64_images_for_each_network():
+    ratio = [generator("cifar10", method).work(SCALES["paper"], None).operations for method in ("wgan", "cgan")]
+    assert ratio[0] / ratio[1] == pytest.approx(10 * 5)
+
+
+def test_figure_10_chooses_the_strength_once_and_the_uncertainty_weight_of_each_cell():
+    for augment, cells in EXPERIMENTS["figure-10"].parts().items():
+        (isda,) = [training for cell, training in cells if cell.method == "isda"]
+        assert (isda.tuned, isda.search, isda.settings.augment) == (True, (), augment)
+        for cell, training in cells[1:]:
+            learned = "covariance=learned" in cell.method
+            assert (training.tuned, bool(training.search)) == (learned or training is isda, learned)
+            assert training is isda or training.chosen_from == isda
+    # The paper's Table 4 has the same training.
+    table = {training.name for training in EXPERIMENTS["table-4"].trainings()}
+    assert "cifar100-wide-resnet-28-10-isda-augment=cutout" in table
+
+
+def test_figures_6_and_13_are_optimised_as_published_at_the_papers_scale():
+    """Appendix: ResNet-32, 10,000 iterations at the rates 10 and 1, no early stop."""
+    for name in ("figure-6", "figure-13"):
+        figure = EXPERIMENTS[name]
+        assert figure.all_trainings()[0].settings.network == "resnet-32"
+        options = figure.options(SCALES["paper"])
+        assert (options.lr, options.iterations, options.tolerance) == ((10.0, 1.0), 10_000, 0.0)
+        assert figure.options(SCALES["smoke"]).lr is None
+
+
+def test_figures_7_and_14_have_the_resnet_50_of_table_1_if_there_is_a_biggan():
+    table = {training.name for training in EXPERIMENTS["table-1"].trainings()}
+    for name in ("figure-7", "figure-14"):
+        (training,) = EXPERIMENTS[name].with_biggan("package.Class").trainings()
+        assert training.name in table
+        assert training.settings.network == "resnet-50"
+        assert [one.settings.data for one in EXPERIMENTS[name].trainings()] == ["cifar10"] * 2
+    assert EXPERIMENTS["figure-6"].with_biggan("package.Class") is EXPERIMENTS["figure-6"]
+
+
+def test_figure_11_has_the_published_strengths():
+    """Section 6.5.4: effective up to 5, slightly worse than baselines at 10."""
+    for cells in EXPERIMENTS["figure-11"].parts().values():
+        assert [cell.x for cell, _ in cells] == [None, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0]
 
 
 def test_words_select_whole_names():

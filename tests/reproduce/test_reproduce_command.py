@@ -14,6 +14,7 @@ import pytest
 
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import run_folders
+from isda.reproduce.figures import run_apart
 from isda.reproduce.training import SCALES
 from reproduce.drawn_root import draw_root
 from small_runs import isda
@@ -275,6 +276,58 @@ def test_bad_words_get_a_sentence_before_anything_is_made(words, sentence, tmp_p
     assert not (tmp_path / "all").exists()
 
 
+@pytest.mark.slow
+def test_a_training_takes_what_was_chosen_for_another_and_chooses_the_rest(tmp_path):
+    """Figure 10: the strength of ISDA, and an uncertainty weight of its own."""
+    learned, isda_name = "isda-covariance=learned", "cifar100-wide-resnet-28-10-isda-augment=cutout"
+    words = ("figure-10", "--only", f"{learned},cross-entropy", "augment=cutout", "--seeds", "1", "--out", tmp_path)
+    _, err, code = isda("reproduce", *words, "--json", tmp_path / "made.json")
+    assert code is None, err
+    (made,) = json.loads((tmp_path / "made.json").read_text())
+    assert not made["problems"]
+
+    def options(training: str, part: str) -> list[dict[str, object]]:
+        runs = run_folders(tmp_path / training / part)
+        return [json.loads((run / "config.json").read_text())["method_options"] for run in runs]
+
+    (strength,) = {one["lambda_0"] for one in options(isda_name, "final")}
+    name = f"cifar100-wide-resnet-28-10-{learned}-augment=cutout-search=uncertainty_weight-chosen=isda"
+    tried = options(name, "search")
+    assert {one["lambda_0"] for one in tried} == {strength}
+    assert len({one["uncertainty_weight"] for one in tried}) == 2
+    (final,) = options(name, "final")
+    assert final["lambda_0"] == strength
+    assert final["uncertainty_weight"] in {one["uncertainty_weight"] for one in tried}
+    assert f"lambda_0={strength:g}" in (tmp_path / "figure-10.html").read_text()
+
+
+@pytest.mark.slow
+def test_what_cannot_be_drawn_takes_no_other_result_with_it(tmp_path):
+    """Figure 8 is drawn by a process of its own: whatever ends it, every page is there, and the error is told."""
+    training = "cifar10-resnet-110-cross-entropy"
+    words = ("reproduce", "figure-8", "--only", training, "--seeds", "1", "--out", tmp_path)
+    _, err, code = isda(*words)
+    assert code is None, err
+    (tmp_path / "figure-8-supervised.html").unlink()
+    (tmp_path / "figure-8.html").unlink()
+    weights = tmp_path / training / "final" / "cross-entropy" / "seed-0" / "model.safetensors"
+    weights.write_bytes(b"damaged")
+    _, _, code = isda(*words, "--json", tmp_path / "made.json")
+    assert "figure-8: " in str(code)
+    assert "model.safetensors" in str(code)
+    (made,) = json.loads((tmp_path / "made.json").read_text())
+    assert made["pages"] == [str(tmp_path / "figure-8.html")]
+    page = Path(made["pages"][0]).read_text()
+    assert "What failed" in page
+    assert "model.safetensors" in page
+
+
+def test_a_process_that_dies_ends_no_other_process():
+    with pytest.raises(ValueError, match="a process died \\(exit status -11\\)"):
+        run_apart([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+    run_apart([sys.executable, "-c", "pass"])
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     return draw_root(tmp_path_factory.mktemp("drawn"))
@@ -292,12 +345,38 @@ def test_a_part_of_a_table_runs_from_end_to_end(drawn, tmp_path):
     assert made["cells"] or len(made["pages"]) > 1
 
 
+REAL_DATA = "ISDA_REAL_DATA"
+"""The environment variable with a folder of cifar10.npz and cifar100.npz, and svhn.npz if it is there."""
+REAL_FILES = ("cifar10.npz", "cifar100.npz", "svhn.npz")
+
+
+@pytest.fixture(params=["digits", "real"])
+def everything_root(drawn, tmp_path, monkeypatch, request) -> Path:
+    """Drawn data sets, with digits in place of small photographs, or with real photographs.
+
+    Digits make trainings smaller than at the smallest scale that the command has.
+    """
+    if request.param == "digits":
+        smaller = {"images": 40, "epochs": 1, "multiply_adds": 1e5, "trials": 1}
+        monkeypatch.setitem(SCALES, "smoke", replace(SCALES["smoke"], **smaller))
+        return drawn
+    if not (folder := os.environ.get(REAL_DATA)):
+        pytest.skip(f"{REAL_DATA} names no folder with cifar10.npz and cifar100.npz")
+    missing = [name for name in REAL_FILES[:2] if not Path(folder, name).is_file()]
+    assert not missing, f"{REAL_DATA}={folder} lacks {' and '.join(missing)}"
+    root = tmp_path / "data"
+    root.mkdir()
+    real = [Path(folder, name).absolute() for name in REAL_FILES if Path(folder, name).is_file()]
+    for source in (*drawn.iterdir(), *real):
+        (root / source.name).symlink_to(source)
+    return root
+
+
 @pytest.mark.slow
-def test_every_table_and_figure_runs_from_end_to_end(drawn, tmp_path, monkeypatch):
-    """All trainings of the paper, each smaller than at the smallest scale that the command has."""
-    smaller = {"images": 40, "epochs": 1, "multiply_adds": 1e5, "trials": 1}
-    monkeypatch.setitem(SCALES, "smoke", replace(SCALES["smoke"], **smaller))
-    words = ("reproduce", "all", "--seeds", "1", "--jobs", "2", "--data-root", drawn, "--out", tmp_path)
+def test_every_table_and_figure_runs_from_end_to_end(everything_root, tmp_path):
+    """All trainings of the paper."""
+    out = tmp_path / "all"
+    words = ("reproduce", "all", "--seeds", "1", "--jobs", "2", "--data-root", everything_root, "--out", out)
     _, err, code = isda(*words, "--json", tmp_path / "made.json")
     assert code is None, err
     everything = json.loads((tmp_path / "made.json").read_text())

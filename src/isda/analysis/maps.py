@@ -29,13 +29,43 @@ def embed(features: Tensor, by: str = "tsne", *, perplexity: float = 30.0, seed:
         by: tsne or umap.
         perplexity: of t-SNE; for UMAP the number of neighbours. It must be below N.
         seed: of the embedding.
+
+    Raises:
+        ValueError: an option is out of range, or the features have no map, see `without_map`.
     """
     check_choice("by", by, METHODS)
     if not 1 <= perplexity < len(features):
         raise ValueError(f"perplexity must be from 1 to below the {len(features)} images, got {perplexity:g}")
-    # One scale for all coordinates: the unit is arbitrary, but the spread of a coordinate is its importance.
-    scaled = (features - features.mean(0)) / features.std().clamp_min(1e-12)
+    if reason := without_map(features):
+        raise ValueError(f"features must be finite and differ between images, but {reason}")
+    # One scale for all coordinates: the unit is arbitrary, but the spread of a coordinate is its importance. First by
+    # the largest number, whose square may overflow.
+    scaled = features / features.abs().max()
+    scaled = scaled - scaled.mean(0)
+    scaled = scaled / scaled.square().mean().sqrt()
+    if scaled.shape[1] == 1:  # t-SNE starts from two principal components
+        scaled = torch.nn.functional.pad(scaled, (0, 1))
     return torch.as_tensor(METHODS[by](scaled.numpy(), perplexity, seed)).double()
+
+
+def without_map(features: Tensor) -> str | None:
+    """Why features (N, A) have no map, or None if they have one.
+
+    t-SNE divides by the spread of its start: it ends the process with a segmentation fault if that is zero or NaN.
+
+    Example:
+        >>> without_map(torch.ones(3, 2)), without_map(torch.eye(2))
+        ('the features of all 3 images are the same', None)
+    """
+    bad = len(features) - int(features.isfinite().all(1).sum())
+    if bad:
+        return f"the features of {bad} of {len(features)} images are NaN or infinite"
+    largest = float(features.abs().max())
+    # Differences below the precision of the network's float32 features are rounding errors.
+    spread = float((features - features[0]).abs().max())
+    if spread <= torch.finfo(torch.float32).eps * largest:
+        return f"the features of all {len(features)} images are the same"
+    return None
 
 
 def _tsne(features: Any, perplexity: float, seed: int) -> Any:
@@ -124,8 +154,10 @@ class FeatureMap:
     """The features of one run, their map, and measures."""
 
     evaluated: EvaluationFeatures
-    points: Tensor
-    separation: Separation
+    points: Tensor | None
+    """(N, 2); None if the features have no map, see `without_map`."""
+    separation: Separation | None
+    """None if the features have no map."""
     error: float | None
     """Of the run on all of its evaluation images."""
 
@@ -142,6 +174,8 @@ def map_cells(view: FeatureMap) -> list[str]:
     """The measures as a row of text."""
     separation = view.separation
     error = "" if view.error is None else f"{view.error:.2f}"
+    if separation is None:
+        return [view.title, "", "", "", error]
     measures = f"{separation.silhouette:.3f}", f"{separation.knn_accuracy:.1f}", f"{separation.scatter:.3f}"
     return [view.title, *measures, error]
 
@@ -152,6 +186,13 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
 
     figure, panels = new_figure(len(views), size=(4.6, 4.4))
     for view, axes in zip(views, panels, strict=True):
+        axes.set_title(escape_control_characters(view.title), fontsize=9, parse_math=False)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color="#d8d5cc")
+        if view.points is None:
+            reason = without_map(view.evaluated.features)
+            axes.text(0.5, 0.5, f"No map:\n{reason}", ha="center", va="center", fontsize=8, transform=axes.transAxes)
+            continue
         classes, labels = view.evaluated.config.classes, view.evaluated.labels
         palette = colormaps["tab10" if len(classes) <= 10 else "hsv"].resampled(len(classes))
         for label, name in enumerate(classes):
@@ -171,9 +212,6 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
                     bbox=box,
                     parse_math=False,
                 )
-        axes.set_title(escape_control_characters(view.title), fontsize=9, parse_math=False)
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set(visible=True, color="#d8d5cc")
     part = views[0].evaluated.config.evaluated_on
     count = len(views[0].evaluated.labels)
     name = "t-SNE" if by == "tsne" else "UMAP"
@@ -210,6 +248,8 @@ def draw_maps(
 ) -> tuple[str, list[FeatureMap]]:
     """Draw a map of the features of each run and write the page; return its title and the maps.
 
+    In place of a map, the page says why features have none (`without_map`).
+
     ``watched`` wraps the iteration over runs, to show progress.
 
     Raises:
@@ -221,15 +261,13 @@ def draw_maps(
     sets = {(run.config.data, run.config.evaluated_on, len(run.labels)) for run in evaluated}
     if len(sets) > 1:
         raise ValueError(f"runs must be of one data set and evaluated on the same images, got {sorted(sets)}")
-    views = [
-        FeatureMap(
-            run,
-            embed(run.features, options.by, perplexity=options.perplexity, seed=options.seed),
-            measure_separation(run.features, run.labels, options.neighbours),
-            read_run(run.folder).value,
-        )
-        for run in watched(evaluated)
-    ]
+    views = []
+    for run in watched(evaluated):
+        points, separation = None, None
+        if without_map(run.features) is None:
+            points = embed(run.features, options.by, perplexity=options.perplexity, seed=options.seed)
+            separation = measure_separation(run.features, run.labels, options.neighbours)
+        views.append(FeatureMap(run, points, separation, read_run(run.folder).value))
     config = evaluated[0].config
     title = f"Features of {config.network} on {config.data}"
     command = command_line("map", *runs, **asdict(options), out=out)

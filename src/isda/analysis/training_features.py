@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 
 from isda._utils import seeds
+from isda._utils.errors import expect_type
 from isda.covariance import FullCovariance
 from isda.data import DataSet, load
+from isda.data.augment import ResizeCenterCrop
+from isda.data.augment.compose import ConvertChannels
 from isda.tasks.classification.settings import ClassificationConfig
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
 from isda.tasks.common.data import evaluation_batches, images_at
@@ -67,6 +70,17 @@ class Observed:
         """uint8 images (K, C, H, W) of rows (K,) of ``features``, without transforms."""
         return images_at(self.data.x_train, self.indices[rows.cpu()])
 
+    def network_images(self, rows: Tensor) -> Tensor:
+        """uint8 images (K, C, H, W) of rows (K,) as the network sees them, before normalisation."""
+        return self.cropped(self.images(rows))
+
+    def cropped(self, images: Tensor | Sequence[Tensor]) -> Tensor:
+        """The part of images of any sizes that the network sees: the whole, or the central crop of evaluation."""
+        for transform in self.trained.pipeline.transforms:
+            if isinstance(transform, ConvertChannels | ResizeCenterCrop):
+                images = transform(images)
+        return expect_type(images, Tensor)
+
     def rows_of(self, label: int) -> Tensor:
         """(K,) rows of one class."""
         return (self.labels == label).nonzero().flatten()
@@ -77,7 +91,12 @@ class Observed:
 
 
 def observe(
-    folder: Path, data_root: Path | None = None, device: torch.device | str = "cpu", *, most: int | None = None
+    folder: Path,
+    data_root: Path | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    most: int | None = None,
+    labels: Sequence[int] | None = None,
 ) -> Observed:
     """Open a finished run of a classifier and compute the features of its training images.
 
@@ -86,6 +105,7 @@ def observe(
         data_root: folder of data sets.
         device: to compute on.
         most: use at most this many images, equally many of each class, drawn with the seed of the run.
+        labels: use images of these classes only; of all by default.
 
     Raises:
         ValueError: not a finished run of a classifier, or its data set has changed.
@@ -94,8 +114,11 @@ def observe(
     config = trained.config
     data = run_data(config, data_root)
     indices = trained.task.training(config, data)
+    chosen = range(len(config.classes)) if labels is None else sorted(set(labels))
+    if labels is not None:
+        indices = indices[torch.isin(data.y_train[indices], torch.tensor(chosen))]
     if most is not None and most < len(indices):
-        indices = indices[_of_each_class(data.y_train[indices], len(config.classes), most, config.seed)]
+        indices = indices[_of_each_class(data.y_train[indices], chosen, most, config.seed)]
     features = features_of(trained, data, indices, device)
     head = trained.network.classifier
     bias = torch.zeros(len(config.classes)) if head.bias is None else head.bias
@@ -111,12 +134,12 @@ def observe(
     )
 
 
-def _of_each_class(labels: Tensor, classes: int, most: int, seed: int) -> Tensor:
+def _of_each_class(labels: Tensor, classes: Sequence[int], most: int, seed: int) -> Tensor:
     """Positions of equally many labels of each class; all of a class that has fewer."""
-    if most < classes:
-        raise ValueError(f"most must be at least {classes}, one image of each class, got {most}")
+    if most < len(classes):
+        raise ValueError(f"most must be at least {len(classes)}, one image of each class, got {most}")
     order = torch.randperm(len(labels), generator=seeds.generator(seed))
-    chosen = [order[labels[order] == label][: most // classes] for label in range(classes)]
+    chosen = [order[labels[order] == label][: most // len(classes)] for label in classes]
     return torch.cat(chosen).sort().values
 
 

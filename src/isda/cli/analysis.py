@@ -67,7 +67,7 @@ def visualize(
     run: tyro.conf.Positional[Path],
     common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
-    generator: Path,
+    generator: str,
     images: int = 10,
     augmented: int = 4,
     classes: tuple[str, ...] = (),
@@ -76,6 +76,7 @@ def visualize(
     lr: tuple[float, float] | None = None,
     pixel_weight: float = 5e-3,
     tolerance: float = 0.01,
+    truncation: float = 1.0,
     seed: int = 0,
     out: Path = Path("visualize"),
 ) -> None:
@@ -89,7 +90,8 @@ def visualize(
     Args:
         run: the run folder of a classifier.
         common: data folder, device and JSON.
-        generator: the run folder of a generator (`isda generate train`) of the same data.
+        generator: the run folder of a generator (`isda generate train`) of the same data, or a BigGAN: a class of
+            yours and its weights, package.module.Class:FILE, or pytorch_pretrained_biggan.BigGAN:FOLDER.
         images: training images to show, taken from the classes in turn.
         augmented: augmented features of each image.
         classes: names of classes; all by default.
@@ -99,6 +101,7 @@ def visualize(
             at the start of the step.
         pixel_weight: eta, the weight of pixels in step I.
         tolerance: an image is done when its feature error has fallen to this share, or stalls; 0 stops none early.
+        truncation: of a BigGAN's noise, above 0 and at most 1.
         seed: of images, starts and draws.
         out: the folder.
     """
@@ -115,6 +118,7 @@ def visualize(
         lr=lr,
         pixel_weight=pixel_weight,
         tolerance=tolerance,
+        truncation=truncation,
         seed=seed,
     )
     with join_processes(common.device) as processes, _inversion_progress(iterations, sys.stderr.isatty()) as progress:
@@ -223,9 +227,9 @@ def map_features(  # the command has this name
         seed: of the map and of the choice of images.
         out: the page, a self-contained file.
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, fields
 
-    from isda.analysis.maps import MAP_COLUMNS, MapOptions, draw_maps, map_cells
+    from isda.analysis.maps import MAP_COLUMNS, MapOptions, Separation, draw_maps, map_cells
     from isda.cli.output import plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
 
@@ -241,6 +245,7 @@ def map_features(  # the command has this name
         console.print(plain_table(title, MAP_COLUMNS, [map_cells(view) for view in views]))
         print_page(console, out)
 
+    measures = [field.name for field in fields(Separation)]
     record = [
         {
             "run": str(view.evaluated.folder),
@@ -248,7 +253,7 @@ def map_features(  # the command has this name
             "images": len(view.evaluated.labels),
             "error": view.error,
         }
-        | asdict(view.separation)
+        | (asdict(view.separation) if view.separation else dict.fromkeys(measures))
         for view in views
     ]
     show(record, common.json, tables)

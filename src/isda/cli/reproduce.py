@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import tyro
 
+from isda._utils.errors import describe_error
 from isda.cli.executors import command_executor
 from isda.cli.output import plain_table, print_escaped, show, table_console
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
@@ -53,6 +54,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         labelled_per_batch: int | Literal["published"] | None = None,
         gpu_tflops: float | None = None,
         gpu_bandwidth: float = GPU_BANDWIDTH,
+        biggan: str | None = None,
         out: Path | None = None,
         html: Path | None = None,
         json: JsonFile = None,
@@ -80,6 +82,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             gpu_tflops: of the GPU that list estimates for: 10^12 operations per second that large convolutions get; 150
                 in mixed precision if not given, 75 in float32, 10 in float64.
             gpu_bandwidth: 10^12 bytes per second to and from its memory.
+            biggan: of Figures 7 and 14, as `isda visualize --generator` takes it; without it they show CIFAR-10.
             out: the folder for all runs and pages, which tables share; by default runs/reproduce-SCALE.
             html: the page; by default NAME.html in that folder.
             json: a file for the result as JSON.
@@ -95,6 +98,8 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             _list(size, count, folder, runtime.data_root, (tflops, gpu_bandwidth), execution.processes_per_run, json)
             return
         experiments = find_experiments(names)
+        if biggan is not None:
+            experiments = [experiment.with_biggan(biggan) for experiment in experiments]
         if html is not None and len(experiments) > 1:
             raise ValueError(f"html is the page of one table or figure, got {len(experiments)}")
         command = shlex.join(["isda", "reproduce", *words])
@@ -140,21 +145,27 @@ def _reproduce(
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
         outcomes = run_trainings(list(distinct.values()), options, RoundsWatcher(watcher), executor)
-    records: list[dict[str, Any]] = []
-    problems: list[str] = []
-    printers: list[Callable[[], None]] = []
+    own = {
+        name: {training.name: outcomes[training.name] for training in with_dependencies(group)}
+        for name, group in trainings.items()
+    }
+    results: dict[str, _Result] = {}
     with join_processes(runtime.device) as processes:
         context = FigureContext(
             folder=request.folder, scale=request.scale, data_root=runtime.data_root, device=processes.device
         )
+        # Every page is written before anything is drawn: what happens to a picture takes no other result with it.
         for experiment in request.experiments:
-            record, printer = _result(experiment, trainings[experiment.name], outcomes, context, request)
-            records.append(record)
-            problems += record["problems"]
-            printers.append(printer)
+            results[experiment.name] = _result(experiment, own[experiment.name], context, request)
+        for experiment in request.experiments:
+            if isinstance(experiment, FigureExperiment):
+                drawn = _draw(experiment, own[experiment.name], context)
+                results[experiment.name] = _result(experiment, own[experiment.name], context, request, drawn)
+    records = [record for record, _ in results.values()]
+    problems = [problem for record in records for problem in record["problems"]]
 
     def tables() -> None:
-        for printer in printers:
+        for _, printer in results.values():
             printer()
 
     show(records, json, tables)
@@ -174,33 +185,47 @@ def _check_changes(scale: Scale, trainings: Collection[Training]) -> None:
             raise ValueError(f"precision must be one of {known} for {training.name}, got {precision}")
 
 
+class _Pictures(NamedTuple):
+    """The pages with the pictures of a figure, or why there are none."""
+
+    pages: list[Path]
+    problem: str | None = None
+
+
+def _draw(figure: FigureExperiment, outcomes: Mapping[str, TrainingOutcome], context: FigureContext) -> _Pictures:
+    """Draw a figure; errors of any kind become its problem, so that the next figure is drawn."""
+    try:
+        return _Pictures(figure.draw(outcomes, context))
+    except Exception as error:
+        return _Pictures([], f"{figure.name}: {describe_error(error)}")
+
+
+_Result = tuple[dict[str, Any], Callable[[], None]]
+"""The record of an experiment, and a function that prints its tables."""
+
+
 def _result(
     experiment: Experiment,
-    trainings: Sequence[Training],
-    all_outcomes: Mapping[str, TrainingOutcome],
+    outcomes: Mapping[str, TrainingOutcome],
     context: FigureContext,
     request: _ReproduceRequest,
-) -> tuple[dict[str, Any], Callable[[], None]]:
-    """Write the page of an experiment; returns its record and a function that prints its tables."""
-    outcomes = {training.name: all_outcomes[training.name] for training in with_dependencies(trainings)}
+    drawn: _Pictures | None = None,
+) -> _Result:
+    """Write the page of an experiment, with the pictures that have been drawn."""
     problems = [f"{name}: {'; '.join(outcome.problems)}" for name, outcome in outcomes.items() if outcome.problems]
     results: list[CellResult] = []
     differences: list[Gain] = []
-    pages: list[Path] = []
+    pages, problem = ([], None) if drawn is None else drawn
+    problems += [problem] if problem else []
     if isinstance(experiment, TableExperiment):
         cells = experiment.selected(request.only)
         counted = experiment.counted(request.scale, context.device, request.only)
         all_results = cell_results(experiment, cells, outcomes, counted)
         results = [result for result in all_results if matches_words(request.only, result.row, result.column)]
         differences = gains(experiment, cells, outcomes)
-    elif isinstance(experiment, FigureExperiment):
-        try:
-            pages = experiment.draw(outcomes, context)
-        except ValueError as error:
-            problems.append(f"{experiment.name}: {error}")
     page = request.html or request.folder / f"{experiment.name}.html"
     write_table_page(
-        page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command
+        page, experiment, request.scale, request.seeds, results, differences, outcomes, pages, request.command, problem
     )
     record = {
         "name": experiment.name,

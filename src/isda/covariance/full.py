@@ -26,7 +26,7 @@ from isda.functional.quadratic import (
     product_by_group,
     self_adjoint,
 )
-from isda.functional.sampling import symmetric_root
+from isda.functional.sampling import covariance_root
 
 
 class FullCovariance(OnlineCovariance):
@@ -104,7 +104,7 @@ class FullCovariance(OnlineCovariance):
         return self.num_classes <= self.feature_dim and table_bytes <= WORKSPACE_BYTES
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """(N, n, A) draws from N(0, Sigma_y) through the symmetric root, which exists at any rank."""
+        """(N, n, A) draws L e from N(0, Sigma_y), with one Cholesky factor for each class in the batch."""
         groups = self.groups(targets)
         noise = torch.randn(
             len(targets), n, self.feature_dim, generator=generator, dtype=self.dtype, device=self.scatter.device
@@ -113,12 +113,12 @@ class FullCovariance(OnlineCovariance):
         parts = chunks(len(groups.classes), 4 * matrix_bytes)
         roots = torch.cat([self._roots(groups.classes[part]) for part in parts])
         if groups.one_slot_per_row:
-            return noise @ roots
-        return product_by_group(noise.flatten(0, 1), roots, self.groups(targets.repeat_interleave(n))).view_as(noise)
+            return noise @ roots.mT
+        return product_by_group(noise.flatten(0, 1), roots.mT, self.groups(targets.repeat_interleave(n))).view_as(noise)
 
     def _roots(self, matrices: Tensor) -> Tensor:
-        """(K, A, A) symmetric roots of the covariances."""
-        return symmetric_root(self.scatter.index_select(0, matrices) * self.scale_of(matrices).view(-1, 1, 1))
+        """(K, A, A) lower triangular roots of the covariances."""
+        return covariance_root(self.scatter.index_select(0, matrices) * self.scale_of(matrices).view(-1, 1, 1))
 
     def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
         blocks = None

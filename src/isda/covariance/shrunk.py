@@ -14,7 +14,7 @@ from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_v
 from isda.functional.grouping import Groups
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import common_margins
-from isda.functional.sampling import symmetric_root
+from isda.functional.sampling import covariance_root
 
 
 class ShrinkageMixture(NamedTuple):
@@ -139,7 +139,7 @@ class ShrunkCovariance(FullCovariance):
         return stacks + pooled.unsqueeze(2) * (rows @ matrix) + (apart * variance).unsqueeze(1) * rows
 
     def _roots(self, matrices: Tensor) -> Tensor:
-        return symmetric_root(self._shrunk(matrices))
+        return covariance_root(self._shrunk(matrices))
 
     def _shrunk(self, matrices: Tensor) -> Tensor:
         """(K, A, A) the matrices themselves."""

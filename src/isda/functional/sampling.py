@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from isda._utils.devices import on_host
+
 
 class Estimate(NamedTuple):
     """A Monte-Carlo estimate per row and its standard error."""
@@ -23,6 +25,42 @@ def symmetric_root(matrix: Tensor) -> Tensor:
     """S with S S = matrix for a symmetric positive semi-definite matrix of any rank."""
     values, vectors = torch.linalg.eigh(matrix)
     return (vectors * values.clamp_min(0).sqrt().unsqueeze(-2)) @ vectors.mT
+
+
+def covariance_root(matrix: Tensor) -> Tensor:
+    """Lower triangular L with L L' = (1 - d) Sigma + d diag(Sigma) for covariances (..., A, A) of any rank.
+
+    Cholesky on correlations, whose shrinkage d makes them positive definite: variances stay as they are, and a zero
+    variance or matrix stays zero. d is 2 A eps (1.5e-4 in float32 at A = 640). Where that is not enough it is
+    A (A + 1) eps, twice the bound below which rounding can make Cholesky fail (Higham, 2002, theorem 10.7), and where a
+    matrix has larger negative eigenvalues 1. Several times faster than `symmetric_root`, and no accelerator waits for
+    it.
+
+    Example:
+        >>> covariance_root(torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
+        tensor([[2., 0.],
+                [0., 0.]])
+    """
+    size, eps = matrix.shape[-1], torch.finfo(matrix.dtype).eps
+    deviations = matrix.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    inverse = torch.where(deviations > 0, 1 / deviations, 0.0)
+    correlation = (matrix * inverse.unsqueeze(-1)).mul_(inverse.unsqueeze(-2))
+    root, failed = _shrunk_cholesky(correlation, min(1.0, 2 * size * eps))
+    # On an accelerator always: to look at the outcome would make the host wait.
+    if not on_host(matrix) or bool(failed.any()):
+        safe, still_failed = _shrunk_cholesky(correlation, min(1.0, size * (size + 1) * eps))
+        uncorrelated = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+        safe = torch.where(still_failed[..., None, None] > 0, uncorrelated, safe)
+        root = torch.where(failed[..., None, None] > 0, safe, root)
+    return root.mul_(deviations.unsqueeze(-1))
+
+
+def _shrunk_cholesky(correlation: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """Lower triangular roots of (1 - shrinkage) R + shrinkage I, and for each a number above 0 if there is none."""
+    shrunk = correlation * (1 - shrinkage)
+    shrunk.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    factors = torch.linalg.cholesky_ex(shrunk)
+    return factors.L, factors.info
 
 
 def explicit_logits(logits: Tensor, directions: Tensor, weight: Tensor, strength: float | Tensor = 1.0) -> Tensor:

@@ -17,13 +17,14 @@ from isda._utils.errors import expect_type
 from isda.data.archives import data_root
 from isda.data.catalogue import CATALOGUE, named_path
 from isda.engine.options import split_method
-from isda.engine.settings import AUTO
+from isda.engine.settings import AUTO, Recipe
 from isda.networks.generative.layers import DiscriminatorBody
 from isda.reproduce.training import Scale, ScaledSettings, Training
 from isda.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
 from isda.semi import defaults_for
 from isda.tasks.classification.methods import find_method
 from isda.tasks.classification.settings import ClassificationSettings, recipe_for
+from isda.tasks.gan.methods import find_method as find_gan_method
 from isda.tasks.gan.settings import BATCH_SIZE, GANSettings
 from isda.tasks.gan.settings import STEPS as PUBLISHED_STEPS
 from isda.tasks.semi_supervised.settings import SemiSettings, tuning_grid
@@ -86,6 +87,8 @@ def classifier(
     *,
     tuned: bool | None = None,
     dependencies: Mapping[str, Training] | None = None,
+    search: tuple[str, ...] = (),
+    chosen_from: Training | None = None,
     **further: Any,
 ) -> ClassifierTraining:
     """A classifier of the paper; strengths of ISDA are chosen on held-out images by default."""
@@ -93,6 +96,8 @@ def classifier(
         settings=ClassificationSettings(data=data, network=network, method=method, **further),
         tuned="isda" in method and ":" not in method if tuned is None else tuned,
         dependencies=dependencies or {},
+        search=search,
+        chosen_from=chosen_from,
     )
 
 
@@ -212,13 +217,14 @@ class GeneratorTraining(Training):
     def scaled(self, scale: Scale, root: Path | None) -> ScaledSettings:
         """The data of its judge, a narrower network, fewer epochs."""
         judge: Any = scaled_classifier(self.dependencies["judge"].settings, scale, root).settings
+        unit = self._networks()
         settings = replace(
             self.settings,
             data=judge.data,
             labels=judge.labels,
             epochs=GENERATOR_EPOCHS[scale.name],
             evaluate_every=GENERATOR_EPOCHS[scale.name],
-            batch_size=scale.batch_size,
+            batch_size=max(1, scale.batch_size // unit) * unit,
             width=GENERATOR_WIDTHS[scale.name],
         )
         return ScaledSettings(settings, (f"generators have {GENERATOR_WIDTHS[scale.name]:g} of their channels",))
@@ -226,8 +232,16 @@ class GeneratorTraining(Training):
     def work(self, scale: Scale, root: Path | None) -> Work:
         """Of both players."""
         settings: Any = self.at(scale, root).settings
-        samples = PUBLISHED_STEPS * BATCH_SIZE if settings.epochs is None else settings.epochs * settings.labels
+        method = find_gan_method(split_method(self.method)[0])
+        turns = method.turns(method.resolve(split_method(self.method)[1], Recipe({})))
+        published = PUBLISHED_STEPS * turns * BATCH_SIZE * self._networks()
+        samples = published if settings.epochs is None else settings.epochs * settings.labels
         return training_work(*_size(settings.width or 1.0), PLAYERS * samples, settings.precision)
+
+    def _networks(self) -> int:
+        """One for each class, or one for all."""
+        balanced = find_gan_method(split_method(self.method)[0]).balanced
+        return (CATALOGUE[str(self.settings.data)].classes or 1) if balanced else 1
 
 
 def generator(data: str, method: str) -> GeneratorTraining:

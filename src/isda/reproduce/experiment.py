@@ -44,13 +44,17 @@ class Experiment(ABC):
     """A table or figure."""
 
     name: ClassVar[str]
-    note: ClassVar[str] = ""
+    note: str = ""
     """What a reader must know in addition to the scale."""
 
     @property
     @abstractmethod
     def title(self) -> str:
         """One sentence on what it shows."""
+
+    def with_biggan(self, word: str) -> Experiment:
+        """The experiment with a BigGAN, see `isda.analysis.inversion.open_biggan`; itself if it needs none."""
+        return self
 
     @abstractmethod
     def trainings(self, only: Sequence[str] = ()) -> list[Training]:
@@ -148,7 +152,7 @@ def with_dependencies(trainings: Iterable[Training]) -> list[Training]:
     """The trainings and their dependencies, each once, dependencies first."""
     ordered: dict[str, Training] = {}
     for training in trainings:
-        for dependency in with_dependencies(training.dependencies.values()):
+        for dependency in with_dependencies(training.required):
             ordered.setdefault(dependency.name, dependency)
         ordered.setdefault(training.name, training)
     return list(ordered.values())

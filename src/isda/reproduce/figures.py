@@ -5,16 +5,23 @@ The analyses are imported when a figure is drawn: listing experiments and traini
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.reproduce.experiment import FigureContext, FigureExperiment
-from isda.reproduce.training import Outcomes, Training
+from isda.reproduce.tables import imagenet_pair
+from isda.reproduce.training import Outcomes, Scale, Training
 
 if TYPE_CHECKING:
+    from isda.analysis.inversion.page import InversionOptions
     from isda.analysis.studies import StudyCell
 
 FIGURE_5_AUGMENTATIONS = {"": None, " + AutoAugment": "autoaugment"}
@@ -68,21 +75,34 @@ class Figure5(FigureExperiment):
 
 
 INVERSION_ITERATIONS = {"paper": 10_000, "small": 1000, "smoke": 10}
+INVERSION_RATES = (10.0, 1.0)
+"""The paper's, of step I and step II; they suit its number of iterations only."""
 
 
 class InversionFigure(FigureExperiment):
-    """ResNet-110 with ISDA, and a Wasserstein GAN per class."""
+    """ResNet-32 with ISDA, and a Wasserstein GAN per class."""
 
     images: ClassVar[int] = 10
     augmented: ClassVar[int] = 4
+    biggan: str | None = None
+    """A generator in place of the trained one."""
 
     def all_trainings(self) -> list[Training]:
         """A classifier and a generator of the same images."""
-        return [classifier("cifar10", "resnet-110", "isda"), generator("cifar10", "wgan")]
+        return [classifier("cifar10", "resnet-32", "isda"), generator("cifar10", "wgan")]
+
+    def options(self, scale: Scale) -> InversionOptions:
+        """The paper's optimisation at its scale; else fewer iterations with rates of our own and early stopping."""
+        from isda.analysis.inversion.page import InversionOptions
+
+        options = InversionOptions(
+            images=self.images, augmented=self.augmented, iterations=INVERSION_ITERATIONS[scale.name]
+        )
+        return replace(options, lr=INVERSION_RATES, tolerance=0.0) if scale.full else options
 
     def draw(self, outcomes: Outcomes, context: FigureContext) -> list[Path]:
         """Both pictures and their page in a folder."""
-        from isda.analysis.inversion.page import PAGE, InversionOptions, draw_inversion
+        from isda.analysis.inversion.page import PAGE, draw_inversion
 
         runs = []
         for training in self.all_trainings():
@@ -90,10 +110,9 @@ class InversionFigure(FigureExperiment):
             if run is None:
                 raise ValueError(f"{training.name} has no finished run")
             runs.append(run)
-        iterations = INVERSION_ITERATIONS[context.scale.name]
-        options = InversionOptions(images=self.images, augmented=self.augmented, iterations=iterations)
         folder = context.folder / self.name
-        draw_inversion(runs[0], runs[1], folder, options, context.data_root, context.device)
+        source = self.biggan or runs[1]
+        draw_inversion(runs[0], source, folder, self.options(context.scale), context.data_root, context.device)
         return [folder / PAGE]
 
 
@@ -112,22 +131,56 @@ class Figure13(InversionFigure):
     images = 20
 
 
-class Figure7(InversionFigure):
-    """On ImageNet in the paper."""
+class ImageNetFigure(InversionFigure):
+    """ResNet-50 of Table 1 and a BigGAN, if there is one; else the networks of Figure 6, on CIFAR-10.
+
+    Args:
+        biggan: see `isda.analysis.inversion.open_biggan`.
+    """
+
+    def __init__(self, biggan: str | None = None) -> None:
+        self.biggan = biggan
+        self.note = (
+            "The paper shows ImageNet with BigGAN, whose weights are not distributed with this package: --biggan takes "
+            "them (docs/visualize.md). This page shows CIFAR-10."
+        )
+        if biggan:
+            self.note = (
+                "The paper does not say which network and rates it has on ImageNet; the network is that of the "
+                f"authors' script, the rates are ours, the generator is {biggan}."
+            )
+
+    @property
+    def title(self) -> str:
+        """With the data that it shows."""
+        return f"{self.title_text}: ImageNet{'' if self.biggan else ' in the paper, CIFAR-10 here'}."
+
+    def with_biggan(self, word: str) -> ImageNetFigure:
+        """The figure on ImageNet."""
+        return type(self)(word)
+
+    def all_trainings(self) -> list[Training]:
+        """A classifier, and a generator unless a BigGAN is given."""
+        return [imagenet_pair("resnet-50")[1]] if self.biggan else super().all_trainings()
+
+    def options(self, scale: Scale) -> InversionOptions:
+        """Rates of ours on ImageNet."""
+        options = super().options(scale)
+        return replace(options, lr=None, tolerance=type(options).tolerance) if self.biggan else options
+
+
+class Figure7(ImageNetFigure):
+    """In the text."""
 
     name = "figure-7"
-    title_text = "Images whose features ISDA has moved: ImageNet in the paper, CIFAR-10 here."
-    note = (
-        "The paper shows ImageNet with BigGAN, whose weights cannot be distributed here; with them, "
-        "isda.analysis.inversion.biggan inverts the features of any run (docs/visualize.md). This page shows CIFAR-10."
-    )
+    title_text = "Images whose features ISDA has moved"
 
 
-class Figure14(Figure7):
+class Figure14(ImageNetFigure):
     """In the appendix, with the nearest training images."""
 
     name = "figure-14"
-    title_text = "The training images nearest to augmented ones: ImageNet in the paper, CIFAR-10 here."
+    title_text = "The training images nearest to augmented ones"
     augmented = 1
 
 
@@ -172,14 +225,38 @@ class Figure8(PagesFigure):
         }
 
     def draw_part(self, name: str, page: Path, outcomes: Outcomes, context: FigureContext) -> bool:
-        """The maps of a pair."""
-        from isda.analysis.maps import MapOptions, draw_maps
-
-        runs = [run for training in self.parts()[name] if (run := _first_run(outcomes, training))]
+        """The maps of a pair, by `isda map` in a process of its own."""
+        runs = [str(run) for training in self.parts()[name] if (run := _first_run(outcomes, training))]
         if runs:
-            options = MapOptions(images=2000 if context.scale.full else 500)
-            draw_maps(runs, page, options, context.data_root, context.device)
+            words = ["--images", "2000" if context.scale.full else "500", "--device", str(context.device)]
+            words += [] if context.data_root is None else ["--data-root", str(context.data_root)]
+            run_apart([sys.executable, "-m", "isda", "map", *runs, *words, "--out", str(page)])
         return bool(runs)
+
+
+TORCHRUN = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
+
+
+def run_apart(command: Sequence[str]) -> None:
+    """Run a command in a process of its own, which may die in native code without ending this one.
+
+    Raises:
+        ValueError: it failed, with the last line of its error messages, or died.
+
+    Example:
+        >>> run_apart([sys.executable, "-c", "raise SystemExit('no such run')"])
+        Traceback (most recent call last):
+        ValueError: no such run
+    """
+    # Without the variables of torchrun, whose processes it would wait for.
+    environment = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+    ended = subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() if ended.returncode > 0 else []
+        died = f"a process died (exit status {ended.returncode}): {shlex.join(command)}"
+        raise ValueError(lines[-1] if lines else died)
 
 
 class Figure9(PagesFigure):
@@ -207,8 +284,10 @@ class Figure9(PagesFigure):
         return run is not None
 
 
-STRENGTHS = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""The paper's grid."""
+STRENGTHS = (0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0)
+"""The paper's grid, and the larger strengths of its Figure 11."""
+UNCERTAINTY_WEIGHTS = ("uncertainty_weight=0.0001,0.001,0.01,0.1,1",)
+"""Ours: the paper tunes the weight of the feature uncertainty loss and does not say from which values."""
 
 
 class StudyFigure(PagesFigure):
@@ -243,7 +322,10 @@ class Figure10(StudyFigure):
 
     name = "figure-10"
     title_text = "Test error against the number of explicitly drawn features, and ISDA as their limit."
-    note = "All at λ0 = 0.5."
+    note = (
+        "λ0 is chosen once for each augmentation, on held-out images for ISDA, and is that of all its cells. The "
+        "weight of the uncertainty loss of learned covariances is chosen on held-out images for each cell."
+    )
     study = "explicit"
 
     def parts(self) -> dict[str, list[tuple[StudyCell, Training]]]:
@@ -252,11 +334,27 @@ class Figure10(StudyFigure):
 
         return {
             augment: [
-                (cell, classifier("cifar100", "wide-resnet-28-10", cell.method, tuned=False, augment=augment))
-                for cell in ExplicitStudy.cells(["isda:lambda_0=0.5"], ExplicitStudy.values)
+                (cell, self._training(cell.method, augment))
+                for cell in ExplicitStudy.cells(["isda"], ExplicitStudy.values)
             ]
             for augment in ("cutout", "autoaugment")
         }
+
+    @staticmethod
+    def _training(method: str, augment: str) -> Training:
+        data, network = "cifar100", "wide-resnet-28-10"
+        if method in ("cross-entropy", "isda"):
+            return classifier(data, network, method, augment=augment)
+        learned = "covariance=learned" in method
+        return classifier(
+            data,
+            network,
+            method,
+            tuned=learned,
+            search=UNCERTAINTY_WEIGHTS if learned else (),
+            chosen_from=classifier(data, network, "isda", augment=augment),
+            augment=augment,
+        )
 
 
 class Figure11(StudyFigure):

@@ -56,8 +56,9 @@ def write_table_page(
     outcomes: Outcomes,
     pages: Sequence[Path],
     command: str,
+    problem: str | None = None,
 ) -> None:
-    """Write the page of a table (``results``, ``gains``) or figure (``pages``, written by its analysis)."""
+    """Write the page of a table (``results``, ``gains``) or figure (``pages``, written by its analysis, or why not)."""
     parts: list[str] = []
     if results:
         parts.append(_table(experiment.name, results, table_caption(scale, seeds, bool(outcomes))))
@@ -76,7 +77,7 @@ def write_table_page(
     if pages:
         links = [tag("li", tag("a", page.name, href=os.path.relpath(page, path.parent))) for page in pages]
         parts += [tag("h2", "Pictures"), tag("ul", *links)]
-    parts += [*_notes(experiment, scale, outcomes), *_trainings(outcomes, path.parent)]
+    parts += [*_notes(experiment, scale, outcomes, problem), *_trainings(outcomes, path.parent)]
     title = experiment.name.replace("-", " ").capitalize() + (f", scale {scale.name}" if outcomes else "")
     write_page(path, "isda reproduce", title, experiment.title, parts, command, STYLE)
 
@@ -95,7 +96,7 @@ def _table(name: str, results: Sequence[CellResult], caption: str) -> Markup:
     return boxed_table(name, caption, [column(""), *(column(title, numeric=True) for title in columns)], lines)
 
 
-def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes) -> Iterator[Markup]:
+def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes, problem: str | None) -> Iterator[Markup]:
     yield tag("h2", "Differences from the paper")
     sentences = [scale.sentence] if outcomes and (scale.changes or not scale.full) else []
     sentences += [experiment.note] if experiment.note else []
@@ -106,9 +107,12 @@ def _notes(experiment: Experiment, scale: Scale, outcomes: Outcomes) -> Iterator
     sentences += [f"{name}: {'; '.join(outcome.notes)}." for name, outcome in outcomes.items() if outcome.notes]
     yield tag("ul", *(tag("li", sentence) for sentence in sentences or ["None known."]))
     failed = {name: outcome.problems for name, outcome in outcomes.items() if outcome.problems}
-    if failed:
+    if failed or problem:
         yield tag("h2", "What failed")
-        yield tag("ul", *(tag("li", tag("code", name), f": {'; '.join(why)}") for name, why in failed.items()))
+        pictures = [tag("li", problem)] if problem else []
+        yield tag(
+            "ul", *pictures, *(tag("li", tag("code", name), f": {'; '.join(why)}") for name, why in failed.items())
+        )
 
 
 def _trainings(outcomes: Outcomes, below: Path) -> Iterator[Markup]:

@@ -109,8 +109,8 @@ INTERVALS = (
 def gains(experiment: TableExperiment, cells: Sequence[TableCell], outcomes: Outcomes) -> list[Gain]:
     """Differences of all cells with a base to this base, with `INTERVALS`.
 
-    A seed pairs the trainings of one base, so it has an effect of its own for each base. The paper's difference is to the
-    base's cell, which need not be one of ``cells``.
+    A seed pairs the trainings of one base, so it has an effect of its own for each base. The paper's difference is to
+    the base's cell, which need not be one of ``cells``.
     """
     table, printed = experiment.cells(), experiment.printed
     groups: dict[tuple[str, str], list[TableCell]] = {}

@@ -20,7 +20,7 @@ from isda.engine.settings import RunSettings
 from isda.engine.task import find_task
 from isda.engine.tuning.method_search import SearchState
 from isda.engine.tuning.request import FINAL_FOLDER, SearchOptions, make_candidates
-from isda.engine.tuning.search_space import Proposal
+from isda.engine.tuning.search_space import Proposal, apply_point
 from isda.reproduce.experiment import Experiment, TableExperiment, with_dependencies
 from isda.reproduce.training import Scale, Training, TrainingOutcome
 from isda.reproduce.workload import MachineSpeed, Work
@@ -94,12 +94,11 @@ class _TrainingProgress:
 
     def next(self, others: Mapping[str, _TrainingProgress]) -> list[PlannedRun]:
         """The runs to execute next; none if it has ended or waits for a dependency."""
-        dependencies = {key: others[training.name] for key, training in self.training.dependencies.items()}
-        if self.ended or any(not dependency.ended for dependency in dependencies.values()):
+        if self.ended or any(not others[training.name].ended for training in self.training.required):
             return []
         try:
             if self.settings is None:
-                self._start({key: dependency.first_folder() for key, dependency in dependencies.items()})
+                self._start(others)
             if self.search is not None:
                 candidate = self.search.candidate
                 self.trials = [(trial, candidate.runs(trial.point, self.folder)) for trial in self.search.propose()]
@@ -142,20 +141,36 @@ class _TrainingProgress:
             self.training,
             {run.config.seed: run.folder for run in self.final if RunFolder(run.folder).finished},
             self.differences,
-            record.chosen_method if record else "",
+            record.chosen_method if record else self._inherited_method(),
             record.notes if record else (),
             tuple(self.problems),
         )
 
-    def _start(self, folders: Mapping[str, Path]) -> None:
+    def with_choice(self, settings: RunSettings) -> RunSettings:
+        """The settings of another training, with the options of the method that were chosen for this one."""
+        point = None if self.search is None else self.search.record().chosen
+        if self.search is None or point is None:
+            raise ValueError(f"it takes the options that are chosen for {self.training.name}, which failed")
+        return apply_point(settings, self.search.candidate.searched, point)[0]
+
+    def _inherited_method(self) -> str:
+        """The method with the options of another training, if it takes any."""
+        return "" if self.training.chosen_from is None or self.settings is None else str(self.settings.method)
+
+    def _start(self, others: Mapping[str, _TrainingProgress]) -> None:
         options, training = self.options, self.training
         scaled = training.at(options.scale, options.data_root)
         self.differences = scaled.differences
-        self.settings = settings = training.with_folders(scaled.settings, folders)
+        folders = {key: others[needed.name].first_folder() for key, needed in training.dependencies.items()}
+        settings = training.with_folders(scaled.settings, folders)
+        if training.chosen_from is not None:
+            settings = others[training.chosen_from.name].with_choice(settings)
+        self.settings = settings
         planner = self._planner()
         if training.tuned:
             how = SearchOptions(trials=options.scale.trials, widen=0, seeds=(SEARCH_SEED,))
-            self.search = SearchState(make_candidates(settings, [training.method], (), how, planner)[0])
+            candidates = make_candidates(settings, [str(settings.method)], training.search, how, planner)
+            self.search = SearchState(candidates[0])
         else:
             planner.resolve(replace(settings, seed=options.seeds[0]))
 
@@ -173,7 +188,7 @@ class _TrainingProgress:
         folder = self.folder / FINAL_FOLDER
         if self.search is None:
             settings = replace(expect_type(self.settings, RunSettings), seed=seed)
-            run = self._planner().plan(settings, folder / run_folder_name(self.training.method, seed))
+            run = self._planner().plan(settings, folder / run_folder_name(str(settings.method), seed))
         else:
             point = self.search.record().chosen
             if point is None:

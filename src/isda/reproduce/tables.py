@@ -102,10 +102,27 @@ class Table3(CostTable):
 AUGMENTATIONS = {"Cutout": "cutout", "RandAugment": "randaugment", "AutoAugment": "autoaugment"}
 
 
+RANDAUGMENT_GRID = (f"augment={','.join(f'randaugment-{n}-{m}' for n in (1, 2, 3) for m in (5, 9, 14))}",)
+"""N and M: RandAugment's publication chooses them on 5,000 held-out images; the values are ours."""
+
+
+def _augmented_pair(data: str, network: str, augment: str) -> tuple[Training, Training]:
+    """The trainings with an augmentation; RandAugment's N and M are chosen without ISDA, which takes them."""
+    if augment != "randaugment":
+        basic, isda = (classifier(data, network, method, augment=augment) for method in ("cross-entropy", "isda"))
+        return basic, isda
+    chosen = classifier(data, network, "cross-entropy", tuned=True, search=RANDAUGMENT_GRID)
+    return chosen, classifier(data, network, "isda", chosen_from=chosen)
+
+
 class Table4(TableExperiment):
     """Three networks, three augmentations, both CIFAR sets."""
 
     name = "table-4"
+    note = (
+        "RandAugment's N and M are chosen on held-out images from 1, 2, 3 and 5, 9, 14, without ISDA; the method with "
+        "ISDA takes them, and chooses its strength."
+    )
 
     def cells(self) -> list[TableCell]:
         """Test errors that the paper prints."""
@@ -113,10 +130,7 @@ class Table4(TableExperiment):
         for row in self.printed.rows:
             for title, data in CIFAR_DATA.items():
                 for heading, augment in AUGMENTATIONS.items():
-                    basic, isda = (
-                        classifier(data, CIFAR_NETWORKS[row], method, augment=augment)
-                        for method in ("cross-entropy", "isda")
-                    )
+                    basic, isda = _augmented_pair(data, CIFAR_NETWORKS[row], augment)
                     cells.append(TableCell(row=row, column=f"{title} {heading}", training=basic))
                     cells.append(TableCell(row=row, column=f"{title} {heading} + ISDA", training=isda, base=basic))
         return self.printed_only(cells)

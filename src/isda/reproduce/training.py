@@ -107,6 +107,10 @@ class Training(ABC):
     """At the paper's scale, method included."""
     tuned: bool = False
     """Whether the method's published grid is searched on held-out data, as in the paper."""
+    search: tuple[str, ...] = ()
+    """What is searched in place of the published grid, as `isda tune --search` takes it."""
+    chosen_from: Training | None = None
+    """A tuned training whose chosen options of the method this one takes."""
     dependencies: Mapping[str, Training] = field(default_factory=dict)
     """Trainings to run before, by the setting that takes the run folder of their first seed."""
 
@@ -122,7 +126,14 @@ class Training(ABC):
         words = [str(given.pop(key)) for key in ("data", "network", "method") if key in given]
         words += [f"{key}={value}" for key, value in given.items()]
         words += [f"{key}={training.name}" for key, training in self.dependencies.items()]
+        words += [f"search={word.partition('=')[0]}" for word in self.search]
+        words += [f"chosen={self.chosen_from.method}"] if self.chosen_from is not None else []
         return re.sub(r"[^\w.=+-]+", "-", "-".join(words))
+
+    @property
+    def required(self) -> list[Training]:
+        """The trainings to run before."""
+        return [*self.dependencies.values(), *([] if self.chosen_from is None else [self.chosen_from])]
 
     @property
     def method(self) -> str:

@@ -8,6 +8,7 @@ from isda.tasks.classification.pipelines import (
     AUGMENTATIONS,
     RESIZING,
     InputFormat,
+    check_augmentation,
     evaluation_pipeline,
     training_pipeline,
 )
@@ -63,6 +64,26 @@ def test_none_only_normalises():
 def test_the_transforms_come_in_the_papers_order_before_normalisation(name, kinds):
     transforms = training_pipeline(name, MEAN, STD, "cifar10").transforms
     assert [type(transform) for transform in transforms[:-1]] == kinds
+
+
+def test_randaugment_takes_its_n_and_m_from_the_name():
+    for name, settings in (("randaugment-3-5", (3, 5)), ("randaugment", (2, 9))):
+        transform = training_pipeline(name, MEAN, STD, "cifar10").transforms[2]
+        assert (transform.num_ops, transform.magnitude) == settings
+    assert check_augmentation("randaugment-14-30") == "randaugment-14-30"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("randaugment-0-5", "N of augment=randaugment-N-M must be from 1 to 14, got randaugment-0-5"),
+        ("randaugment-2-31", "magnitude must be a level from 0 to 30, got 31"),
+        ("randaugment-2", "did you mean 'randaugment'"),
+    ],
+)
+def test_bad_settings_of_randaugment_get_a_sentence(name, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_augmentation(name)
 
 
 def test_translation_goes_two_pixels_at_most_and_flips_where_it_says():

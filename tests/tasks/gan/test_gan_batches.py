@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generative_runs import small_job
+from generative_runs import small_config, small_job
 from isda.engine import Processes
 from isda.networks.generative import create_generator, from_pixels
 from isda.tasks.gan.data import balanced_order, draw_latents
@@ -42,6 +42,18 @@ def test_images_carry_their_labels_and_lie_between_minus_one_and_one(finished_ru
 def test_batches_of_wgan_have_every_class_equally_often(finished_run):
     for batch in small_job(finished_run, method="wgan").batches(1):
         assert batch.labels.tolist() == list(range(10)) * 2
+
+
+@pytest.mark.parametrize(("method", "batch", "turns"), [("wgan", 640, 5), ("wgan:n_critic=2", 640, 2), ("cgan", 64, 1)])
+def test_every_network_has_published_batches_and_as_many_steps_of_its_generator(finished_run, method, batch, turns):
+    """64 images of each class for WGAN, which has networks of each class (Arjovsky et al., 2017); 40,000 is ours."""
+    config = small_config(finished_run, method=method, labels=None, batch_size=None, epochs=None)
+    assert config.batch_size == batch
+    assert config.total_steps / turns == pytest.approx(40_000, rel=0.01)
+
+
+def test_few_images_make_smaller_batches(finished_run):
+    assert small_config(finished_run, method="wgan", batch_size=None).batch_size == 100
 
 
 def test_a_class_with_few_images_shows_all_of_them_before_one_comes_again():

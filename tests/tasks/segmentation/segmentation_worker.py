@@ -1,4 +1,4 @@
-"""A run in float64 with frozen batch norm, by however many processes torchrun starts; as a script: DATA FOLDER."""
+"""A run in float64 by however many processes torchrun starts; as a script: DATA FOLDER frozen or synchronised."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from isda.tasks.segmentation.task import Segmentation
 STEPS = 6
 
 
-def run(data: Path, folder: Path, processes: Processes) -> Any:
-    """Three epochs of two steps."""
+def run(data: Path, folder: Path, processes: Processes, batch_norm: str) -> Any:
+    """Three epochs of two steps, with frozen or synchronised batch norm."""
     task = Segmentation()
     images = task.load(str(data))
     settings = SegmentationSettings(
@@ -28,7 +28,8 @@ def run(data: Path, folder: Path, processes: Processes) -> Any:
         lr=0.02,
         dropout=0.0,
         precision="float64",
-        freeze_batch_norm=True,
+        freeze_batch_norm=batch_norm == "frozen",
+        sync_batch_norm=batch_norm == "synchronised",
         method="isda:lambda_0=1,covariance=full",
     )
     return train(task.resolve(settings, images), images, folder, task=task, processes=processes, saving=Saving(steps=2))
@@ -37,4 +38,4 @@ def run(data: Path, folder: Path, processes: Processes) -> Any:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with join_processes("cpu") as started:
-        run(Path(sys.argv[1]), Path(sys.argv[2]), started)
+        run(Path(sys.argv[1]), Path(sys.argv[2]), started, sys.argv[3])

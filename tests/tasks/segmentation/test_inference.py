@@ -186,3 +186,16 @@ def test_bad_options_are_named(network, image, options, message):
 def test_a_batch_is_not_one_image(network, image):
     with pytest.raises(ValueError, match=r"image must have shape \(3, H, W\), got \(1, 3, 23, 31\)"):
         probabilities(network, image[None])
+
+
+def test_windows_may_average_logits_as_the_authors_evaluation_does(network, image):
+    """Windows of 9 pixels are 6 apart (overlap 1/3), the last ends the image; the sum of logits over their number."""
+    total, counts = torch.zeros(CLASSES, 23, 31, dtype=torch.float64), torch.zeros(23, 31, dtype=torch.float64)
+    with torch.no_grad():
+        for top in (0, 6, 12, 14):
+            for left in (0, 6, 12, 18, 22):
+                total[:, top : top + 9, left : left + 9] += network(image[None, :, top : top + 9, left : left + 9])[0]
+                counts[top : top + 9, left : left + 9] += 1
+        made = predictor(network, crop=(9, 9), logits=True)(image[None])[0]
+    torch.testing.assert_close(made, total / counts)
+    assert not torch.allclose(made.softmax(0), probabilities(network, image, crop=(9, 9)))

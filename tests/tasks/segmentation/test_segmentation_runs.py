@@ -167,17 +167,17 @@ def test_a_run_that_was_killed_after_its_last_step_concludes_alike(tmp_path):
 # -- several processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def one_and_two(tmp_path_factory) -> tuple[Path, Path]:
+@pytest.fixture(scope="module", params=["frozen", "synchronised"])
+def one_and_two(tmp_path_factory, request) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    run(Path(drawn().source), folder / "one", ALONE)
-    side_by_side(2, HERE / "segmentation_worker.py", drawn().source, folder / "two")
+    run(Path(drawn().source), folder / "one", ALONE, request.param)
+    side_by_side(2, HERE / "segmentation_worker.py", drawn().source, folder / "two", request.param)
     return folder / "one", folder / "two"
 
 
 @pytest.mark.parametrize("group", ["model", "method"])
 def test_two_processes_equal_one(one_and_two, group):
-    """A batch of 5 leaves 3 and 2 images, and other numbers of ignored pixels; batch norm is frozen."""
+    """A batch of 5 leaves 3 and 2 images, and other numbers of ignored pixels."""
     one, two = (
         load_file(folder / "checkpoints" / f"step-{STEPS:09d}" / f"{group}.safetensors") for folder in one_and_two
     )

@@ -22,10 +22,11 @@ from isda.analysis.inversion.generator_adapters import (
     conditional,
     generator_of_run,
     normalised_noise,
+    open_biggan,
     unconditional,
 )
 from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
-from isda.analysis.inversion.page import InversionStudy, choose_rows, nearest_images, study
+from isda.analysis.inversion.study import InversionStudy, choose_rows, nearest_images, study
 from isda.analysis.inversion.targets import augmented_features, features_along, strength_of
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "generator_of_run",
     "nearest_images",
     "normalised_noise",
+    "open_biggan",
     "strength_of",
     "study",
     "unconditional",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
 from isda._utils.devices import send
+from isda._utils.errors import expect_type
+from isda.engine.options import import_class
+from isda.networks.weight_files import read_weights
 from isda.tasks.classification.trained import load_classifier
 from isda.tasks.common.generators import TrainedGenerator, load_generator
 
@@ -109,20 +115,96 @@ def unconditional(
     return LatentGenerator(lambda z, labels: function(z), noise, device=torch.device(device), dtype=dtype)
 
 
-def biggan(network: nn.Module, noise: int | None = None) -> LatentGenerator:
-    """A network that is called as BigGAN-PyTorch's generators are: ``network(z, network.shared(class))``.
+def biggan(network: nn.Module, noise: int | None = None, truncation: float = 1.0) -> LatentGenerator:
+    """A BigGAN, on its device and with its weights; put into eval mode.
+
+    Two calls are known: ``network(z, network.shared(class))`` of BigGAN-PyTorch, which the paper names, and
+    ``network(z, one-hot class, truncation)`` of Hugging Face's pytorch-pretrained-biggan, as in the authors' script.
 
     Args:
-        network: on its device, with its weights; put into eval mode.
-        noise: length of z; by default the network's ``dim_z``.
+        network: with ``shared`` and ``dim_z``, or with ``config.z_dim`` and ``config.num_classes``.
+        noise: length of z; by default the network's.
+        truncation: standard deviation of z, and what a pytorch-pretrained-biggan is called with.
     """
-    shared = getattr(network, "shared", None)
-    length = getattr(network, "dim_z", None) if noise is None else noise
-    if not callable(shared) or length is None:
-        raise ValueError("network must have BigGAN's shared(class) and dim_z, or noise must be given")
+    shared, config = getattr(network, "shared", None), getattr(network, "config", None)
+    length = getattr(network, "dim_z", getattr(config, "z_dim", None)) if noise is None else noise
+    classes = getattr(config, "num_classes", None)
+    if length is None or (classes is None and not callable(shared)):
+        raise ValueError(
+            "network must be a BigGAN: with shared(class) and dim_z, or with config.z_dim and config.num_classes"
+        )
     weight = next(network.parameters())
     network.eval()
-    return conditional(lambda z, labels: network(z, shared(labels)), int(length), weight.device, weight.dtype)
+
+    def make(z: Tensor, labels: Tensor) -> Tensor:
+        if callable(shared):
+            return network(truncation * z, shared(labels))
+        return network(truncation * z, one_hot(labels, classes).to(weight.dtype), truncation)
+
+    return conditional(make, int(length), weight.device, weight.dtype)
+
+
+def open_biggan(word: str) -> nn.Module:
+    """The network of ``package.module.Class``, ``package.module.Class:FILE`` or ``package.module.Class:FOLDER``.
+
+    The class is made without arguments and takes the weights of the file, if there is one. A folder is passed to its
+    ``from_pretrained``, as of ``pytorch_pretrained_biggan.BigGAN:FOLDER`` (with config.json and pytorch_model.bin).
+
+    Raises:
+        ValueError: there is no such class or path, or the weights do not fit.
+    """
+    name, _, place = word.partition(":")
+    kind: Any = import_class(name, nn.Module, "generator")
+    path = Path(place)
+    if place and not path.exists():
+        raise ValueError(f"generator {name} must be followed by its file or folder of weights, got {place}")
+    try:
+        if place and path.is_dir():
+            return expect_type(kind.from_pretrained(str(path)), nn.Module)
+        network = expect_type(kind(), nn.Module)
+        if place:
+            network.load_state_dict(read_weights(path))
+    except (TypeError, AttributeError, RuntimeError, OSError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"generator {word} could not be opened: {reason}") from error
+    return network
+
+
+class FoundGenerator(NamedTuple):
+    """A generator of images of the classes of a run."""
+
+    generator: LatentGenerator
+    classes: tuple[str, ...]
+
+
+def find_generator(
+    run: Path, word: str | Path, classes: Sequence[str], truncation: float, device: torch.device | str
+) -> FoundGenerator:
+    """The generator for a classifier's run: the folder of a run of `isda generate train`, or a BigGAN.
+
+    Args:
+        run: folder of the classifier's run.
+        word: the folder, or what `open_biggan` takes.
+        classes: names that must be classes of the run.
+        truncation: of a BigGAN.
+        device: to compute on.
+
+    Raises:
+        ValueError: it cannot be opened, or does not make images of the classes of the run.
+    """
+    if Path(word).exists() or not re.fullmatch(r"[^\W\d]\w*(\.\w+)+(:.*)?", str(word)):
+        if truncation != 1:
+            raise ValueError(f"truncation is for a BigGAN, got {truncation} for the run {word}")
+        trained = load_matching_generator(run, Path(word), classes)
+        return FoundGenerator(generator_of_run(trained, device), trained.classes)
+    known = load_classifier(run).config.classes
+    for name in classes:
+        check_choice("classes", name, known)
+    network = open_biggan(str(word)).to(device)
+    count = getattr(network, "n_classes", getattr(getattr(network, "config", None), "num_classes", None))
+    if count not in (None, len(known)):
+        raise ValueError(f"generator must make images of the {len(known)} classes of the run, {word} has {count}")
+    return FoundGenerator(biggan(network, truncation=truncation), known)
 
 
 def load_matching_generator(run: Path, generator: Path, classes: Sequence[str] = ()) -> TrainedGenerator:

@@ -1,4 +1,4 @@
-"""Reverse mapping of the paper's appendix (eqs. 20 and 21): encoder, objective, batched gradient descent, both steps.
+"""Reverse mapping of the paper's appendix (eqs. 20 and 21): objective, batched gradient descent, both steps.
 
 z-hat does not change with the length of z, so gradients are orthogonal to z and every step makes z longer. A rate
 that is too large does not diverge: z becomes so long that later steps hardly turn it. Hence the default rate of each
@@ -8,56 +8,21 @@ image is scaled by its own error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isda._utils.checks import check_strength
 from isda._utils.devices import send
-from isda._utils.errors import expect_type
 from isda._utils.seeds import generator
-from isda.data.augment import Compose
-from isda.data.normalise import as_float
+from isda.analysis.inversion.encoder import Encoder, encoder_of_run
 from isda.networks.generative import to_pixels
 
 if TYPE_CHECKING:
     from isda.analysis.inversion.generator_adapters import LatentGenerator
     from isda.analysis.training_features import Observed
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """Differentiable features of generated images: f, and the normalisation before it.
-
-    Args:
-        normalise: images (N, C, H, W) in [0, 1] to pixels as the network takes them.
-        features: those to features (N, A).
-    """
-
-    normalise: Callable[[Tensor], Tensor]
-    features: Callable[[Tensor], Tensor]
-
-
-def encoder_of_run(observed: Observed, device: torch.device | str = "cpu") -> Encoder:
-    """Encoder of a run. Every normalisation (channel statistics, per image, ZCA) is differentiable.
-
-    Raises:
-        ValueError: the run crops its images from larger ones.
-    """
-    trained = observed.trained
-    if trained.config.image_size is None or trained.config.augment == "imagenet":
-        raise ValueError(
-            f"inversion needs a run on whole images, but those of {trained.config.data} are cropped from larger ones"
-        )
-    network, dtype = trained.network.to(device), trained.config.dtype
-    # Copies: whitening has tensors, and other users of the run need them on their own device.
-    pipeline = Compose(
-        *(deepcopy(part).to(device) if isinstance(part, nn.Module) else part for part in trained.pipeline.transforms)
-    )
-    return Encoder(lambda images: pipeline(as_float(images)).to(dtype), network.features)
 
 
 class InversionErrors(NamedTuple):
@@ -91,7 +56,7 @@ class InversionObjective:
 
     def errors(self, latent: Tensor) -> InversionErrors:
         """Errors of latent vectors (N, Z); those of an image depend on no other image."""
-        pixels = self.encoder.normalise(self.generator(latent, self.labels))
+        pixels = self.encoder.normalise(self.encoder.fit(self.generator(latent, self.labels)))
         feature = (self.encoder.features(pixels) - self.features).square().sum(1)
         if self.pixels is None:
             return InversionErrors(feature, feature)
@@ -284,7 +249,7 @@ class InvertedFeatures:
     latent: Tensor
     """(N, Z), z."""
     images: Tensor
-    """(N, C, H, W) uint8, G(z-hat)."""
+    """(N, C, H, W) uint8, G(z-hat), of the size that the network takes."""
     features: Tensor
     """(N, A) float64, f(G(z-hat))."""
     predicted: Tensor
@@ -303,7 +268,8 @@ class Inverter:
 
     Args:
         observed: the run.
-        generator: of images of its classes, of the size that its network takes; all is computed on its device.
+        generator: of images of its classes, of the size of its images, or of any if it crops them; all is computed on
+            its device.
         pixel_weight: eta of step I.
         first: optimisation of step I.
         second: optimisation of step II.
@@ -330,7 +296,7 @@ class Inverter:
             progress: called with the number of iterations that are over, for each of ``batches`` from 0 on.
         """
         labels, target = self.observed.labels[rows], self.observed.features[rows]
-        images = expect_type(self.observed.images(rows), Tensor)  # `encoder_of_run` rejects images of several sizes
+        images = self.observed.network_images(rows)
         generators = (generator(self.seed, _STARTS, index) for index in self.observed.indices[rows].tolist())
         start = torch.cat([self.generator.draw(1, rng) for rng in generators])
         parts = [
@@ -379,7 +345,7 @@ class Inverter:
     @torch.no_grad()
     def _result(self, labels: Tensor, target: Tensor, parts: list[Minimum]) -> InvertedFeatures:
         batches = zip(parts, self.batches(len(labels)), strict=True)
-        images = [self.generator(part.latent, labels[rows]) for part, rows in batches]
+        images = [self.encoder.fit(self.generator(part.latent, labels[rows])) for part, rows in batches]
         features = torch.cat([self.encoder.features(self.encoder.normalise(batch)).double().cpu() for batch in images])
         return InvertedFeatures(
             labels,

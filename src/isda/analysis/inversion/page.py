@@ -1,4 +1,4 @@
-"""Reconstructed and augmented images of a run with their errors, and the folder that `isda visualize` writes."""
+"""The folder that `isda visualize` writes: pictures, errors, and their page."""
 
 from __future__ import annotations
 
@@ -6,192 +6,22 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from isda._utils.checks import check_strength
-from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
 from isda._utils.files import atomic_write
-from isda._utils.seeds import generator as seeded_generator
-from isda.analysis.inversion.generator_adapters import generator_of_run, load_matching_generator
-from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, InvertedFeatures, Inverter
-from isda.analysis.inversion.targets import augmented_features, strength_of
+from isda.analysis.inversion.generator_adapters import find_generator
+from isda.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, Inverter
+from isda.analysis.inversion.study import NEAREST, InversionStudy, choose_rows, study
+from isda.analysis.inversion.targets import strength_of
 from isda.analysis.pages import command_line, write_page
-from isda.analysis.training_features import Observed, observe
-from isda.networks.generative import to_pixels
+from isda.analysis.training_features import observe
 from isda.report.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.report.pictures import png_size
-
-NEAREST = 5
-"""Nearest training images, as many as in the paper's Figure 14."""
-
-# Images that are converted to floating point at once.
-CHUNK = 2000
-
-
-class Neighbours(NamedTuple):
-    """Nearest neighbours of N images, the nearest first."""
-
-    positions: Tensor
-    """(N, K) positions among the images that were searched."""
-    distances: Tensor
-    """(N, K) root mean squared difference of pixels in [0, 1]."""
-
-
-def nearest_images(images: Tensor, among: Tensor, count: int = NEAREST) -> Neighbours:
-    """The nearest of many images, all uint8 (..., C, H, W), by the sum of squared differences of pixels.
-
-    Example:
-        >>> among = torch.tensor([[0], [100], [255]], dtype=torch.uint8).view(3, 1, 1, 1)
-        >>> nearest_images(torch.full((1, 1, 1, 1), 230, dtype=torch.uint8), among, count=2).positions
-        tensor([[2, 1]])
-    """
-    queries = images.flatten(1).double() / 255
-    # By differences, so that an image has distance 0 to itself.
-    exact = "donot_use_mm_for_euclid_dist"
-    parts = [torch.cdist(queries, part.flatten(1).double() / 255, compute_mode=exact) for part in among.split(CHUNK)]
-    distances, positions = torch.cat(parts, 1).topk(min(count, len(among)), largest=False)
-    return Neighbours(positions, distances / queries.shape[1] ** 0.5)
-
-
-# Distinct from the seeds of starts, targets and runs.
-_CHOICE, _RANDOM = 0x63686F69, 0x72616E64
-
-
-@dataclass(frozen=True)
-class InversionStudy:
-    """N images, K augmented ones of each; everything on the CPU."""
-
-    observed: Observed
-    rows: Tensor
-    """(N,) of ``observed.features``."""
-    originals: Tensor
-    """(N, C, H, W) uint8"""
-    reconstructed: InvertedFeatures
-    """N images."""
-    augmented: InvertedFeatures
-    """N * K images, grouped by original."""
-    random: Tensor
-    """(N, C, H, W) uint8 images of the same classes by the generator."""
-    neighbours: Neighbours
-    """Of the N * K augmented images, among all training images of the data set."""
-
-    @property
-    def each(self) -> int:
-        """K."""
-        return len(self.augmented.labels) // len(self.rows)
-
-    @property
-    def nearest_own(self) -> Tensor:
-        """(N * K,) whether a result's features are nearer to their own target than to the image's other targets and
-        to the features of the image itself.
-        """
-        targets = self.augmented.target.unflatten(0, (len(self.rows), self.each))
-        targets = torch.cat([targets, self.reconstructed.target[:, None]], 1)
-        reached = self.augmented.features.unflatten(0, (len(self.rows), self.each))
-        return (torch.cdist(reached, targets).argmin(2) == torch.arange(self.each)).flatten()
-
-    def record(self) -> dict[str, Any]:
-        """Figures of all images together and of each, as plain values."""
-        one, two = self.reconstructed, self.augmented
-        classes = self.observed.classes
-        moves = (two.target - one.target.repeat_interleave(self.each, 0)).square().sum(1)
-        return {
-            "images": len(self.rows),
-            "augmented": self.each,
-            "step_1": _step(one),
-            "step_2": _step(two)
-            | {"asked_move": float(moves.mean()), "nearest_to_own_target": float(self.nearest_own.double().mean())},
-            "rows": [
-                {
-                    "training_image": int(self.observed.indices[row]),
-                    "class": classes[int(self.reconstructed.labels[i])],
-                    "step_1": _single(one, i, classes),
-                    "step_2": [
-                        _single(two, j, classes) | {"nearest_training_images": self.neighbours.positions[j].tolist()}
-                        for j in range(i * self.each, (i + 1) * self.each)
-                    ],
-                }
-                for i, row in enumerate(self.rows.tolist())
-            ],
-        }
-
-
-def choose_rows(observed: Observed, count: int, classes: Sequence[str] = (), seed: int = 0) -> Tensor:
-    """(count,) rows of ``observed.features``: images drawn from each class in turn, by the classes' order.
-
-    Args:
-        observed: the run.
-        count: how many images.
-        classes: only of these; by default of all.
-        seed: of the choice.
-    """
-    known = observed.classes
-    labels = sorted({known.index(check_choice("classes", name, known)) for name in classes}) or range(len(known))
-    drawn = []
-    for label in labels:
-        members = observed.rows_of(label)
-        drawn.append(members[torch.randperm(len(members), generator=seeded_generator(seed, _CHOICE, label))].tolist())
-    turns = [members[turn] for turn in range(max(map(len, drawn))) for members in drawn if turn < len(members)]
-    if not 0 < count <= len(turns):
-        raise ValueError(f"images must be from 1 to {len(turns)}, as many as these classes have, got {count}")
-    chosen = torch.tensor(turns[:count])
-    return chosen[observed.labels[chosen].argsort(stable=True)]
-
-
-def study(
-    inverter: Inverter,
-    rows: Tensor,
-    each: int,
-    *,
-    strength: float | None = None,
-    progress: tuple[Callable[[int], None], Callable[[int], None]] | None = None,
-) -> InversionStudy:
-    """Reconstruct images, augment their features as ISDA does, and find images for the augmented features.
-
-    Args:
-        inverter: for a run and a generator; its seed is used for all draws.
-        rows: (N,) of the run's features.
-        each: augmented images of each.
-        strength: lambda of the draws; by default that of the run.
-        progress: callbacks for step I and step II, as in `Inverter`.
-    """
-    if each < 1:
-        raise ValueError(f"augmented must be at least 1, got {each}")
-    observed, seed = inverter.observed, inverter.seed
-    targets = augmented_features(observed, rows, each, strength=strength, seed=seed)
-    first, second = progress or (None, None)
-    reconstructed = inverter.reconstruct(rows, first)
-    augmented = inverter.reach(reconstructed, targets, second)
-    originals, among = expect_type(observed.images(rows), Tensor), expect_type(observed.data.x_train, Tensor)
-    with torch.no_grad():
-        latent = inverter.generator.draw(len(rows), seeded_generator(seed, _RANDOM))
-        random = to_pixels(inverter.generator(latent, reconstructed.labels) * 2 - 1).cpu()
-    neighbours = nearest_images(augmented.images, among)
-    return InversionStudy(observed, rows, originals, reconstructed, augmented, random, neighbours)
-
-
-def _step(result: InvertedFeatures) -> dict[str, float]:
-    start, error = float(result.start.mean()), float(result.error.mean())
-    return {
-        "feature_error_at_start": start,
-        "feature_error": error,
-        "lowered_by": 1 - error / start if start else 0.0,
-        "same_class": float((result.predicted == result.labels).double().mean()),
-    }
-
-
-def _single(result: InvertedFeatures, row: int, classes: Sequence[str]) -> dict[str, Any]:
-    return {
-        "feature_error_at_start": float(result.start[row]),
-        "feature_error": float(result.error[row]),
-        "iterations": int(result.iterations[row]),
-        "seen_as": classes[int(result.predicted[row])],
-    }
-
+from isda.tasks.common.data import images_at
 
 GAP, WIDER = 2, 24
 """Pixels between two cells, and between two groups of columns."""
@@ -254,8 +84,9 @@ def pictures(result: InversionStudy) -> dict[str, bytes]:
     names = [result.observed.classes[label] for label in result.reconstructed.labels.tolist()]
     shape = (len(result.rows), result.each)
     augmented = result.augmented.images.unflatten(0, shape)
-    training = expect_type(result.observed.data.x_train, torch.Tensor)
-    nearest = training[result.neighbours.positions.flatten()].unflatten(0, result.neighbours.positions.shape)
+    positions = result.neighbours.positions
+    training = images_at(result.observed.data.x_train, positions.flatten())
+    nearest = result.observed.cropped(training).unflatten(0, positions.shape)
     return {
         "augmented": grid_png(
             [
@@ -346,9 +177,12 @@ class InversionOptions:
     lr: tuple[float, float] | None = None
     pixel_weight: float = PIXEL_WEIGHT
     tolerance: float = 0.01
+    truncation: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 < self.truncation <= 1:
+            raise ValueError(f"truncation must be above 0 and at most 1, got {self.truncation}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not 1 <= self.augmented <= MOST_AUGMENTED:
@@ -363,10 +197,28 @@ class InversionOptions:
         step = Descent(iterations=self.iterations, tolerance=self.tolerance)
         return (step, step) if self.lr is None else (replace(step, lr=self.lr[0]), replace(step, lr=self.lr[1]))
 
+    def sentence(self, network: str) -> str:
+        """Which network and optimisation made a picture.
+
+        Example:
+            >>> InversionOptions(lr=(10, 1), tolerance=0).sentence("resnet-32")
+            'Features of resnet-32; gradient descent of 10,000 iterations at the rates 10 (step I) and 1 (step II), \
+divided by 10 after every quarter, without early stopping.'
+        """
+        rates = "a rate of 1 over each image's feature error at the start (in the paper 10 and 1)"
+        if self.lr is not None:
+            rates = f"the rates {self.lr[0]:g} (step I) and {self.lr[1]:g} (step II)"
+        stop = f"until its error has fallen to {self.tolerance:g} of that or stalls"
+        return (
+            f"Features of {network}; gradient descent of {'at most ' if self.tolerance else ''}{self.iterations:,} "
+            f"iterations at {rates}, divided by 10 after every quarter, "
+            f"{stop if self.tolerance else 'without early stopping'}."
+        )
+
 
 def draw_inversion(
     run: Path,
-    generator: Path,
+    generator: str | Path,
     out: Path,
     options: InversionOptions,
     data_root: Path | None,
@@ -375,15 +227,20 @@ def draw_inversion(
 ) -> dict[str, Any]:
     """Invert features of a classifier's run, and write augmented.png, nearest.png and the page to the folder ``out``.
 
+    ``generator`` is the run folder of one, or a BigGAN as `open_biggan` takes it.
+
     Returns all errors as plain values; ``progress`` has a callback for each step, called with the iterations so far.
     """
-    trained = load_matching_generator(run, generator, options.classes)
-    observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(trained.classes)))
+    source = find_generator(run, generator, options.classes, options.truncation, device)
+    # Images are taken from the classes in turn: only the first so many classes are shown.
+    labels = [source.classes.index(name) for name in options.classes] or range(len(source.classes))
+    shown = sorted(set(labels))[: options.images if options.images > 0 else None]
+    observed = observe(run, data_root, device, most=max(MOST_OBSERVED, len(shown)), labels=shown)
     rows = choose_rows(observed, options.images, options.classes, options.seed)
     first, second = options.steps()
     inverter = Inverter(
         observed,
-        generator_of_run(trained, device),
+        source.generator,
         pixel_weight=options.pixel_weight,
         first=first,
         second=second,
@@ -398,7 +255,8 @@ def draw_inversion(
     for name, png in drawn.items():
         with atomic_write(out / f"{name}.png") as unfinished:
             unfinished.write_bytes(png)
-    parts = [*(_figure(drawn[name], caption) for name, caption in CAPTIONS.items()), _table(record)]
+    made_by = options.sentence(observed.trained.config.network)
+    parts = [*(_figure(drawn[name], f"{caption} {made_by}") for name, caption in CAPTIONS.items()), _table(record)]
     title = f"Augmented images of {observed.data.name}"
     command = command_line("visualize", run, **used)
     write_page(out / PAGE, "isda visualize", title, _lede(record), parts, command)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isda._utils.checks import check_strength
 from isda._utils.seeds import generator
+from isda.covariance import FullCovariance
 from isda.engine.options import AUTOMATIC
 from isda.functional.sampling import symmetric_root
 
@@ -28,6 +29,19 @@ def strength_of(observed: Observed) -> float:
     """lambda_0 of the run's method if it is a number, else 0.5."""
     strength = observed.trained.config.method_options.get("lambda_0")
     return DEFAULT_STRENGTH if strength in (None, 0, AUTOMATIC) else float(strength)
+
+
+def class_covariance(observed: Observed, label: int) -> Tensor:
+    """(A, A) float64 covariance of the features of a class; its diagonal only if the run's method has that (ImageNet).
+
+    One class at a time: those of a thousand classes do not fit into memory.
+    """
+    features = observed.features[observed.rows_of(label)]
+    model = FullCovariance(1, features.shape[1], dtype=torch.float64)
+    model.update(features, torch.zeros(len(features), dtype=torch.int64))
+    matrix = model.covariance(0)
+    diagonal = observed.trained.config.method_options.get("covariance") == "diagonal"
+    return torch.diag(matrix.diagonal()) if diagonal else matrix
 
 
 def augmented_features(
@@ -49,7 +63,7 @@ def augmented_features(
     for row in rows.tolist():
         label, a = int(observed.labels[row]), observed.features[row]
         if label not in roots:
-            roots[label] = symmetric_root(observed.covariance.covariance(label)[None])[0]
+            roots[label] = symmetric_root(class_covariance(observed, label)[None])[0]
         rng = generator(seed, _MOVES, int(observed.indices[row]))
         noise = torch.randn(count, len(a), generator=rng, dtype=a.dtype)
         moved.append(a + math.sqrt(strength) * noise @ roots[label])
@@ -71,7 +85,7 @@ def features_along(observed: Observed, rows: Tensor, direction: Tensor, distance
         )
     unit = (direction / direction.norm()).to(observed.features)
     spread = {
-        label: (unit @ observed.covariance.covariance(label) @ unit).clamp_min(0).sqrt()
+        label: (unit @ class_covariance(observed, label) @ unit).clamp_min(0).sqrt()
         for label in observed.labels[rows].unique().tolist()
     }
     deviation = torch.stack([spread[label] for label in observed.labels[rows].tolist()])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
 from isda.data import DataSet
 from isda.data.augment import (
@@ -51,7 +53,7 @@ AUGMENTATIONS: dict[str, Callable[[Statistics, Statistics, str], Compose]] = {
     "translate": lambda mean, std, data: Compose(RandomTranslation(2), Normalize(mean, std)),
     "translate-flip": lambda mean, std, data: Compose(translate_flip(), Normalize(mean, std)),
     "cutout": lambda mean, std, data: crop_flip(mean, std, [Cutout(16)], "reflect"),
-    "randaugment": lambda mean, std, data: crop_flip(mean, std, [RandAugment()], "reflect"),
+    "randaugment": lambda mean, std, data: _rand_augment(mean, std),
     "autoaugment": lambda mean, std, data: crop_flip(mean, std, [AutoAugment(_policy(data)), Cutout(16)], "reflect"),
     "imagenet": lambda mean, std, data: imagenet_training(mean, std),
     "resized-crop": lambda mean, std, data: _resized_crop(mean, std),
@@ -68,6 +70,38 @@ def _resized_crop(mean: Statistics, std: Statistics) -> Compose:
     return Compose(RandomResizedCrop(224, scale=LARGE_WINDOW), HorizontalFlip(), Normalize(mean, std))
 
 
+def _rand_augment(mean: Statistics, std: Statistics, settings: tuple[int, int] = (2, 9)) -> Compose:
+    return crop_flip(mean, std, [RandAugment(*settings)], "reflect")
+
+
+def check_augmentation(name: str) -> str:
+    """The name of an augmentation: one of AUGMENTATIONS, or randaugment-N-M.
+
+    Raises:
+        ValueError: there is no such augmentation, or N or M is out of range.
+
+    Example:
+        >>> check_augmentation("randaugment-3-5")
+        'randaugment-3-5'
+    """
+    if (settings := _rand_augment_settings(name)) is None:
+        return check_choice("augment", name, AUGMENTATIONS)
+    if not 1 <= settings[0] <= MOST_OPERATIONS:
+        raise ValueError(f"N of augment=randaugment-N-M must be from 1 to {MOST_OPERATIONS}, got {name}")
+    RandAugment(*settings)
+    return name
+
+
+MOST_OPERATIONS = 14
+"""Of RandAugment on an image: as many as there are operations."""
+
+
+def _rand_augment_settings(name: str) -> tuple[int, int] | None:
+    """N and M of ``randaugment-N-M``."""
+    match = re.fullmatch(r"randaugment-(\d{1,3})-(\d{1,3})", name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
 def _policy(data: str) -> str:
     """The AutoAugment policy found for this data set, or CIFAR-10's, which transfers."""
     return next((name for name in ("svhn", "imagenet") if data.startswith(name)), "cifar10")
@@ -76,8 +110,9 @@ def _policy(data: str) -> str:
 def training_pipeline(
     augment: str, mean: Statistics, std: Statistics, data: str, inputs: InputFormat | None = None
 ) -> Compose:
-    """The pipeline of one of AUGMENTATIONS, adapted to the inputs of a pretrained network if there is one."""
-    pipeline = AUGMENTATIONS[augment](mean, std, data)
+    """The pipeline of an augmentation, adapted to the inputs of a pretrained network if there is one."""
+    settings = _rand_augment_settings(augment)
+    pipeline = AUGMENTATIONS[augment](mean, std, data) if settings is None else _rand_augment(mean, std, settings)
     if inputs is None:
         return pipeline
     if augment not in RESIZING:

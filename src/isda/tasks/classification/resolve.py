@@ -21,7 +21,7 @@ from isda.networks.registry import IMAGENET
 from isda.networks.timm_models import TIMM_PREFIX
 from isda.tasks.classification.generated import compatible_generator, count_per_batch
 from isda.tasks.classification.methods import find_method
-from isda.tasks.classification.pipelines import AUGMENTATIONS, RESIZING, default_augmentation, training_pipeline
+from isda.tasks.classification.pipelines import RESIZING, check_augmentation, default_augmentation, training_pipeline
 from isda.tasks.classification.pretrained import check_pretrained, dry_run, pretrained_fields
 from isda.tasks.classification.settings import (
     RATES,
@@ -58,7 +58,7 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
         "task": "classification",
         "method": name,
         "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
-        "augment": check_choice("augment", augment, AUGMENTATIONS),
+        "augment": check_augmentation(augment),
         "class_counts": counts,
         "train_images": images,
         "steps_per_epoch": images // size,

@@ -53,7 +53,8 @@ class ClassificationSettings(TrainingSettings):
     lambda_0: float | Literal["auto"] | None = stored_in("method_options")
     """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
     augment: Auto[str] = auto()
-    """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop."""
+    """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop.
+    randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9."""
     pretrained: str | HubOrFile | None = None
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
     torch.save writes them) or, where none is named, with those that timm has on the hub; its classifier is new, and

@@ -159,6 +159,11 @@ class GenerativeMethod(NamedMethod):
         return DCGAN
 
     @classmethod
+    def turns(cls, options: dict[str, Any]) -> int:
+        """Steps of the discriminator for one of the generator, given the method's options."""
+        return cls.discriminator_steps
+
+    @classmethod
     def make_generator(cls, config: GANConfig) -> ImageGenerator:
         """The generator of a configuration, with random weights."""
         return create_generator(config.network, len(config.classes), **config.network_options)
@@ -246,6 +251,11 @@ class WGAN(GenerativeMethod):
     def optimiser(cls, options: dict[str, Any]) -> PlayerOptimiser:
         """RMSprop with clipped weights, Adam with a penalty."""
         return PENALISED if options.get("penalty") else CLIPPED
+
+    @classmethod
+    def turns(cls, options: dict[str, Any]) -> int:
+        """The option n_critic."""
+        return int(options.get("n_critic", cls.Options.n_critic))
 
     @classmethod
     def make_discriminator(cls, config: GANConfig) -> nn.Module:

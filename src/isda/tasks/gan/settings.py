@@ -1,8 +1,9 @@
 """Settings, stored configuration and recipes of GAN runs.
 
-WGAN (Arjovsky et al., 2017): RMSprop at 5e-5, batches of 64, five steps of the critic for one of the generator. With
-gradient penalty (Gulrajani et al., 2017): Adam at 1e-4 with betas 0 and 0.9. The others as DCGAN (Radford et al.,
-2016): Adam at 2e-4 with betas 0.5 and 0.999. The number of steps, 40,000, is ours.
+WGAN (Arjovsky et al., 2017): RMSprop at 5e-5, batches of 64 for each network (one per class), five steps of the critic
+for one of the generator. With gradient penalty (Gulrajani et al., 2017): Adam at 1e-4 with betas 0 and 0.9. The others
+as DCGAN (Radford et al., 2016): Adam at 2e-4 with betas 0.5 and 0.999. The number of steps of the generator, 40,000, is
+ours.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class GANSettings(OptimiserSettings):
     """wgan (one generator and critic per class), cgan, acgan (if not given) or infogan; options follow a colon:
     wgan:penalty=10 has a gradient penalty instead of clipped weights. A class of your own: package.module.Class."""
     epochs: Auto[int] = auto()
-    """Number of epochs; by default as many as come nearest to 40,000 steps, times the scale."""
+    """Number of epochs; by default as many as come nearest to 40,000 steps of the generator, times the scale."""
     evaluate_every: Auto[int] = auto()
     """Measure after every so many epochs, and after the last; 20 times in all if not given."""
     batch_size: Auto[int] = auto()
-    """Real images per step, over all processes together, and as many generated ones; about 64 if not given."""
+    """Real images per step, over all processes together, and as many generated ones; 64 if not given, or for wgan 64
+    of each class."""
     lr: Auto[float] = auto()
     """Learning rate of generator and discriminator; that of the method's publication if not given."""
     precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32")
@@ -72,16 +74,21 @@ CLIPPED = PlayerOptimiser("rmsprop", 5e-5)
 PENALISED = PlayerOptimiser("adam", 1e-4, (0.0, 0.9))
 
 
-def recipe_for(optimiser: PlayerOptimiser, steps_per_epoch: int) -> Recipe:
-    """The recipe in epochs of so many steps: as many as come nearest to 40,000 steps.
+def recipe_for(optimiser: PlayerOptimiser, steps_per_epoch: int, discriminator_steps: int = 1) -> Recipe:
+    """The recipe in epochs of so many steps: as many as come nearest to 40,000 steps of the generator.
+
+    Args:
+        optimiser: of both players.
+        steps_per_epoch: of the discriminator.
+        discriminator_steps: for one of the generator.
 
     Example:
-        >>> recipe_for(DCGAN, 50_000 // 64)["epochs"]
-        51
+        >>> recipe_for(DCGAN, 50_000 // 64)["epochs"], recipe_for(CLIPPED, 50_000 // 640, 5)["epochs"]
+        (51, 2564)
     """
     return Recipe(
         {
-            "epochs": max(1, round(STEPS / steps_per_epoch)),
+            "epochs": max(1, round(STEPS * discriminator_steps / steps_per_epoch)),
             "lr": optimiser.lr,
             "optimiser": optimiser.name,
             "betas": optimiser.betas,

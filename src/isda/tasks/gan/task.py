@@ -44,7 +44,8 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
     images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
     batch_size = _batch_size(settings, method, data.num_classes, images)
     options = method.resolve(words, Recipe({}))
-    recipe = settings.shortened(recipe_for(method.optimiser(options), images // batch_size))
+    turns = method.turns(options)
+    recipe = settings.shortened(recipe_for(method.optimiser(options), images // batch_size, turns))
     values = settings.resolved(recipe | {"evaluate_every": max(1, recipe["epochs"] // EVALUATIONS)})
     if "data" in values["settings"] and data.name not in CATALOGUE and data.source:
         # A relative path is found again from wherever the run is taken up.
@@ -96,11 +97,11 @@ def _check_images(data: DataSet) -> None:
 
 
 def _batch_size(settings: GANSettings, method: type[GenerativeMethod], classes: int, images: int) -> int:
-    """The given one, or about 64; with equally many images of each class where the method needs that."""
+    """The given one, or 64; 64 of each class where every class has networks of its own."""
     unit = classes if method.balanced else 1
     size = settings.batch_size
     if size is AUTO:
-        size = max(1, min(round(BATCH_SIZE / unit), images // unit)) * unit
+        size = max(1, min(BATCH_SIZE, images // unit)) * unit
     if not 0 < size <= images:
         raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
     if size % unit:

@@ -124,7 +124,7 @@ class ConfusionMatrix:
 
 
 Predict = Callable[[Tensor], Tensor]
-"""Maps images (N, 3, H, W) to probabilities (N, C, H, W)."""
+"""Maps images (N, 3, H, W) to probabilities (N, C, H, W), or to logits."""
 
 SCALES = (0.75, 1.0, 1.25, 1.5)
 """Those of the paper's table of Cityscapes."""
@@ -132,16 +132,18 @@ SMALLEST_SCALE, LARGEST_SCALE = 0.01, 10
 """Limits of scales; memory grows with the square."""
 
 
-def whole(network: nn.Module) -> Predict:
+def whole(network: nn.Module, logits: bool = False) -> Predict:
     """One pass of a network over whole images: the softmax of its logits, in float32 at least.
 
     Args:
         network: maps images (N, 3, H, W) to logits (N, C, H, W).
+        logits: whether to leave the softmax out.
     """
 
     def predict(images: Tensor) -> Tensor:
-        logits = network(images)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(1)
+        scores = network(images)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return scores if logits else scores.softmax(1)
 
     return predict
 
@@ -223,10 +225,18 @@ def sliding(predict: Predict, crop: tuple[int, int]) -> Predict:
 
 
 def predictor(
-    network: nn.Module, *, scales: Sequence[float] = (1.0,), flip: bool = False, crop: tuple[int, int] | None = None
+    network: nn.Module,
+    *,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = False,
+    crop: tuple[int, int] | None = None,
+    logits: bool = False,
 ) -> Predict:
-    """A predictor at each scale by windows of ``crop`` (None: the whole image), each also mirrored if ``flip``."""
-    predict = whole(network)
+    """A predictor at each scale by windows of ``crop`` (None: the whole image), each also mirrored if ``flip``.
+
+    Averages are of probabilities, or of ``logits``, as in the evaluation of the toolbox below the authors' code.
+    """
+    predict = whole(network, logits)
     if flip:
         predict = mirrored(predict)
     if crop is not None:

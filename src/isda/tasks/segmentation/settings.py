@@ -31,6 +31,9 @@ class SegmentationSettings(TrainingSettings):
     """ISDA's strength at the end of training; 7.5 if not given."""
     evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
     """The part that judges; validation if not given, where there is one."""
+    window: str | None = None
+    """Evaluate by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart, and average logits, not
+    probabilities, as the authors' code does (769); whole images by default."""
     multi_scale: bool = False
     """At the end measure also with images at 0.75, 1, 1.25 and 1.5 times their size, and these mirrored as well."""
     crop: str = "769"
@@ -57,12 +60,14 @@ class SegmentationSettings(TrainingSettings):
     freeze_batch_norm: bool = False
     """Keep batch normalisation at its running figures, those of the pretrained weights."""
     sync_batch_norm: bool = False
-    """Share batch normalisation among processes, each on a GPU of its own."""
+    """Share batch normalisation among processes, as the authors' code does."""
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""
         super().check()
         crop_size(self.crop)
+        if self.window is not None:
+            crop_size(self.window, "window")
         if not 0.01 <= self.smallest_scale <= self.largest_scale <= 100:
             raise ValueError(
                 "smallest_scale and largest_scale must be in order, from 0.01 to 100, "
@@ -132,6 +137,11 @@ class SegmentationConfig(SegmentationSettings, TrainingConfig):
     def crop_size(self) -> tuple[int, int]:
         """(height, width) of training crops."""
         return crop_size(self.crop)
+
+    @property
+    def window_size(self) -> tuple[int, int] | None:
+        """(height, width) of the windows of evaluation; None for whole images."""
+        return None if self.window is None else crop_size(self.window, "window")
 
     @property
     def network_options(self) -> dict[str, Any]:

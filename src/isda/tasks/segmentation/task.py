@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isda import __version__
 from isda._utils.choices import check_choice
-from isda._utils.devices import on_host
 from isda._utils.errors import expect_type
 from isda.data.segmentation import IGNORED, SegmentationData, load
 from isda.engine.checkpoint import State
@@ -25,6 +24,7 @@ from isda.engine.trainer import Trainer
 from isda.losses.targets import resize_labels
 from isda.networks import segmentation as networks
 from isda.networks.segmentation import SegmentationNetwork, freeze_batch_norm
+from isda.networks.sync_batch_norm import synchronise_batch_norm
 from isda.tasks.common.dry_run import dry_run
 from isda.tasks.common.evaluation import CURVES
 from isda.tasks.common.matching import Withheld, automatic_criteria, check_automatic, own_part
@@ -191,8 +191,8 @@ class SegmentationJob(Trainer):
         return super().finish_epoch(epoch, step)
 
     def evaluate(self) -> dict[str, float]:
-        """Mean intersection over union and pixel accuracy of whole images at their own size."""
-        self._last = self._count()
+        """Mean intersection over union and pixel accuracy of images at their own size, whole or by windows."""
+        self._last = self._count(crop=self.config.window_size)
         return confusion_metrics(self._last)
 
     def restore(self, state: State) -> None:
@@ -202,7 +202,7 @@ class SegmentationJob(Trainer):
 
     def conclude(self, folder: Path) -> dict[str, Any]:
         """Figures per class, and at several scales if configured; pictures of a few images."""
-        confusion = self._last or self._count()
+        confusion = self._last or self._count(crop=self.config.window_size)
         result: dict[str, Any] = {"per_class": {"iou": confusion.iou_by_name(self.config.classes)}}
         if self.config.multi_scale:
             for name, flip in (("miou_multi_scale", False), ("miou_multi_scale_flip", True)):
@@ -229,7 +229,7 @@ class SegmentationJob(Trainer):
             len(config.classes),
             processes,
             channels_last=config.channels_last,
-            make_predictor=partial(predictor, **inference),
+            make_predictor=partial(predictor, logits=config.window is not None, **inference),
         )
 
 
@@ -261,9 +261,7 @@ class Segmentation(Task):
         torch.manual_seed(config.seed)
         network = create_network(config, config.pretrained)
         if config.sync_batch_norm and processes.world > 1:
-            if on_host(processes.device):
-                raise ValueError("sync_batch_norm needs a GPU for each process, got processes on the CPU")
-            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+            synchronise_batch_norm(network, processes.device)
         network.to(device=processes.device, dtype=config.dtype)
         if config.channels_last:
             network.to(memory_format=torch.channels_last)
