@@ -150,7 +150,7 @@ def test_float32_rows_of_low_rank_need_no_penalty():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_preconditioner_is_the_inverse_of_the_matrix_it_stands_for(name, turned):
-    inputs, labels, counts, weights = problem(3, n=30, weighted=True)
+    inputs, labels, counts, _ = problem(3, n=30, weighted=True)
     rows = ClassRows.of(inputs, labels, 3, weights=counts, counts=counts)
     if turned:
         if name in KEEPS_AXES:

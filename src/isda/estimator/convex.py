@@ -70,8 +70,9 @@ def principal_axes(rows: ClassRows) -> Axes:
         # From products of rows, in float64: their eigenvalues are squares.
         wide = centred.double()
         values, vectors = torch.linalg.eigh(wide @ wide.t())
-        kept = values > _RANK * values[-1].clamp_min(torch.finfo(values.dtype).tiny)
-        vectors, roots = vectors[:, kept], values[kept].sqrt()
+        kept = values > _RANK * values[-1]
+        kept[-1] = True
+        vectors, roots = vectors[:, kept], values[kept].clamp_min(torch.finfo(values.dtype).tiny).sqrt()
         span = ((vectors / roots).t() @ wide).to(centred.dtype)
         centred = (vectors * roots).to(centred.dtype)
     variances, axes = torch.linalg.eigh(within_covariance(rows._replace(inputs=centred)))
@@ -261,7 +262,9 @@ def _fold(
         # By the training rows: a feature that hardly varies among them may be large in a held-out row.
         scaler = Scaler.of(fitted.inputs.numpy(), fitted.counts.numpy(), standardize)
         if standardize == "columns":
-            scaler = _without_constant_features(scaler, everything)
+            constant = _deviations(fitted) < _CONSTANT * _deviations(everything)
+            # Divided by infinity, a feature takes no part in held-out rows either.
+            scaler = scaler._replace(spread=np.where(constant, np.inf, scaler.spread).astype(scaler.spread.dtype))
         fitted, test = fitted.scaled(scaler), test.scaled(scaler)
     rows, axes = fitted.in_axes(turn=turn)
     weights = test.loss_weights
@@ -282,12 +285,10 @@ def _fold(
     return SelectionFold(covariances, axes.transform(test.inputs), test.labels, weights, fitted.total, to_features)
 
 
-def _without_constant_features(scaler: Scaler, everything: _WeightedRows) -> Scaler:
-    """Divide features that hardly vary in a fold by infinity: they take no part, as constant ones do."""
-    inputs = everything.inputs.numpy()
-    variances = np.average((inputs - inputs.mean(0)) ** 2, axis=0, weights=everything.counts.numpy())
-    constant = scaler.spread < _CONSTANT * np.sqrt(variances)
-    return scaler._replace(spread=np.where(constant, np.inf, scaler.spread).astype(scaler.spread.dtype))
+def _deviations(rows: _WeightedRows) -> NDArray[Any]:
+    """(A,) standard deviations of features."""
+    inputs, share = rows.inputs.numpy(), (rows.counts / rows.counts.sum()).numpy()
+    return np.sqrt(share @ (inputs - share @ inputs) ** 2)
 
 
 class _WeightedRows(NamedTuple):

@@ -32,7 +32,7 @@ class ClassRows(NamedTuple):
     """(N,) weights in the statistics: sample_weight, or ones."""
     num_classes: int
     variances: Tensor | None = None
-    """(A,) diagonal of the pooled covariance within classes, if the axes are its principal ones and rows are centred."""
+    """(A,) the pooled covariance within classes, if rows are centred and in its principal axes."""
 
     @classmethod
     def of(

@@ -128,8 +128,8 @@ def select(
     """Choose a scaling, and those of lambda, C and the scale that are None, by the log-likelihood of held-out rows.
 
     ``folds`` makes the folds of each scaling. ``offset`` (C, C) is added to margins in training only; ``report`` is
-    called with a line for every point. See `minimise` for ``accuracy``, ``max_iter`` and ``polish``, which apply to the fit
-    of a fold.
+    called with a line for every point. See `minimise` for ``accuracy``, ``max_iter`` and ``polish``, which apply to the
+    fit of a fold.
     """
     found: dict[Standardize, _Found] = {}
     best, last, start = None, None, torch.empty(0)

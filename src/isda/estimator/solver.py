@@ -6,8 +6,8 @@ recursion of L-BFGS starts, so that correlated features, strong augmentation and
 steps. It is renewed when the factors change.
 
 The decrement g'Hg, with the inverse Hessian H of the recursion, is about twice the distance of f to its minimum in
-nats. The search ends when it is a small part of W'PW, P being the Hessian above: that is a relative error of the weights,
-whatever C, the number of rows and the size of the features are.
+nats. The search ends when it is a small part of W'PW, P being the Hessian above: that is a relative error of the
+weights, whatever C, the number of rows and the size of the features are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from isda.estimator.objective import ConvexObjective, Evaluation
 _MEMORY, _SHORTER = 10, 20
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
 _POLISHED = 1e-13
-_TILT_SHARE = 1e-2
-"""How far tilts may be from the best ones, relative to the decrement."""
+_FIRST_TILTS, _TILT_SHARE = 1e-4, 1e-2
+"""How far tilts may be from the best ones: in nats before the first step, then relative to the decrement."""
 
 
 class Solution(NamedTuple):
@@ -142,6 +142,7 @@ def minimise(
     """
     parameters = objective.rows.inputs.new_zeros(objective.shape) if start is None else start
     preconditioner, memory = Preconditioner(objective), _Memory()
+    objective.tilt_accuracy = _FIRST_TILTS
     here, steps, enough = objective.evaluate(parameters), 0, False
     while True:
         preconditioner.update(here)

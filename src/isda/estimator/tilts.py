@@ -61,7 +61,7 @@ def approximate_tilt(logits: Tensor, table: Tensor, start: Tensor, weights: Tens
 def _rough_system(
     softmax: Tensor, right: Tensor, pulled: Tensor, table: Tensor, share: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """d and K d of (I + S K) d = r, by conjugate gradients until the rows' weighted residual is small."""
+    """Solutions d and K d of (I + S K) d = r, by conjugate gradients until the rows' weighted residual is small."""
     solution, image = torch.zeros_like(right), torch.zeros_like(right)
     residual, direction, change = right, right, pulled
     norm = (residual * pulled).sum(1, keepdim=True).clamp_min_(0)
