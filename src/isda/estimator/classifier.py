@@ -97,7 +97,8 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
 
         1/n sum_i L_i(W, b) + 1/(2 C n) |W|^2,
 
-    where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0 is scikit-learn's LogisticRegression(C=C), on standardised rows unless ``standardize=False``.
+    where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0 is scikit-learn's
+    LogisticRegression(C=C), on standardised rows unless ``standardize=False``.
 
     Args:
         lambda_0: strength of the augmentation, at most 1e9; 0 is plain cross-entropy, "auto" is chosen together with C
