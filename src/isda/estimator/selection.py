@@ -132,7 +132,8 @@ def select(
     fit of a fold.
     """
     found: dict[Standardize, _Found] = {}
-    best, last, start = None, None, torch.empty(0)
+    best: Standardize | None = None
+    last, start = None, torch.empty(0)
     for standardize, make_folds in folds.items():
         name = f"standardize={standardize} " if len(folds) > 1 else ""
         line = None if report is None else partial(_report, report, name)
@@ -328,9 +329,10 @@ class _Trials:
             labels, weights = (torch.cat([getattr(f, name) for f in folds]) for name in ("labels", "weights"))
             scale = best_scale(torch.cat(logits), labels, weights)
         each = [log_likelihoods(scale * z, fold.labels) for z, fold in zip(logits, folds, strict=True)]
-        weights = [fold.weights.double() for fold in folds]
-        scores = [float(w @ rows) / float(w.sum()) for w, rows in zip(weights, each, strict=True)]
-        score = float(np.average(scores, weights=[float(w.sum()) for w in weights]))
+        totals = [float(fold.weights.sum()) for fold in folds]
+        sums = [float(fold.weights.double() @ rows) for fold, rows in zip(folds, each, strict=True)]
+        scores = [part / total if total else 0.0 for part, total in zip(sums, totals, strict=True)]
+        score = float(np.average(scores, weights=totals))
         return _Trial(scale, score, scores, torch.cat(each[:_FIRST_FOLDS]))
 
     def _mean_gain(self, gains: Tensor) -> tuple[float, float]:

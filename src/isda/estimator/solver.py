@@ -26,7 +26,7 @@ from isda.estimator.objective import ConvexObjective, Evaluation
 _MEMORY, _SHORTER = 10, 20
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
 _POLISHED = 1e-13
-_FIRST_TILTS, _TILT_SHARE = 1e-4, 1e-2
+_FIRST_TILTS, _TILT_SHARE = 1e-4, 1e-3
 """How far tilts may be from the best ones: in nats before the first step, then relative to the decrement."""
 
 
