@@ -1,4 +1,4 @@
-"""Folds and the final fit end near the optimum, whatever C is; points that are dropped after two folds."""
+"""Folds and the final fit end near the optimum, whatever C is; points that two folds decide about."""
 
 from __future__ import annotations
 
@@ -79,37 +79,37 @@ def test_a_feature_that_hardly_varies_in_a_fold_takes_no_part_there():
 
 @pytest.fixture(scope="module")
 def many():
-    return correlated(1200, 12, 4, distance=3)
+    return correlated(1200, 60, 4, distance=3)
 
 
-def test_dropped_points_do_not_change_the_choice(many, monkeypatch):
-    raced = ISDAClassifier().fit(*many)
+def test_deciding_by_two_folds_does_not_change_the_choice(many, monkeypatch):
+    quick = ISDAClassifier().fit(*many)
     monkeypatch.setattr(selection, "_STANDARD_ERRORS", np.inf)
     whole = ISDAClassifier().fit(*many)
     assert (whole.cv_results_["n_folds"] == 5).all()
-    assert (raced.cv_results_["n_folds"] == 2).sum() > len(raced.cv_results_["n_folds"]) / 4
+    assert (quick.cv_results_["n_folds"] == 2).sum() > len(quick.cv_results_["n_folds"]) / 4
     names = ("lambda_0_", "C_", "standardize_", "scale_")
-    assert [getattr(raced, name) for name in names] == [getattr(whole, name) for name in names]
-    np.testing.assert_allclose(raced.coef_, whole.coef_, atol=1e-8)
+    assert [getattr(quick, name) for name in names] == [getattr(whole, name) for name in names]
+    np.testing.assert_allclose(quick.coef_, whole.coef_, atol=1e-8)
 
 
-def test_a_dropped_point_has_two_scores_and_a_mean_below_the_point_that_it_was_compared_with(many):
+def test_a_point_that_two_folds_have_judged_has_their_scores_and_an_estimated_mean(many):
     results = ISDAClassifier(cv=4).fit(*many).cv_results_
-    dropped = results["n_folds"] == 2
-    assert dropped.any()
-    assert not dropped[results["best_index"]]
+    judged = results["n_folds"] == 2
+    assert judged.any()
+    assert not judged[results["best_index"]]
     for number in range(4):
-        assert (np.isnan(results[f"split{number}_test_score"]) == (dropped if number > 1 else False)).all()
+        assert (np.isnan(results[f"split{number}_test_score"]) == (judged if number > 1 else False)).all()
     best = results["mean_test_score"][results["best_index"]]
-    assert results["mean_test_score"][dropped].max() < best + 1e-4
+    assert results["mean_test_score"][judged].max() < best + 1e-4
     assert np.isfinite(results["std_test_score"]).all()
 
 
-def test_two_folds_are_never_raced(many):
+def test_two_folds_are_all_there_is(many):
     assert (ISDAClassifier(cv=2).fit(*many).cv_results_["n_folds"] == 2).all()
 
 
-@pytest.mark.parametrize("strength", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("strength", [0.1, 10.0, 100.0])
 @pytest.mark.parametrize("enough", [1e-2, 1e-8])
 def test_tilts_are_as_near_as_it_is_enough(strength, enough):
     generator = torch.Generator().manual_seed(0)

@@ -183,7 +183,7 @@ class ConvexProblem:
         everything, turn = _WeightedRows.of(data.scaled(scaler)), self.covariance not in KEEPS_AXES
         if self._size(data) >= _LARGE_FOLDS:
             everything = everything.single()
-        return [_fold(self.covariance, everything, *fold, standardize, turn, balanced) for fold in folds]
+        return [_fold(self.covariance, everything, scaler, *fold, standardize, turn, balanced) for fold in folds]
 
     def _solver_of_folds(self, data: EncodedData, offset: Tensor | None, n_jobs: int | None) -> dict[str, Any]:
         return {
@@ -208,7 +208,7 @@ class ConvexProblem:
         Args:
             data: the rows, scaled; a sample weight of 2 is the row twice, class weights affect the losses only.
             offset: (C, C) of the margins of each class, or None.
-            start: (K, A + 1) weights and intercepts to start from.
+            start: (K, A + 1) weights and intercepts of the scaled rows to start from.
             reduce: whether to solve in the span of the rows if there are fewer of them than features.
         """
         everything = _WeightedRows.of(data)
@@ -230,6 +230,7 @@ class ConvexProblem:
             accuracy=min(self.tol, _ACCURACY),
             max_iter=self.max_iter,
             polish=rows.inputs.dtype == torch.float64 and self._size(data, reduce=reduce) < _POLISHED,
+            near=start is not None,
         )
         parameters = axes.to_features(solution.parameters)
         weight, intercept = parameters[:, :-1], parameters[:, -1]
@@ -251,13 +252,14 @@ class ConvexProblem:
 def _fold(
     covariance: str,
     everything: _WeightedRows,
+    scaler_of_all: Scaler,
     train: NDArray[Any],
     held_out: NDArray[Any],
     standardize: Standardize,
     turn: bool,
     balanced: bool,
 ) -> SelectionFold:
-    fitted, test, scaler = everything.pick(train), everything.pick(held_out), None
+    fitted, test, scalers = everything.pick(train), everything.pick(held_out), [scaler_of_all]
     if standardize:
         # By the training rows: a feature that hardly varies among them may be large in a held-out row.
         scaler = Scaler.of(fitted.inputs.numpy(), fitted.counts.numpy(), standardize)
@@ -266,6 +268,7 @@ def _fold(
             # Divided by infinity, a feature takes no part in held-out rows either.
             scaler = scaler._replace(spread=np.where(constant, np.inf, scaler.spread).astype(scaler.spread.dtype))
         fitted, test = fitted.scaled(scaler), test.scaled(scaler)
+        scalers.append(scaler)
     rows, axes = fitted.in_axes(turn=turn)
     weights = test.loss_weights
     if balanced:
@@ -275,14 +278,25 @@ def _fold(
         weights = weights * everything.total / (everything.num_classes * sizes[test.labels])
 
     def to_features(parameters: Tensor) -> Tensor:
-        parameters = axes.to_features(parameters).double()
-        if scaler is None:
-            return parameters
-        weight, intercept = scaler.to_original(parameters[:, :-1].numpy(), parameters[:, -1].numpy())
+        weight, intercept = _split(axes.to_features(parameters).double())
+        for scaler in reversed(scalers):
+            weight, intercept = scaler.to_original(weight, intercept)
         return torch.from_numpy(np.concatenate([weight, intercept[:, None]], 1))
 
+    def from_features(parameters: Tensor) -> Tensor:
+        for scaler in scalers:
+            parameters = torch.from_numpy(scaler.from_original(*_split(parameters)))
+            parameters = parameters.nan_to_num_(0.0, 0.0, 0.0)  # features that take no part
+        return axes.from_features(parameters.to(rows.inputs.dtype))
+
     covariances = row_covariances(covariance, rows)
-    return SelectionFold(covariances, axes.transform(test.inputs), test.labels, weights, fitted.total, to_features)
+    inputs, total = axes.transform(test.inputs), fitted.total
+    return SelectionFold(covariances, inputs, test.labels, weights, total, to_features, from_features)
+
+
+def _split(parameters: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Weights and intercepts."""
+    return parameters[:, :-1].numpy(), parameters[:, -1].numpy()
 
 
 def _deviations(rows: _WeightedRows) -> NDArray[Any]:

@@ -131,7 +131,9 @@ def fit_convex(
     problem, standardize, cv_results, start = _choose(model, encoded, scalers, folds, model.scale)
     scaler = scalers[standardize]
     if model._warm and hasattr(model, "coef_"):
-        start = scaler.from_original(model.coef_, model.intercept_) / model.scale_
+        start = np.concatenate([model.coef_, model.intercept_[:, None]], 1) / model.scale_
+    if start is not None:
+        start = scaler.from_original(start[:, :-1], start[:, -1])
     fit = problem.fit(encoded.scaled(scaler), offset=_offset(model, encoded), start=start)
     _forget_network(model)
     model.scaler_, model.standardize_ = scaler, standardize

@@ -67,6 +67,11 @@ class ConvexObjective:
         self._offset = None if offset is None else offset.to(rows.inputs.dtype)
         self._tilts: dict[int, Tensor] = {}
 
+    def published(self) -> ConvexObjective:
+        """The same with the published bound."""
+        settings = {"strength": self.strength, "penalty": self.penalty}
+        return ConvexObjective(self.rows, self.covariances, **settings, bound="jensen", offset=self._offset)
+
     @property
     def shape(self) -> tuple[int, int]:
         """(K, A + 1) of the parameters."""

@@ -6,9 +6,9 @@ together: the directions of the weights hardly change, and the scale corrects th
 scale. Gains below a threshold are ignored. Each fold starts from its solution at the nearest earlier point. Of
 several scalings of the features the first is searched like this, each further one from the optima of the one before.
 
-A point is compared with the best one so far after two folds already. It is dropped if the mean difference of their
-rows' log-likelihoods plus twice its standard error is less than the threshold; its score is then that of the other
-point plus the mean difference.
+Two points are compared after two folds already. If the mean difference of their held-out rows' log-likelihoods is
+more than two standard errors from the threshold, that decides; otherwise, and for the chosen point, the other folds are
+solved as well. Points that never need them get the score of the chosen point plus the mean difference in two folds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _STEPS_OF_FOLDS, _FIRST_C = 200, -1.0
 _MIN_GAIN = 1e-4
 """Minimal gain in nats per row of a step, and of augmentation itself."""
 _FIRST_FOLDS, _STANDARD_ERRORS = 2, 2.0
-"""After so many folds a point is dropped if so many standard errors do not make it better than another."""
+"""So many folds decide between points if the difference is so many standard errors away from the minimal gain."""
 _OFF = -float("inf")
 """The exponent of lambda = 0."""
 
@@ -96,7 +96,9 @@ class SelectionFold(NamedTuple):
     total: float
     """Sum of the weights of the training rows: C is relative to it."""
     to_features: Callable[[Tensor], Tensor]
-    """Parameters (K, R + 1) of these rows as those (K, A + 1) of the rows before folds were made."""
+    """Parameters (K, R + 1) of these rows as those (K, A + 1) of the features as they came."""
+    from_features: Callable[[Tensor], Tensor]
+    """The inverse, for weights in the span of the rows."""
 
 
 class Selection(NamedTuple):
@@ -108,7 +110,7 @@ class Selection(NamedTuple):
     scale: float
     results: dict[str, Any]
     start: NDArray[Any]
-    """(K, A + 1) mean parameters of the folds at these values."""
+    """(K, A + 1) mean parameters of the folds at these values, for the features as they came."""
 
 
 def select(
@@ -133,12 +135,13 @@ def select(
     """
     found: dict[Standardize, _Found] = {}
     best: Standardize | None = None
-    last, start = None, torch.empty(0)
+    last, before, start = None, None, torch.empty(0)
     for standardize, make_folds in folds.items():
         name = f"standardize={standardize} " if len(folds) > 1 else ""
         line = None if report is None else partial(_report, report, name)
-        trials = _Trials(make_folds(), scale, bound, offset, accuracy, max_iter, polish, n_jobs, line)
+        trials = _Trials(make_folds(), scale, bound, offset, accuracy, max_iter, polish, n_jobs, line, before)
         last = found[standardize] = _search(trials, strength, C, last)
+        before = trials
         if best is None or last.score > found[best].score + _MIN_GAIN:
             best, start = standardize, trials.mean_parameters(last.point)
     if best is None:
@@ -182,9 +185,9 @@ class _Trial(NamedTuple):
     score: float
     """Mean log-likelihood of the held-out rows of all folds."""
     scores: list[float]
-    """That of each fold; of the first two only if the point was dropped."""
+    """That of each fold, or of the first two only."""
     each: Tensor
-    """Log-likelihoods of the held-out rows of the first two folds."""
+    """Log-likelihoods of the held-out rows of the first two folds, with the best scale for these."""
 
 
 class _Found(NamedTuple):
@@ -213,6 +216,7 @@ def _search(trials: _Trials, strength: float | None, C: float | None, start: _Fo
     if C is None:
         plain = _climb(trials, plain, [(0.0, 1.0)], 0.5)
     point = augmented if augmented is not None and trials.is_better(augmented, plain) else plain
+    trials.estimate(point)
     return _Found(point, plain, augmented, trials.score(point), trials.trials)
 
 
@@ -274,6 +278,15 @@ def _power(exponent: float) -> float:
     return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
 
 
+class _Start(NamedTuple):
+    """Where the search of a fold begins."""
+
+    candidates: list[Tensor]
+    """The one with the lowest objective is taken; zeros if there is none."""
+    near: bool
+    """Whether one of them is for a point with augmentation."""
+
+
 @dataclass
 class _Trials:
     """Points that were tried, and the solutions of all folds at each."""
@@ -287,43 +300,62 @@ class _Trials:
     polish: bool
     n_jobs: int | None
     report: Callable[[str], None] | None
+    before: _Trials | None = None
+    """Those of another scaling."""
     trials: dict[GridPoint, _Trial] = field(default_factory=dict)
     solutions: dict[GridPoint, list[Tensor]] = field(default_factory=dict)
 
     def score(self, point: GridPoint) -> float:
-        """Mean log-likelihood of the held-out rows; estimated for a point that was dropped."""
-        if point not in self.trials:
-            self._try(point, None)
-        return self.trials[point].score
+        """Mean log-likelihood of the held-out rows of all folds."""
+        return self._complete(point).score
 
     def is_better(self, point: GridPoint, other: GridPoint) -> bool:
-        """Whether the score exceeds the other's by more than the minimal gain."""
-        limit = self.score(other) + _MIN_GAIN
-        if point not in self.trials:
-            self._try(point, self.trials[other])
-        return self.trials[point].score > limit
+        """Whether the score exceeds the other's by more than the minimal gain, by two folds where that is clear."""
+        second = self._begin(other)
+        first = self._begin(point)
+        if not (self._is_complete(first) and self._is_complete(second)):
+            gain, error = self._mean_gain(first.each - second.each)
+            if abs(gain - _MIN_GAIN) > _STANDARD_ERRORS * error:
+                return gain > _MIN_GAIN
+        return self.score(point) > self.score(other) + _MIN_GAIN
 
-    def _try(self, point: GridPoint, other: _Trial | None) -> None:
-        """Solve all folds, or two of them if the point is clearly not better than the other."""
-        number = len(self.folds) if other is None else min(_FIRST_FOLDS, len(self.folds))
-        solutions = self.solve(point, range(number))
-        trial = self._trial(solutions)
-        if other is not None and number < len(self.folds):
-            gain, error = self._mean_gain(trial.each - other.each)
-            if gain + _STANDARD_ERRORS * error < _MIN_GAIN:
-                trial = trial._replace(score=other.score + gain)
-            else:
-                solutions += self.solve(point, range(number, len(self.folds)))
-                trial = self._trial(solutions)
-        self.trials[point], self.solutions[point] = trial, solutions
+    def estimate(self, best: GridPoint) -> None:
+        """Score points with two folds: the score of the best point plus the mean difference in these folds."""
+        whole = self._complete(best)
+        for point, trial in self.trials.items():
+            if not self._is_complete(trial):
+                gain, _ = self._mean_gain(trial.each - whole.each)
+                self.trials[point] = trial._replace(score=whole.score + gain)
+
+    def _is_complete(self, trial: _Trial) -> bool:
+        return len(trial.scores) == len(self.folds)
+
+    def _begin(self, point: GridPoint) -> _Trial:
+        """The result of at least the first folds."""
+        if point not in self.trials:
+            self.solutions[point] = self.solve(point, range(min(_FIRST_FOLDS, len(self.folds))))
+            self._keep(point, self._trial(point))
+        return self.trials[point]
+
+    def _complete(self, point: GridPoint) -> _Trial:
+        """The result of all folds."""
+        trial = self._begin(point)
+        if not self._is_complete(trial):
+            self.solutions[point] += self.solve(point, range(len(trial.scores), len(self.folds)))
+            self._keep(point, self._trial(point)._replace(each=trial.each))
+        return self.trials[point]
+
+    def _keep(self, point: GridPoint, trial: _Trial) -> None:
+        self.trials[point] = trial
         if self.report is not None:
             values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={trial.scale:.3g}"
-            dropped = f" ({len(solutions)} folds)" if len(solutions) < len(self.folds) else ""
-            self.report(f"{values}: held-out log-likelihood {trial.score:.4f}{dropped}")
+            part = "" if self._is_complete(trial) else f" ({len(trial.scores)} folds)"
+            self.report(f"{values}: held-out log-likelihood {trial.score:.4f}{part}")
 
-    def _trial(self, solutions: list[Tensor]) -> _Trial:
-        """The scale of the logits of these folds, and their scores."""
-        folds, scale = self.folds[: len(solutions)], self.scale
+    def _trial(self, point: GridPoint) -> _Trial:
+        """The scale of the logits of the folds that are solved, and their scores."""
+        solutions, scale = self.solutions[point], self.scale
+        folds = self.folds[: len(solutions)]
         logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, folds, strict=True)]
         if scale is None:
             labels, weights = (torch.cat([getattr(f, name) for f in folds]) for name in ("labels", "weights"))
@@ -345,21 +377,21 @@ class _Trials:
     def solve(self, point: GridPoint, numbers: range) -> list[Tensor]:
         """The optimum of each of these folds."""
         folds = {number: self.folds[number] for number in numbers}
-        calls = [(point, fold.covariances, fold.total, self._nearest(point, n)) for n, fold in folds.items()]
+        calls = [(point, fold.covariances, fold.total, self._start(point, n)) for n, fold in folds.items()]
         jobs = min(effective_n_jobs(self.n_jobs), len(calls))
         if jobs == 1:
             return [self._solve_fold(*call) for call in calls]
         # Without the other folds and solutions: that is all a process has to be sent.
-        alone = replace(self, folds=(), trials={}, solutions={}, report=None)
+        alone = replace(self, folds=(), trials={}, solutions={}, report=None, before=None)
         pending = (delayed(_with_one_thread)(alone, *call) for call in calls)
         return list(Parallel(n_jobs=jobs)(pending))
 
     def mean_parameters(self, point: GridPoint) -> Tensor:
-        """(K, A + 1) of all folds at a point, for the features before folds were made."""
+        """(K, A + 1) of all folds at a point, for the features as they came."""
         each = [fold.to_features(found) for fold, found in zip(self.folds, self.solutions[point], strict=True)]
         return torch.stack(each).mean(0)
 
-    def _solve_fold(self, point: GridPoint, covariances: RowCovariances, total: float, start: Tensor | None) -> Tensor:
+    def _solve_fold(self, point: GridPoint, covariances: RowCovariances, total: float, start: _Start) -> Tensor:
         objective = ConvexObjective(
             covariances.rows,
             covariances,
@@ -369,22 +401,51 @@ class _Trials:
             offset=self.offset,
         )
         steps = min(self.max_iter, _STEPS_OF_FOLDS)
-        search: dict[str, Any] = {"max_iter": steps, "warn": False, "polish": self.polish}
-        return minimise(objective, start, tol=float("inf"), accuracy=self.accuracy, **search).parameters
+        search: dict[str, Any] = {"max_iter": steps, "warn": False, "polish": self.polish, "near": start.near}
+        first = None
+        if start.candidates:
+            first = min(start.candidates, key=lambda parameters: objective.evaluate(parameters).value)
+        return minimise(objective, first, tol=torch.inf, accuracy=self.accuracy, **search).parameters
 
-    def _nearest(self, point: GridPoint, number: int) -> Tensor | None:
-        """The solution of a fold at the nearest point where there is one."""
+    def _start(self, point: GridPoint, number: int) -> _Start:
+        """Parameters of a fold to start from.
+
+        The solution at the nearest point; halfway between two points the mean of theirs; further on in the direction
+        of two points what they extrapolate to: weights grow about linearly with the logarithms of C and 1 / lambda. Of
+        another scaling the solution at the same point.
+        """
 
         def distance(other: GridPoint) -> float:
             lowest = LIMITS_OF_STRENGTH[0] - 1
             return abs(max(other[0], lowest) - max(point[0], lowest)) + abs(other[1] - point[1])
 
-        solved = [other for other, solutions in self.solutions.items() if number < len(solutions)]
-        return self.solutions[min(solved, key=distance)][number] if solved else None
+        solved = {other: found[number] for other, found in self.solutions.items() if number < len(found)}
+        candidates, near = [], False
+        if solved:
+            nearest = min(solved, key=distance)
+            opposite, behind = _mirrored(nearest, point), _mirrored(point, nearest)
+            near = nearest[0] > _OFF
+            if opposite in solved:
+                candidates.append((solved[nearest] + solved[opposite]) / 2)
+            else:
+                candidates.append(solved[nearest])
+                if behind in solved:
+                    candidates.append(2 * solved[nearest] - solved[behind])
+        if self.before is not None and number < len(self.before.solutions.get(point, ())):
+            elsewhere = self.before.folds[number].to_features(self.before.solutions[point][number])
+            candidates.append(self.folds[number].from_features(elsewhere))
+            near = True
+        return _Start(candidates, near=near)
+
+
+def _mirrored(point: GridPoint, centre: GridPoint) -> GridPoint:
+    """The point on the other side of the centre; lambda = 0 only if both have it."""
+    off = point[0] == centre[0] == _OFF
+    return _OFF if off else 2 * centre[0] - point[0], 2 * centre[1] - point[1]
 
 
 def _with_one_thread(
-    trials: _Trials, point: GridPoint, covariances: RowCovariances, total: float, start: Tensor | None
+    trials: _Trials, point: GridPoint, covariances: RowCovariances, total: float, start: _Start
 ) -> Tensor:
     """Solve a fold in a process of its own: several processes with several threads each are slower."""
     torch.set_num_threads(1)

@@ -23,7 +23,9 @@ from torch import Tensor
 from isda.estimator.covariances import class_means
 from isda.estimator.objective import ConvexObjective, Evaluation
 
-_MEMORY, _SHORTER = 10, 20
+_MEMORY, _SHORTER, _LEAST_FALL = 10, 40, 0.25
+_OTHER_CURVATURE = 3.0
+_ROUGH = 1e-3
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
 _POLISHED = 1e-13
 _FIRST_TILTS, _TILT_SHARE = 1e-4, 1e-3
@@ -112,12 +114,13 @@ class Preconditioner:
             solution[:, :-1] = torch.addmm(wide / self._diagonal, wide @ self._weight.t(), self._weight, alpha=-1)
         return solution
 
-    def square(self, parameters: Tensor) -> float:
-        """W'PW of the weights."""
+    def square(self, parameters: Tensor, *, intercepts: bool = False) -> float:
+        """W'PW of the weights, and h b'b of the intercepts if they are to be counted."""
         weight = parameters[:, :-1].double()
+        free = self._factors[0] * float(parameters[:, -1].square().sum()) if intercepts else 0.0
         if self._means is None:
-            return float((weight @ self._matrix * weight).sum())
-        return float((weight.square() @ self._diagonal).sum() + (weight @ self._low.t()).square().sum())
+            return free + float((weight @ self._matrix * weight).sum())
+        return free + float((weight.square() @ self._diagonal).sum() + (weight @ self._low.t()).square().sum())
 
 
 def _check_factor(failed: bool) -> None:
@@ -134,12 +137,17 @@ def minimise(
     max_iter: int,
     warn: bool = True,
     polish: bool = False,
+    near: bool = False,
 ) -> Solution:
     """Minimise until the decrement is at most ``accuracy`` W'PW and no entry of the gradient is larger than ``tol``.
 
     Warns (ConvergenceWarning) if that fails. ``start`` is (K, A + 1) parameters, by default zeros. ``polish`` continues
-    by a few Newton steps to the accuracy of the dtype.
+    by a few Newton steps to the accuracy of the dtype. The search with the tilted bound begins at about the optimum of
+    the published one, where tilts are found easily, unless ``start`` is ``near`` its own.
     """
+    if objective.tilted and objective.strength and not near:
+        rough = objective.published()
+        start = minimise(rough, start, tol=torch.inf, accuracy=_ROUGH, max_iter=max_iter, warn=False).parameters
     parameters = objective.rows.inputs.new_zeros(objective.shape) if start is None else start
     preconditioner, memory = Preconditioner(objective), _Memory()
     objective.tilt_accuracy = _FIRST_TILTS
@@ -152,6 +160,9 @@ def minimise(
             memory.pairs.clear()
             continue
         enough = decrement <= accuracy * preconditioner.square(parameters)
+        if enough and memory.pairs:  # by the Hessian at this point as well
+            plain = preconditioner.solve(here.gradient)
+            enough = float((here.gradient * plain).sum()) <= accuracy * preconditioner.square(parameters)
         if steps >= max_iter or (enough and float(here.gradient.abs().max()) <= tol):
             break
         objective.tilt_accuracy = _TILT_SHARE * decrement
@@ -159,7 +170,10 @@ def minimise(
         if found is None:
             break
         moved, new = found
-        memory.add(moved - parameters, new.gradient - here.gradient)
+        if max(here.curvature, new.curvature) > _OTHER_CURVATURE * min(here.curvature, new.curvature):
+            memory.pairs.clear()  # of no use where the curvature is another
+        else:
+            memory.add(moved - parameters, new.gradient - here.gradient, preconditioner)
         parameters, here, steps = moved, new, steps + 1
     objective.tilt_accuracy = 0.0
     norm = float(here.gradient.abs().max())
@@ -186,11 +200,13 @@ class _Memory:
 
     def __init__(self) -> None:
         self.pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_MEMORY)
+        self.scale = 1.0
 
-    def add(self, step: Tensor, change: Tensor) -> None:
+    def add(self, step: Tensor, change: Tensor, preconditioner: Preconditioner) -> None:
         product = float((step * change).sum())
         if product > 0:
             self.pairs.append((step, change, product))
+            self.scale = min(max(preconditioner.square(step, intercepts=True) / product, 0.1), 10.0)
 
     def times(self, gradient: Tensor, preconditioner: Preconditioner) -> Tensor:
         """H g by the two-loop recursion."""
@@ -198,7 +214,7 @@ class _Memory:
         for step, change, product in reversed(self.pairs):
             lengths.append(float((step * left).sum()) / product)
             left.add_(change, alpha=-lengths[-1])
-        direction = preconditioner.solve(left)
+        direction = preconditioner.solve(left).mul_(self.scale)
         for (step, change, product), length in zip(self.pairs, reversed(lengths), strict=True):
             direction.add_(step, alpha=length - float((change * direction).sum()) / product)
         return direction
@@ -209,18 +225,28 @@ def _line_search(
 ) -> tuple[Tensor, Evaluation] | None:
     """The first of shorter and shorter steps that does not go too far; None if there is none.
 
-    Judged by the slope, which is exact where values differ by rounding only: f is convex, so that a step at whose end
-    f still falls has lowered f.
+    f has to fall by a quarter of what the slope at the start promises, half of it being the most that a quadratic
+    function can. A longer step saturates probabilities, and the curvature there is lost. Where values differ by
+    rounding only, the slope at the end is the judge.
     """
-    slack, length = 16 * torch.finfo(start.dtype).eps * abs(here.value), 1.0
+    slack, length = _rounding(here), 1.0
     for _ in range(_SHORTER):
         moved = torch.sub(start, direction, alpha=length)
         new = objective.evaluate(moved)
-        slope = -float((new.gradient * direction).sum())
-        if slope <= 0.5 * decrement and new.value <= here.value + slack:
+        promised, fall = length * decrement, here.value - new.value
+        if promised > 100 * slack:
+            if fall >= _LEAST_FALL * promised:
+                return moved, new
+        elif fall >= -slack and -float((new.gradient * direction).sum()) <= 0.5 * decrement:
             return moved, new
-        length *= min(max(decrement / (decrement + slope), 0.1), 0.6) if slope > 0 else 0.5
+        # The minimum of the parabola through both values; a value may be infinite.
+        length *= max(promised / (2 * (promised - fall)), 0.1) if fall > -torch.inf else 0.1
     return None
+
+
+def _rounding(here: Evaluation) -> float:
+    """Differences of values that are rounding."""
+    return 16 * torch.finfo(here.gradient.dtype).eps * abs(here.value)
 
 
 def _newton(
@@ -238,7 +264,8 @@ def _newton(
         direction = _newton_direction(objective, preconditioner, parameters, here.gradient, tol)
         moved = parameters - direction
         new = objective.evaluate(moved)
-        if not (new.value < here.value or float(new.gradient.abs().max()) < float(here.gradient.abs().max())):
+        lower = new.value < here.value or float(new.gradient.abs().max()) < float(here.gradient.abs().max())
+        if not (lower and new.value <= here.value + _rounding(here)):
             break
         parameters, here, steps = moved, new, steps + 1
     return parameters, here, steps

@@ -69,14 +69,15 @@ def _rough_system(
     for _ in range(_CONJUGATE_STEPS):
         applied = softmax * change
         applied = torch.addcmul(applied, softmax, applied.sum(1, keepdim=True), value=-1).add_(direction)
-        length = norm / (change * applied).sum(1, keepdim=True).clamp_min_(tiny)
+        # At most 1 but for rounding: d'K (I + S K) d >= d'K d >= r'K r.
+        length = (norm / (change * applied).sum(1, keepdim=True).clamp_min_(tiny)).clamp_max_(1)
         solution, image = solution.addcmul_(length, direction), image.addcmul_(length, change)
         residual = torch.addcmul(residual, length, applied, value=-1)
         pulled = _times(residual, table)
         previous, norm = norm, (residual * pulled).sum(1, keepdim=True).clamp_min_(0)
         if float((share * norm).sum()) <= enough:
             break
-        ratio = norm / previous.clamp_min(tiny)
+        ratio = torch.where(previous > 0, norm / previous.clamp_min(tiny), 0)
         direction, change = torch.addcmul(residual, ratio, direction), torch.addcmul(pulled, ratio, change)
     return solution, image
 
