@@ -10,6 +10,7 @@ The matrices are those of isda.covariance under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,10 @@ from isda._utils.choices import check_choice
 from isda.functional.bounds import margin_from_gram
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import centred
+
+
+_LARGE_CLASSES = 200
+"""Rows per class from which on a loop over classes is faster than indices of rows."""
 
 
 class ClassRows(NamedTuple):
@@ -53,11 +58,23 @@ class ClassRows(NamedTuple):
 
     def class_slices(self) -> Iterator[tuple[int, slice]]:
         """The classes that occur, with the slices of their rows."""
-        sizes, start = torch.bincount(self.labels, minlength=self.num_classes).tolist(), 0
-        for index, size in enumerate(sizes):
-            if size:
-                yield index, slice(start, start + size)
-            start += size
+        starts = np.searchsorted(self.labels.numpy(), np.arange(self.num_classes + 1)).tolist()
+        for index, (start, end) in enumerate(pairwise(starts)):
+            if end > start:
+                yield index, slice(start, end)
+
+    def targets_of(self, values: Tensor) -> Tensor:
+        """(N, 1) entries of ``values`` (N, C) at the labels."""
+        return values.gather(1, self.labels.unsqueeze(1))
+
+    def fill_targets(self, values: Tensor, column: Tensor | None) -> Tensor:
+        """Replace the entries of ``values`` (N, C) at the labels by ``column`` (N, 1), or by zeros; in place."""
+        if len(self.labels) < _LARGE_CLASSES * self.num_classes:
+            labels = self.labels.unsqueeze(1)
+            return values.scatter_(1, labels, 0) if column is None else values.scatter_(1, labels, column)
+        for index, part in self.class_slices():
+            values[part, index] = 0 if column is None else column[part, 0]
+        return values
 
     def by_row(self, table: Tensor) -> Tensor:
         """(N, C) the row of ``table`` (C, C) of each label, stored class by class as logits are."""

@@ -81,11 +81,11 @@ class ConvexObjective:
     def evaluate(self, parameters: Tensor) -> Evaluation:
         """F, its gradient, and the sizes of the parts of its Hessian."""
         weight, logits = self._linear(parameters)
-        share, labels = self.rows.loss_weights.unsqueeze(1), self.rows.labels.unsqueeze(1)
+        share = self.rows.loss_weights.unsqueeze(1)
         pull: WeightLogitGradient | None = None
         if self.tilted and self.strength:
             values, by_logits, pull = self._tilted_bound(weight, logits)
-            by_logits.scatter_(1, labels, 0)
+            self.rows.fill_targets(by_logits, None)
             others = by_logits.sum(1, keepdim=True)
         else:
             values, by_logits, others = self._cross_entropy(logits, weight)
@@ -96,7 +96,7 @@ class ConvexObjective:
         if self.strength and not self.tilted:
             table = sum_by_class(by_logits, self.rows).mul_(self.strength)
             pull, spread = self.covariances.pull_margins(weight, logits, table), 2 * (share * others).sum()
-        by_logits.scatter_(1, labels, -share * others)
+        self.rows.fill_targets(by_logits, -share * others)
         free = parameters[:, :-1]
         value = float(self.rows.loss_weights.double() @ values.double())
         value += self.penalty / 2 * float(free.square().sum(dtype=torch.float64))
@@ -122,10 +122,9 @@ class ConvexObjective:
 
     def _cross_entropy(self, logits: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N,) losses, (N, C) probabilities with zeros for the targets, and (N, 1) their sums."""
-        labels = self.rows.labels.unsqueeze(1)
-        augmented = self._augmented(weight, logits)
-        largest, own = augmented.amax(1, keepdim=True), augmented.gather(1, labels)
-        terms = (augmented - largest).exp_().scatter_(1, labels, 0)
+        augmented, own = self._augmented(weight, logits), self.rows.targets_of(logits)
+        largest = augmented.amax(1, keepdim=True)
+        terms = self.rows.fill_targets((augmented - largest).exp_(), None)
         rest, own = terms.sum(1, keepdim=True), own - largest
         total = rest + own.exp()
         terms.div_(total)
@@ -172,7 +171,7 @@ class ConvexObjective:
             solution = self._solve_tilt(index, part, logits, gram(index, part))
             values[part], softmax[part] = solution.value, solution.softmax
             add(index, part, self.strength * self._spread_of(part, solution))
-        return values.sub_(logits.gather(1, self.rows.labels.unsqueeze(1)).squeeze(1)), softmax, total()
+        return values.sub_(self.rows.targets_of(logits).squeeze(1)), softmax, total()
 
     def _solve_tilt(
         self, index: int, part: slice, logits: Tensor, gram: Tensor, *, exact: bool = False

@@ -116,11 +116,12 @@ class Preconditioner:
 
     def square(self, parameters: Tensor, *, intercepts: bool = False) -> float:
         """W'PW of the weights, and h b'b of the intercepts if they are to be counted."""
-        weight = parameters[:, :-1].double()
+        weight = parameters[:, :-1]
         free = self._factors[0] * float(parameters[:, -1].square().sum()) if intercepts else 0.0
         if self._means is None:
-            return free + float((weight @ self._matrix * weight).sum())
-        return free + float((weight.square() @ self._diagonal).sum() + (weight @ self._low.t()).square().sum())
+            return free + float((weight @ self._matrix.to(weight.dtype) * weight).sum())
+        diagonal, low = self._diagonal.to(weight.dtype), self._low.to(weight.dtype)
+        return free + float((weight.square() @ diagonal).sum() + (weight @ low.t()).square().sum())
 
 
 def _check_factor(failed: bool) -> None:
