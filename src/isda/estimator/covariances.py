@@ -22,7 +22,6 @@ from isda.functional.bounds import margin_from_gram
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import centred
 
-
 _LARGE_CLASSES = 200
 """Rows per class from which on a loop over classes is faster than indices of rows."""
 
