@@ -22,7 +22,9 @@ def test_no_tensor_is_larger_than_a_few_times_the_rows_or_the_logits(name, bound
         rows = ClassRows.of(inputs, labels, classes)
         made = ConvexObjective(rows, row_covariances(name, rows), strength=1.0, penalty=0.01, bound=bound)
         start = torch.randn(made.shape, generator=generator, dtype=torch.float64)
-        Preconditioner(made).parameters(made.evaluate(start)[1])
+        here, preconditioner = made.evaluate(start), Preconditioner(made)
+        preconditioner.update(here)
+        preconditioner.solve(here.gradient)
         made.hessian_product(start)(start)
     # The search for tilts tries a dozen lengths of a step at once.
     limit = (12 if bound == "tilted" else 1) * n * max(dim, classes) * 8

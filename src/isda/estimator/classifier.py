@@ -93,12 +93,12 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
     """A linear classifier, or a small network, trained with implicit semantic data augmentation.
 
     Without hidden layers and unlabelled rows the problem is convex and solved to its one optimum: covariances of the
-    classes in one pass, then L-BFGS until no entry of the gradient of
+    classes in one pass, then preconditioned L-BFGS to the minimum of
 
-        1/n sum_i L_i(W, b) + 1/(2 C n) |W|^2
+        1/n sum_i L_i(W, b) + 1/(2 C n) |W|^2,
 
-    is larger than ``tol``, where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0
-    is scikit-learn's LogisticRegression(C=C), on standardised rows unless ``standardize=False``.
+    where L_i bounds the expected cross-entropy over all augmented versions of row i. lambda_0=0 is scikit-learn's
+    LogisticRegression(C=C), on standardised rows unless ``standardize=False``.
 
     Args:
         lambda_0: strength of the augmentation, at most 1e9; 0 is plain cross-entropy, "auto" is chosen together with C
@@ -123,7 +123,8 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         offset: for classes of very different sizes: "logit-adjustment", "ldam", or a provider of isda.losses.long_tail
             with a strength of its own. Offsets o_yj are part of the logits in training alone. lambda_0 and C are then
             chosen by the mean over classes of the held-out log-likelihood, in which every class counts the same.
-        tol: largest entry of the gradient at the end.
+        tol: largest entry of the gradient at the end. In addition, the Newton decrement relative to the weights is at
+            most 1e-6, or ``tol`` if that is less.
         max_iter: steps at most; ConvergenceWarning if they were too few.
         cv: folds for "auto": their number, a splitter, or splits.
         n_jobs: processes that solve the folds, with one thread each; None is 1 unless in a joblib.parallel_config
@@ -147,7 +148,8 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         intercept_: (n_classes,) or (1,).
         lambda_0_, C_, scale_: the values that were used.
         standardize_: "columns", "all" or False: how features were scaled.
-        cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None.
+        cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None. Those that are
+            clearly worse than others after two folds have n_folds=2 and NaN as the scores of further folds.
         n_iter_: (1,) steps that were taken.
         gradient_norm_: largest entry of the gradient at the end.
         network_, loss_curve_, validation_curve_: of the stochastic trainer, where it was used.

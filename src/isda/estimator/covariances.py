@@ -10,8 +10,10 @@ The matrices are those of isda.covariance under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +21,9 @@ from isda._utils.choices import check_choice
 from isda.functional.bounds import margin_from_gram
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import centred
+
+_LARGE_CLASSES = 200
+"""Rows per class from which on a loop over classes is faster than indices of rows."""
 
 
 class ClassRows(NamedTuple):
@@ -30,6 +35,8 @@ class ClassRows(NamedTuple):
     counts: Tensor
     """(N,) weights in the statistics: sample_weight, or ones."""
     num_classes: int
+    variances: Tensor | None = None
+    """(A,) the pooled covariance within classes, if rows are centred and in its principal axes."""
 
     @classmethod
     def of(
@@ -50,15 +57,36 @@ class ClassRows(NamedTuple):
 
     def class_slices(self) -> Iterator[tuple[int, slice]]:
         """The classes that occur, with the slices of their rows."""
-        sizes, start = torch.bincount(self.labels, minlength=self.num_classes).tolist(), 0
-        for index, size in enumerate(sizes):
-            if size:
-                yield index, slice(start, start + size)
-            start += size
+        starts = np.searchsorted(self.labels.numpy(), np.arange(self.num_classes + 1)).tolist()
+        for index, (start, end) in enumerate(pairwise(starts)):
+            if end > start:
+                yield index, slice(start, end)
+
+    def targets_of(self, values: Tensor) -> Tensor:
+        """(N, 1) entries of ``values`` (N, C) at the labels."""
+        return values.gather(1, self.labels.unsqueeze(1))
+
+    def fill_targets(self, values: Tensor, column: Tensor | None) -> Tensor:
+        """Replace the entries of ``values`` (N, C) at the labels by ``column`` (N, 1), or by zeros; in place."""
+        if len(self.labels) < _LARGE_CLASSES * self.num_classes:
+            labels = self.labels.unsqueeze(1)
+            return values.scatter_(1, labels, 0) if column is None else values.scatter_(1, labels, column)
+        for index, part in self.class_slices():
+            values[part, index] = 0 if column is None else column[part, 0]
+        return values
+
+    def by_row(self, table: Tensor) -> Tensor:
+        """(N, C) the row of ``table`` (C, C) of each label, stored class by class as logits are."""
+        return table.t().index_select(1, self.labels).t()
 
 
 def sum_by_class(values: Tensor, rows: ClassRows) -> Tensor:
     """(C, ...) sums of ``values`` (N, ...) over the rows of each class."""
+    if values.ndim == 2 and not values.is_contiguous():  # logits, which are stored class by class
+        starts = np.searchsorted(rows.labels.numpy(), np.arange(rows.num_classes + 1))
+        occurring, sums = starts[1:] > starts[:-1], values.new_zeros(rows.num_classes, values.shape[1])
+        sums.numpy()[occurring] = np.add.reduceat(values.t().numpy(), starts[:-1][occurring], axis=1).T
+        return sums
     return values.new_zeros(rows.num_classes, *values.shape[1:]).index_add_(0, rows.labels, values)
 
 
@@ -81,10 +109,12 @@ class RowCovariances(NamedTuple):
     own: Tensor | None = None  # (C,)
     pooled: Tensor | None = None  # (C,)
     matrix: Tensor | None = None
-    """(A, A) the matrix P; None for the identity."""
+    """(A, A) the matrix P, or (A,) its diagonal if there is nothing else; None for the identity."""
     diagonal: Tensor | None = None  # (C, A)
     average: Tensor | None = None
-    """(A, A) about their mean over all rows, for the preconditioner."""
+    """(A, A) about their mean over all rows, for the preconditioner; None if the axes are principal ones."""
+    moment: Tensor | None = None
+    """(A, A) second moments of the rows, for the preconditioner; None if the axes are principal ones."""
 
     # -- the published bound: margins from the class's own weight --------------------------------------------------
 
@@ -175,7 +205,9 @@ class RowCovariances(NamedTuple):
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def _product(self, weight: Tensor) -> Tensor:
-        return weight if self.matrix is None else weight @ self.matrix
+        if self.matrix is None:
+            return weight
+        return weight * self.matrix if self.matrix.ndim == 1 else weight @ self.matrix
 
     def _centred_margins(self, logits: Tensor) -> Tensor:
         """(N, C) margins z_j - z_y minus their mean over the rows of the class."""
@@ -198,7 +230,10 @@ KEEPS_AXES = ("diagonal", "shrunk")
 
 def row_covariances(name: str, rows: ClassRows) -> RowCovariances:
     """The covariances of the classes of these rows."""
-    return _MAKERS[check_choice("covariance", name, COVARIANCES)](rows)
+    made = _MAKERS[check_choice("covariance", name, COVARIANCES)](rows)
+    if rows.variances is not None:
+        return made
+    return made._replace(moment=(rows.inputs * rows.loss_weights.unsqueeze(1)).t() @ rows.inputs)
 
 
 def _minus_class_mean(values: Tensor, rows: ClassRows) -> Tensor:
@@ -212,14 +247,28 @@ def _moment(centred_rows: Tensor, counts: Tensor) -> Tensor:
     return (centred_rows * (counts / counts.sum()).unsqueeze(1)).t() @ centred_rows
 
 
+def within_covariance(rows: ClassRows) -> Tensor:
+    """(A, A) the pooled covariance within classes."""
+    return _moment(_minus_class_mean(rows.inputs, rows), rows.counts)
+
+
+def class_means(rows: ClassRows) -> Tensor:
+    """(C, A) means of the rows of each class, by their weights in the loss, times the roots of the class's weight."""
+    sizes = sum_by_class(rows.loss_weights, rows).clamp_min(torch.finfo(rows.inputs.dtype).tiny)
+    return sum_by_class(rows.inputs * rows.loss_weights.unsqueeze(1), rows) / sizes.sqrt().unsqueeze(1)
+
+
 def _full(rows: ClassRows) -> RowCovariances:
-    ones = rows.inputs.new_ones(rows.num_classes)
-    return RowCovariances(rows, own=ones, average=_moment(_minus_class_mean(rows.inputs, rows), rows.counts))
+    average = None if rows.variances is not None else within_covariance(rows)
+    return RowCovariances(rows, own=rows.inputs.new_ones(rows.num_classes), average=average)
 
 
 def _within(rows: ClassRows) -> RowCovariances:
-    matrix = _moment(_minus_class_mean(rows.inputs, rows), rows.counts)
-    return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), matrix=matrix, average=matrix)
+    ones = rows.inputs.new_ones(rows.num_classes)
+    if rows.variances is not None:
+        return RowCovariances(rows, pooled=ones, matrix=rows.variances)
+    matrix = within_covariance(rows)
+    return RowCovariances(rows, pooled=ones, matrix=matrix, average=matrix)
 
 
 def _shared(rows: ClassRows) -> RowCovariances:
@@ -229,8 +278,9 @@ def _shared(rows: ClassRows) -> RowCovariances:
 
 
 def _identity(rows: ClassRows) -> RowCovariances:
-    matrix = torch.eye(rows.inputs.shape[1], dtype=rows.inputs.dtype)
-    return RowCovariances(rows, pooled=rows.inputs.new_ones(rows.num_classes), average=matrix)
+    dim, ones = rows.inputs.shape[1], rows.inputs.new_ones(rows.num_classes)
+    average = None if rows.variances is not None else torch.eye(dim, dtype=ones.dtype)
+    return RowCovariances(rows, pooled=ones, average=average)
 
 
 def _diagonal(rows: ClassRows) -> RowCovariances:

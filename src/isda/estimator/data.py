@@ -93,10 +93,15 @@ class Scaler(NamedTuple):
         return np.concatenate([coefficients * self.spread, (intercept + coefficients @ self.centre)[:, None]], 1)
 
 
+def log_likelihoods(logits: Tensor, labels: Tensor) -> Tensor:
+    """(N,) log p(y | x) of rows with logits (N, C), in float64."""
+    wide = logits.t().double()
+    return wide.gather(0, labels.unsqueeze(0)).squeeze(0) - torch.logsumexp(wide, 0)
+
+
 def log_likelihood(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
     """Weighted mean of log p(y | x) over rows with logits (N, C)."""
-    each = torch.log_softmax(logits, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
-    return float((each * weights).sum() / weights.sum())
+    return float((log_likelihoods(logits, labels) * weights).sum() / weights.sum())
 
 
 def print_progress(line: str) -> None:

@@ -128,10 +128,12 @@ def fit_convex(
             position = np.cumsum(known) - 1
             pairs = stratified_folds(model.cv, data.rows, data.labels, seed_of(model))
             folds = [(position[a[known[a]]], position[b[known[b]]]) for a, b in pairs]
-    problem, standardize, cv_results = _choose(model, encoded, scalers, folds, model.scale)
-    scaler, start = scalers[standardize], None
+    problem, standardize, cv_results, start = _choose(model, encoded, scalers, folds, model.scale)
+    scaler = scalers[standardize]
     if model._warm and hasattr(model, "coef_"):
-        start = scaler.from_original(model.coef_, model.intercept_) / model.scale_
+        start = np.concatenate([model.coef_, model.intercept_[:, None]], 1) / model.scale_
+    if start is not None:
+        start = scaler.from_original(start[:, :-1], start[:, -1])
     fit = problem.fit(encoded.scaled(scaler), offset=_offset(model, encoded), start=start)
     _forget_network(model)
     model.scaler_, model.standardize_ = scaler, standardize
@@ -171,14 +173,17 @@ def _choose(
     scalers: Mapping[Standardize, Scaler],
     folds: list[tuple[NDArray[Any], NDArray[Any]]],
     scale: float | str,
-) -> tuple[ConvexProblem, Standardize, dict[str, Any] | None]:
-    """The problem with what the folds have chosen, the scaling, and cv_results_; without folds the first scaling."""
+) -> tuple[ConvexProblem, Standardize, dict[str, Any] | None, NDArray[Any] | None]:
+    """The problem with what the folds have chosen, the scaling, cv_results_ and parameters to start from.
+
+    Without folds the first scaling.
+    """
     problem = _problem(model, model.lambda_0, model.C, scale)
     if not folds:
-        return problem, next(iter(scalers)), None
+        return problem, next(iter(scalers)), None, None
     chosen = problem.choose(encoded, scalers, folds, offset=_offset(model, encoded), n_jobs=model.n_jobs)
     problem = replace(problem, strength=chosen.strength, C=chosen.C, scale=chosen.scale)
-    return problem, chosen.standardize, chosen.results
+    return problem, chosen.standardize, chosen.results, chosen.start
 
 
 def _offset(model: ISDAClassifier, scaled: EncodedData) -> Tensor | None:
@@ -198,8 +203,8 @@ def fit_stochastic(model: ISDAClassifier, scaled: EncodedData, unlabelled: NDArr
         folds = stratified_folds(5, part.inputs, part.targets, seed) if choosing else []
         # Scaled already; a fold scales anew by its own training rows.
         unscaled = {model.standardize_: Scaler.of(part.inputs, part.counts, False)}
-        problem, _, cv_results = _choose(model, part, unscaled, folds, _UNSCALED)
-        fit = problem.fit(part, offset=_offset(model, part))
+        problem, _, cv_results, start = _choose(model, part, unscaled, folds, _UNSCALED)
+        fit = problem.fit(part, offset=_offset(model, part), start=start)
         strengths, penalty = (fit.strength,), fit.C
         weights = fit.weight, fit.intercept
     elif model.lambda_0 == "auto" and held_out is None:

@@ -5,6 +5,10 @@ and finally of half a decade, until no neighbour is better. One search direction
 together: the directions of the weights hardly change, and the scale corrects their norm. Each point has its own best
 scale. Gains below a threshold are ignored. Each fold starts from its solution at the nearest earlier point. Of
 several scalings of the features the first is searched like this, each further one from the optima of the one before.
+
+Two points are compared after two folds already. If the mean difference of their held-out rows' log-likelihoods is
+more than two standard errors from the threshold, that decides; otherwise, and for the chosen point, the other folds are
+solved as well. Points that never need them get the score of the chosen point plus the mean difference in two folds.
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from joblib import effective_n_jobs
+from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
 
-from isda.estimator.covariances import ClassRows, RowCovariances
-from isda.estimator.data import Standardize, log_likelihood
+from isda.estimator.covariances import RowCovariances
+from isda.estimator.data import Standardize, log_likelihoods
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.solver import minimise
 
@@ -41,19 +46,20 @@ def best_scale(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
         >>> round(best_scale(logits, labels, torch.ones(3)), 2)  # right in 3.5 cases of 4: p = 7/8, 10 log 7
         19.46
     """
-    logits, weights = logits.double(), weights.double()
-    logits = logits - logits.mean(1, keepdim=True)
-    share = weights / weights.sum()
-    own = float((share * logits.gather(1, labels.unsqueeze(1)).squeeze(1)).sum())
+    # Class by class in memory: reductions over few classes are much faster.
+    logits, weights = logits.t().double().contiguous(), weights.double()
+    logits -= logits.mean(0)
+    squares, share = logits.square(), weights / weights.sum()
+    own = float(share @ logits.gather(0, labels.unsqueeze(0)).squeeze(0))
     known = 1 / (1 + 1 / float(weights.sum()))
     low, high, scale = 0.0, float("inf"), 1.0
     if own > 0:
-        scale = 1 / float(logits.square().mean().sqrt())
+        scale = 1 / float(squares.mean().sqrt())
     for _ in range(_STEPS if own > 0 else 0):
-        probabilities = torch.softmax(scale * logits, 1)
-        expected = (probabilities * logits).sum(1)
-        slope = known * own - float((share * expected).sum())
-        curvature = float((share * ((probabilities * logits.square()).sum(1) - expected.square())).sum())
+        probabilities = torch.softmax(scale * logits, 0)
+        expected = (probabilities * logits).sum(0)
+        slope = known * own - float(share @ expected)
+        curvature = float(share @ ((probabilities * squares).sum(0) - expected.square()))
         low, high = (scale, high) if slope > 0 else (low, scale)
         new = scale + slope / curvature if curvature > 0 else high
         if not low < new < high:
@@ -70,6 +76,8 @@ LIMITS_OF_STRENGTH = (-2.0, 4.0)
 _STEPS_OF_FOLDS, _FIRST_C = 200, -1.0
 _MIN_GAIN = 1e-4
 """Minimal gain in nats per row of a step, and of augmentation itself."""
+_FIRST_FOLDS, _STANDARD_ERRORS = 2, 2.0
+"""So many folds decide between points if the difference is so many standard errors away from the minimal gain."""
 _OFF = -float("inf")
 """The exponent of lambda = 0."""
 
@@ -80,13 +88,17 @@ GridPoint = tuple[float, float]
 class SelectionFold(NamedTuple):
     """Training and held-out rows of one fold."""
 
-    rows: ClassRows
     covariances: RowCovariances
+    """Of the training rows."""
     inputs: Tensor  # (M, A) held-out rows
     labels: Tensor  # (M,)
     weights: Tensor  # (M,) of the held-out rows
     total: float
     """Sum of the weights of the training rows: C is relative to it."""
+    to_features: Callable[[Tensor], Tensor]
+    """Parameters (K, R + 1) of these rows as those (K, A + 1) of the features as they came."""
+    from_features: Callable[[Tensor], Tensor]
+    """The inverse, for weights in the span of the rows."""
 
 
 class Selection(NamedTuple):
@@ -97,6 +109,8 @@ class Selection(NamedTuple):
     C: float
     scale: float
     results: dict[str, Any]
+    start: NDArray[Any]
+    """(K, A + 1) mean parameters of the folds at these values, for the features as they came."""
 
 
 def select(
@@ -106,7 +120,7 @@ def select(
     C: float | None,
     scale: float | None,
     bound: str,
-    tol: float,
+    accuracy: float,
     max_iter: int,
     polish: bool = False,
     offset: Tensor | None = None,
@@ -116,18 +130,20 @@ def select(
     """Choose a scaling, and those of lambda, C and the scale that are None, by the log-likelihood of held-out rows.
 
     ``folds`` makes the folds of each scaling. ``offset`` (C, C) is added to margins in training only; ``report`` is
-    called with a line for every point. See `minimise` for ``tol``, ``max_iter`` and ``polish``, which apply to the fit
-    of a fold.
+    called with a line for every point. See `minimise` for ``accuracy``, ``max_iter`` and ``polish``, which apply to the
+    fit of a fold.
     """
     found: dict[Standardize, _Found] = {}
-    best = last = None
+    best: Standardize | None = None
+    last, before, start = None, None, torch.empty(0)
     for standardize, make_folds in folds.items():
         name = f"standardize={standardize} " if len(folds) > 1 else ""
         line = None if report is None else partial(_report, report, name)
-        trials = _Trials(make_folds(), scale, bound, offset, tol, max_iter, polish, n_jobs, line)
+        trials = _Trials(make_folds(), scale, bound, offset, accuracy, max_iter, polish, n_jobs, line, before)
         last = found[standardize] = _search(trials, strength, C, last)
+        before = trials
         if best is None or last.score > found[best].score + _MIN_GAIN:
-            best = standardize
+            best, start = standardize, trials.mean_parameters(last.point)
     if best is None:
         raise ValueError("folds must hold at least one scaling, got none")
     return Selection(
@@ -136,6 +152,7 @@ def select(
         C if C is not None else _power(found[best].point[1]),
         found[best].trials[found[best].point].scale,
         _results(found, best),
+        start.numpy(),
     )
 
 
@@ -145,15 +162,15 @@ def held_out_logits(
     strength: float,
     C: float,
     bound: str,
-    tol: float,
+    accuracy: float,
     max_iter: int,
     polish: bool = False,
     offset: Tensor | None = None,
     n_jobs: int | None = None,
 ) -> list[Tensor]:
     """(M, C) logits of the held-out rows of each fold, without a scale; see `select`."""
-    trials = _Trials(folds, None, bound, offset, tol, max_iter, polish, n_jobs, None)
-    solutions = trials.solve(_grid_point(strength, C))
+    trials = _Trials(folds, None, bound, offset, accuracy, max_iter, polish, n_jobs, None)
+    solutions = trials.solve(_grid_point(strength, C), range(len(folds)))
     return [_logits(solution, fold.inputs) for solution, fold in zip(solutions, folds, strict=True)]
 
 
@@ -168,7 +185,9 @@ class _Trial(NamedTuple):
     score: float
     """Mean log-likelihood of the held-out rows of all folds."""
     scores: list[float]
-    """That of each fold."""
+    """That of each fold, or of the first two only."""
+    each: Tensor
+    """Log-likelihoods of the held-out rows of the first two folds, with the best scale for these."""
 
 
 class _Found(NamedTuple):
@@ -197,6 +216,7 @@ def _search(trials: _Trials, strength: float | None, C: float | None, start: _Fo
     if C is None:
         plain = _climb(trials, plain, [(0.0, 1.0)], 0.5)
     point = augmented if augmented is not None and trials.is_better(augmented, plain) else plain
+    trials.estimate(point)
     return _Found(point, plain, augmented, trials.score(point), trials.trials)
 
 
@@ -204,7 +224,8 @@ def _results(found: Mapping[Standardize, _Found], best: Standardize) -> dict[str
     """Columns like those of scikit-learn's cv_results_; the scaling is among them if it was chosen."""
     keys = [(standardize, point) for standardize, search in found.items() for point in search.trials]
     trials = [found[standardize].trials[point] for standardize, point in keys]
-    table = np.array([trial.scores for trial in trials])
+    folds = max(len(trial.scores) for trial in trials)
+    table = np.array([trial.scores + [np.nan] * (folds - len(trial.scores)) for trial in trials])
     means = np.array([trial.score for trial in trials])
     params: list[dict[str, Any]] = [{"lambda_0": _power(point[0]), "C": _power(point[1])} for _, point in keys]
     if len(found) > 1:
@@ -217,7 +238,8 @@ def _results(found: Mapping[Standardize, _Found], best: Standardize) -> dict[str
         "params": params,
         "scale": np.array([trial.scale for trial in trials]),
         "mean_test_score": means,
-        "std_test_score": table.std(1),
+        "std_test_score": np.nanstd(table, axis=1),
+        "n_folds": np.array([len(trial.scores) for trial in trials]),
         "rank_test_score": np.array([1 + int((means > mean).sum()) for mean in means]),
     }
     for number in range(table.shape[1]):
@@ -256,6 +278,15 @@ def _power(exponent: float) -> float:
     return 0.0 if exponent == _OFF else float(f"{10.0**exponent:.12g}")
 
 
+class _Start(NamedTuple):
+    """Where the search of a fold begins."""
+
+    candidates: list[Tensor]
+    """The one with the lowest objective is taken; zeros if there is none."""
+    near: bool
+    """Whether one of them is for a point with augmentation."""
+
+
 @dataclass
 class _Trials:
     """Points that were tried, and the solutions of all folds at each."""
@@ -264,79 +295,164 @@ class _Trials:
     scale: float | None
     bound: str
     offset: Tensor | None
-    tol: float
+    accuracy: float
     max_iter: int
     polish: bool
     n_jobs: int | None
     report: Callable[[str], None] | None
+    before: _Trials | None = None
+    """Those of another scaling."""
     trials: dict[GridPoint, _Trial] = field(default_factory=dict)
     solutions: dict[GridPoint, list[Tensor]] = field(default_factory=dict)
 
     def score(self, point: GridPoint) -> float:
-        """Mean log-likelihood of the held-out rows."""
-        if point not in self.trials:
-            self._try(point)
-        return self.trials[point].score
+        """Mean log-likelihood of the held-out rows of all folds."""
+        return self._complete(point).score
 
     def is_better(self, point: GridPoint, other: GridPoint) -> bool:
-        """Whether the score exceeds the other's by more than the minimal gain."""
+        """Whether the score exceeds the other's by more than the minimal gain, by two folds where that is clear."""
+        second = self._begin(other)
+        first = self._begin(point)
+        if not (self._is_complete(first) and self._is_complete(second)):
+            gain, error = self._mean_gain(first.each - second.each)
+            if abs(gain - _MIN_GAIN) > _STANDARD_ERRORS * error:
+                return gain > _MIN_GAIN
         return self.score(point) > self.score(other) + _MIN_GAIN
 
-    def _try(self, point: GridPoint) -> None:
-        solutions = self.solve(point)
-        logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, self.folds, strict=True)]
-        scale = self.scale
-        if scale is None:
-            labels, weights = (torch.cat([getattr(f, name) for f in self.folds]) for name in ("labels", "weights"))
-            scale = best_scale(torch.cat(logits), labels, weights)
-        scores = [
-            log_likelihood(scale * z, fold.labels, fold.weights) for z, fold in zip(logits, self.folds, strict=True)
-        ]
-        score = float(np.average(scores, weights=[float(fold.weights.sum()) for fold in self.folds]))
-        self.trials[point], self.solutions[point] = _Trial(scale, score, scores), solutions
+    def estimate(self, best: GridPoint) -> None:
+        """Score points with two folds: the score of the best point plus the mean difference in these folds."""
+        whole = self._complete(best)
+        for point, trial in self.trials.items():
+            if not self._is_complete(trial):
+                gain, _ = self._mean_gain(trial.each - whole.each)
+                self.trials[point] = trial._replace(score=whole.score + gain)
+
+    def _is_complete(self, trial: _Trial) -> bool:
+        return len(trial.scores) == len(self.folds)
+
+    def _begin(self, point: GridPoint) -> _Trial:
+        """The result of at least the first folds."""
+        if point not in self.trials:
+            self.solutions[point] = self.solve(point, range(min(_FIRST_FOLDS, len(self.folds))))
+            self._keep(point, self._trial(point))
+        return self.trials[point]
+
+    def _complete(self, point: GridPoint) -> _Trial:
+        """The result of all folds."""
+        trial = self._begin(point)
+        if not self._is_complete(trial):
+            self.solutions[point] += self.solve(point, range(len(trial.scores), len(self.folds)))
+            self._keep(point, self._trial(point)._replace(each=trial.each))
+        return self.trials[point]
+
+    def _keep(self, point: GridPoint, trial: _Trial) -> None:
+        self.trials[point] = trial
         if self.report is not None:
-            values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={scale:.3g}"
-            self.report(f"{values}: held-out log-likelihood {score:.4f}")
+            values = f"lambda_0={_power(point[0]):g} C={_power(point[1]):g} scale={trial.scale:.3g}"
+            part = "" if self._is_complete(trial) else f" ({len(trial.scores)} folds)"
+            self.report(f"{values}: held-out log-likelihood {trial.score:.4f}{part}")
 
-    def solve(self, point: GridPoint) -> list[Tensor]:
-        """The optimum of each fold."""
-        starts = self.solutions[self._nearest(point)] if self.solutions else [None] * len(self.folds)
-        jobs = min(effective_n_jobs(self.n_jobs), len(self.folds))
+    def _trial(self, point: GridPoint) -> _Trial:
+        """The scale of the logits of the folds that are solved, and their scores."""
+        solutions, scale = self.solutions[point], self.scale
+        folds = self.folds[: len(solutions)]
+        logits = [_logits(solution, fold.inputs) for solution, fold in zip(solutions, folds, strict=True)]
+        if scale is None:
+            labels, weights = (torch.cat([getattr(f, name) for f in folds]) for name in ("labels", "weights"))
+            scale = best_scale(torch.cat(logits), labels, weights)
+        each = [log_likelihoods(scale * z, fold.labels) for z, fold in zip(logits, folds, strict=True)]
+        totals = [float(fold.weights.sum()) for fold in folds]
+        sums = [float(fold.weights.double() @ rows) for fold, rows in zip(folds, each, strict=True)]
+        scores = [part / total if total else 0.0 for part, total in zip(sums, totals, strict=True)]
+        score = float(np.average(scores, weights=totals))
+        return _Trial(scale, score, scores, torch.cat(each[:_FIRST_FOLDS]))
+
+    def _mean_gain(self, gains: Tensor) -> tuple[float, float]:
+        """The weighted mean of the rows of the first folds, and its standard error."""
+        weights = torch.cat([fold.weights for fold in self.folds[:_FIRST_FOLDS]]).double()
+        weights /= weights.sum()
+        mean = float(weights @ gains)
+        return mean, float((weights.square() @ (gains - mean).square()).sqrt())
+
+    def solve(self, point: GridPoint, numbers: range) -> list[Tensor]:
+        """The optimum of each of these folds."""
+        folds = {number: self.folds[number] for number in numbers}
+        calls = [(point, fold.covariances, fold.total, self._start(point, n)) for n, fold in folds.items()]
+        jobs = min(effective_n_jobs(self.n_jobs), len(calls))
         if jobs == 1:
-            return [self._solve_fold(point, *pair) for pair in zip(self.folds, starts, strict=True)]
+            return [self._solve_fold(*call) for call in calls]
         # Without the other folds and solutions: that is all a process has to be sent.
-        alone = replace(self, folds=(), trials={}, solutions={}, report=None)
-        calls = (delayed(_with_one_thread)(alone, point, *pair) for pair in zip(self.folds, starts, strict=True))
-        return list(Parallel(n_jobs=jobs)(calls))
+        alone = replace(self, folds=(), trials={}, solutions={}, report=None, before=None)
+        pending = (delayed(_with_one_thread)(alone, *call) for call in calls)
+        return list(Parallel(n_jobs=jobs)(pending))
 
-    def _solve_fold(self, point: GridPoint, fold: SelectionFold, start: Tensor | None) -> Tensor:
+    def mean_parameters(self, point: GridPoint) -> Tensor:
+        """(K, A + 1) of all folds at a point, for the features as they came."""
+        each = [fold.to_features(found) for fold, found in zip(self.folds, self.solutions[point], strict=True)]
+        return torch.stack(each).mean(0)
+
+    def _solve_fold(self, point: GridPoint, covariances: RowCovariances, total: float, start: _Start) -> Tensor:
         objective = ConvexObjective(
-            fold.rows,
-            fold.covariances,
+            covariances.rows,
+            covariances,
             strength=_power(point[0]),
-            penalty=1 / (_power(point[1]) * fold.total),
+            penalty=1 / (_power(point[1]) * total),
             bound=self.bound,
             offset=self.offset,
         )
         steps = min(self.max_iter, _STEPS_OF_FOLDS)
-        # Each with its own preconditioner: that of another fold would depend on the labels that are held out here.
-        return minimise(objective, start, tol=self.tol, max_iter=steps, warn=False, polish=self.polish).parameters
+        search: dict[str, Any] = {"max_iter": steps, "warn": False, "polish": self.polish, "near": start.near}
+        first = None
+        if start.candidates:
+            first = min(start.candidates, key=lambda parameters: objective.evaluate(parameters).value)
+        return minimise(objective, first, tol=torch.inf, accuracy=self.accuracy, **search).parameters
 
-    def _nearest(self, point: GridPoint) -> GridPoint:
+    def _start(self, point: GridPoint, number: int) -> _Start:
+        """Parameters of a fold to start from.
+
+        The solution at the nearest point; halfway between two points the mean of theirs; further on in the direction
+        of two points what they extrapolate to: weights grow about linearly with the logarithms of C and 1 / lambda. Of
+        another scaling the solution at the same point.
+        """
+
         def distance(other: GridPoint) -> float:
             lowest = LIMITS_OF_STRENGTH[0] - 1
             return abs(max(other[0], lowest) - max(point[0], lowest)) + abs(other[1] - point[1])
 
-        return min(self.solutions, key=distance)
+        solved = {other: found[number] for other, found in self.solutions.items() if number < len(found)}
+        candidates, near = [], False
+        if solved:
+            nearest = min(solved, key=distance)
+            opposite, behind = _mirrored(nearest, point), _mirrored(point, nearest)
+            near = nearest[0] > _OFF
+            if opposite in solved:
+                candidates.append((solved[nearest] + solved[opposite]) / 2)
+            else:
+                candidates.append(solved[nearest])
+                if behind in solved:
+                    candidates.append(2 * solved[nearest] - solved[behind])
+        if self.before is not None and number < len(self.before.solutions.get(point, ())):
+            elsewhere = self.before.folds[number].to_features(self.before.solutions[point][number])
+            candidates.append(self.folds[number].from_features(elsewhere))
+            near = True
+        return _Start(candidates, near=near)
 
 
-def _with_one_thread(trials: _Trials, point: GridPoint, fold: SelectionFold, start: Tensor | None) -> Tensor:
+def _mirrored(point: GridPoint, centre: GridPoint) -> GridPoint:
+    """The point on the other side of the centre; lambda = 0 only if both have it."""
+    off = point[0] == centre[0] == _OFF
+    return _OFF if off else 2 * centre[0] - point[0], 2 * centre[1] - point[1]
+
+
+def _with_one_thread(
+    trials: _Trials, point: GridPoint, covariances: RowCovariances, total: float, start: _Start
+) -> Tensor:
     """Solve a fold in a process of its own: several processes with several threads each are slower."""
     torch.set_num_threads(1)
-    return trials._solve_fold(point, fold, start)
+    return trials._solve_fold(point, covariances, total, start)
 
 
 def _logits(parameters: Tensor, inputs: Tensor) -> Tensor:
     """(M, C) of rows (M, A)."""
-    logits = torch.addmm(parameters[:, -1], inputs, parameters[:, :-1].t())
+    logits = torch.addmm(parameters[:, -1:], parameters[:, :-1], inputs.t()).t()
     return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits

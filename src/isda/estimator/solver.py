@@ -1,25 +1,35 @@
 """Minimiser of the convex objective: preconditioned L-BFGS, then Newton's method.
 
-Around the start the Hessian is about h (T + lambda S) + penalty I for each class, with the second moments T of the
-rows, the average covariance S and h = (1 - 1/C) / C. With its Cholesky factor L the parameters W = V L^-1 make that
-the identity, and L-BFGS needs a few dozen steps instead of hundreds for correlated features.
+Near a point the Hessian is about h T + k lambda S + penalty I for each class, with the second moments T of the rows,
+the average covariance S, and the factors h and k that an evaluation measures. Its inverse is where the two-loop
+recursion of L-BFGS starts, so that correlated features, strong augmentation and penalties of any size need a dozen
+steps. It is renewed when the factors change.
+
+The decrement g'Hg, with the inverse Hessian H of the recursion, is about twice the distance of f to its minimum in
+nats. The search ends when it is a small part of W'PW, P being the Hessian above: that is a relative error of the
+weights, whatever C, the number of rows and the size of the features are.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from isda.estimator.objective import ConvexObjective
+from isda.estimator.covariances import class_means
+from isda.estimator.objective import ConvexObjective, Evaluation
 
+_MEMORY, _SHORTER, _LEAST_FALL = 10, 40, 0.25
+_OTHER_CURVATURE = 3.0
+_ROUGH = 1e-3
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
 _POLISHED = 1e-13
+_FIRST_TILTS, _TILT_SHARE = 1e-4, 1e-3
+"""How far tilts may be from the best ones: in nats before the first step, then relative to the decrement."""
 
 
 class Solution(NamedTuple):
@@ -34,43 +44,89 @@ class Solution(NamedTuple):
 
 
 class Preconditioner:
-    """Coordinates in which the Hessian of an objective is close to the identity."""
+    """P = h T + k lambda S + penalty I for the weights of each class, h for its intercept.
+
+    If the rows are in principal axes, T = diag(v) + M'M with class means M, S is diag(v), T or I, and the inverse
+    of P takes products with M only. Otherwise P is a dense matrix and factorised.
+    """
 
     def __init__(self, objective: ConvexObjective) -> None:
-        rows, average = objective.rows, objective.covariances.average
-        classes, dim = rows.num_classes, rows.inputs.shape[1]
-        share = 1 / 4 if classes == 2 else (1 - 1 / classes) / classes
-        weighted = rows.inputs * (share * rows.loss_weights).unsqueeze(1)
-        matrix = torch.mm(weighted.t(), rows.inputs).double()
-        if average is not None and objective.strength:
-            matrix = matrix.add_(average.double(), alpha=share * objective.strength)
+        self._objective, self._factors = objective, (0.0, 0.0)
+        rows, covariances = objective.rows, objective.covariances
+        # In float64: where S is singular, both parts of the inverse are as large as 1 / penalty.
+        self._means = None if rows.variances is None else class_means(rows).double()
+        self._variances = None if rows.variances is None else rows.variances.double()
+        self._identity = covariances.pooled is not None and covariances.matrix is None
+        self._shared = covariances.matrix is not None and covariances.matrix.ndim == 2
+        self._diagonal = self._low = self._weight = self._matrix = self._inverse = torch.empty(0)
+
+    def update(self, here: Evaluation) -> None:
+        """Take over the factors of an evaluation, if they have changed enough."""
+        factors = max(here.curvature, 1e-8), max(here.spread, 1e-8)
+        limit = 3.0 if self._means is None else 1.3
+        if all(old / limit <= new <= old * limit for old, new in zip(self._factors, factors, strict=True)):
+            return
+        self._factors, strength, penalty = factors, self._objective.strength, self._objective.penalty
+        curvature, spread = factors[0], factors[1] * strength
+        if self._means is None or self._variances is None:
+            self._factorise(curvature, spread)
+            return
+        diagonal = (curvature + (0 if self._identity else spread)) * self._variances
+        diagonal += penalty + (spread if self._identity else 0)
+        self._diagonal = diagonal.clamp_min_(1e-14 * float(diagonal.max()) + 1e-300)
+        self._low = (curvature + (spread if self._shared else 0)) ** 0.5 * self._means
+        scaled = self._low / diagonal
+        small = scaled @ self._low.t()
+        small.diagonal().add_(1)
+        factor, failed = torch.linalg.cholesky_ex(small)
+        _check_factor(bool(failed) or not bool(factor.isfinite().all()))
+        self._weight = torch.linalg.solve_triangular(factor, scaled, upper=False)
+
+    def _factorise(self, curvature: float, spread: float) -> None:
+        covariances = self._objective.covariances
+        if covariances.moment is None:
+            raise ValueError("covariances must have the second moments of their rows, got None")
+        matrix = curvature * covariances.moment.double()
+        if covariances.average is not None and spread:
+            matrix = matrix.add_(covariances.average.double(), alpha=spread)
+        self._matrix = matrix.clone()
+        self._matrix.diagonal().add_(self._objective.penalty)
         # A floor far below every curvature that matters, for objectives without a penalty.
         floor = 1e-10 * float(matrix.diagonal().mean()) + 1e-30
-        matrix.diagonal().add_(max(objective.penalty, floor))
+        matrix.diagonal().add_(max(self._objective.penalty, floor))
         factor, failed = torch.linalg.cholesky_ex(matrix)
         while failed and floor <= float(matrix.diagonal().sum()):
-            # Failed by rounding. The minimum does not depend on the coordinates.
+            # Failed by rounding. The minimum does not depend on the preconditioner.
             floor *= 100
             matrix.diagonal().add_(floor)
             factor, failed = torch.linalg.cholesky_ex(matrix)
-        if failed:
-            raise ValueError("rows and weights must have finite second moments, got NaN or infinity")
-        inverse = torch.linalg.solve_triangular(factor, torch.eye(dim, dtype=matrix.dtype), upper=False)
-        self._inverse = inverse.to(rows.inputs.dtype)
-        self._root = share**0.5
-        self._factor = factor.to(rows.inputs.dtype)
+        _check_factor(bool(failed))
+        self._inverse = torch.cholesky_inverse(factor).to(self._objective.rows.inputs.dtype)
 
-    def parameters(self, coordinates: Tensor) -> Tensor:
-        """(K, A + 1) parameters from coordinates of the same shape."""
-        return torch.cat([coordinates[:, :-1] @ self._inverse, coordinates[:, -1:] / self._root], 1)
+    def solve(self, gradient: Tensor) -> Tensor:
+        """(K, A + 1) P^-1 g."""
+        solution = torch.empty_like(gradient)
+        solution[:, -1] = gradient[:, -1] / self._factors[0]
+        if self._means is None:
+            solution[:, :-1] = gradient[:, :-1] @ self._inverse
+        else:
+            wide = gradient[:, :-1].double()
+            solution[:, :-1] = torch.addmm(wide / self._diagonal, wide @ self._weight.t(), self._weight, alpha=-1)
+        return solution
 
-    def coordinates(self, parameters: Tensor) -> Tensor:
-        """The inverse map."""
-        return torch.cat([parameters[:, :-1] @ self._factor, parameters[:, -1:] * self._root], 1)
+    def square(self, parameters: Tensor, *, intercepts: bool = False) -> float:
+        """W'PW of the weights, and h b'b of the intercepts if they are to be counted."""
+        weight = parameters[:, :-1]
+        free = self._factors[0] * float(parameters[:, -1].square().sum()) if intercepts else 0.0
+        if self._means is None:
+            return free + float((weight @ self._matrix.to(weight.dtype) * weight).sum())
+        diagonal, low = self._diagonal.to(weight.dtype), self._low.to(weight.dtype)
+        return free + float((weight.square() @ diagonal).sum() + (weight @ low.t()).square().sum())
 
-    def pull(self, gradient: Tensor) -> Tensor:
-        """The gradient with respect to the coordinates."""
-        return torch.cat([gradient[:, :-1] @ self._inverse.t(), gradient[:, -1:] / self._root], 1)
+
+def _check_factor(failed: bool) -> None:
+    if failed:
+        raise ValueError("rows and weights must have finite second moments, got NaN or infinity")
 
 
 def minimise(
@@ -78,38 +134,58 @@ def minimise(
     start: Tensor | None = None,
     *,
     tol: float,
+    accuracy: float,
     max_iter: int,
     warn: bool = True,
     polish: bool = False,
+    near: bool = False,
 ) -> Solution:
-    """Minimise until no entry of the gradient is larger than ``tol``; warn (ConvergenceWarning) if that fails.
+    """Minimise until the decrement is at most ``accuracy`` W'PW and no entry of the gradient is larger than ``tol``.
 
-    ``start`` is (K, A + 1) parameters, by default zeros. ``polish`` continues after ``tol`` was reached, by a few
-    Newton steps to the accuracy of the dtype.
+    Warns (ConvergenceWarning) if that fails. ``start`` is (K, A + 1) parameters, by default zeros. ``polish`` continues
+    by a few Newton steps to the accuracy of the dtype. The search with the tilted bound begins at about the optimum of
+    the published one, where tilts are found easily, unless ``start`` is ``near`` its own.
     """
-    if start is None:
-        start = objective.rows.inputs.new_zeros(objective.shape)
-    preconditioner = Preconditioner(objective)
-    search = _ScipyObjective(objective, preconditioner, tol)
-    outcome = minimize(
-        search.evaluate,
-        preconditioner.coordinates(start).flatten().double().numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=search.stop_when_converged,
-        options={"maxcor": 10, "maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 0.0, "gtol": 0.0, "maxls": 50},
-    )
-    parameters, value, gradient = search.best
-    steps = int(outcome.nit)
-    if search.norm > tol and steps < max_iter:
+    if objective.tilted and objective.strength and not near:
+        rough = objective.published()
+        start = minimise(rough, start, tol=torch.inf, accuracy=_ROUGH, max_iter=max_iter, warn=False).parameters
+    parameters = objective.rows.inputs.new_zeros(objective.shape) if start is None else start
+    preconditioner, memory = Preconditioner(objective), _Memory()
+    objective.tilt_accuracy = _FIRST_TILTS
+    here, steps, enough = objective.evaluate(parameters), 0, False
+    while True:
+        preconditioner.update(here)
+        direction = memory.times(here.gradient, preconditioner)
+        decrement = float((here.gradient * direction).sum())
+        if not decrement > 0 and len(memory.pairs):  # rounding
+            memory.pairs.clear()
+            continue
+        enough = decrement <= accuracy * preconditioner.square(parameters)
+        if enough and memory.pairs:  # by the Hessian at this point as well
+            plain = preconditioner.solve(here.gradient)
+            enough = float((here.gradient * plain).sum()) <= accuracy * preconditioner.square(parameters)
+        if steps >= max_iter or (enough and float(here.gradient.abs().max()) <= tol):
+            break
+        objective.tilt_accuracy = _TILT_SHARE * decrement
+        found = _line_search(objective, parameters, here, direction, decrement)
+        if found is None:
+            break
+        moved, new = found
+        if max(here.curvature, new.curvature) > _OTHER_CURVATURE * min(here.curvature, new.curvature):
+            memory.pairs.clear()  # of no use where the curvature is another
+        else:
+            memory.add(moved - parameters, new.gradient - here.gradient, preconditioner)
+        parameters, here, steps = moved, new, steps + 1
+    objective.tilt_accuracy = 0.0
+    norm = float(here.gradient.abs().max())
+    if (norm > tol or (polish and not enough)) and steps < max_iter:
         # The line search is limited by the rounding of the values; Newton's method needs only gradients.
         limit = min(max_iter - steps, _NEWTON_STEPS)
-        parameters, value, gradient, more = _newton(objective, preconditioner, search.best, tol, limit)
+        parameters, here, more = _newton(objective, preconditioner, parameters, here, tol, limit)
         steps += more
-    if polish and float(gradient.abs().max()) <= tol:
-        point = parameters, value, gradient
-        parameters, value, gradient, _ = _newton(objective, preconditioner, point, _POLISHED, _POLISHING_STEPS)
-    norm = float(gradient.abs().max())
+    if polish and float(here.gradient.abs().max()) <= tol:
+        parameters, here, _ = _newton(objective, preconditioner, parameters, here, _POLISHED, _POLISHING_STEPS)
+    norm = float(here.gradient.abs().max())
     if norm > tol and warn:
         warnings.warn(
             f"the largest entry of the gradient is {norm:.2g} after {steps} steps, above tol={tol:g}; raise max_iter "
@@ -117,66 +193,103 @@ def minimise(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return Solution(parameters, value, norm, steps, norm <= tol)
+    return Solution(parameters, here.value, norm, steps, norm <= tol)
 
 
-class _ScipyObjective:
-    """Value and gradient for scipy, and the best point so far."""
+class _Memory:
+    """The last steps s and changes y of the gradient."""
 
-    def __init__(self, objective: ConvexObjective, preconditioner: Preconditioner, tol: float) -> None:
-        self.objective, self.preconditioner, self.tol = objective, preconditioner, tol
-        self.norm = float("inf")
-        self.best: tuple[Tensor, float, Tensor]
+    def __init__(self) -> None:
+        self.pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_MEMORY)
+        self.scale = 1.0
 
-    def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        coordinates = torch.from_numpy(flat).view(self.objective.shape).to(self.objective.rows.inputs.dtype)
-        parameters = self.preconditioner.parameters(coordinates)
-        value, gradient = self.objective.evaluate(parameters)
-        norm = float(gradient.abs().max())
-        if norm <= self.norm or not hasattr(self, "best"):
-            self.norm, self.best = norm, (parameters, value, gradient)
-        return value, self.preconditioner.pull(gradient).flatten().double().numpy()
+    def add(self, step: Tensor, change: Tensor, preconditioner: Preconditioner) -> None:
+        product = float((step * change).sum())
+        if product > 0:
+            self.pairs.append((step, change, product))
+            self.scale = min(max(preconditioner.square(step, intercepts=True) / product, 0.1), 10.0)
 
-    def stop_when_converged(self, intermediate_result: object) -> None:
-        if self.norm <= self.tol:
-            raise StopIteration
+    def times(self, gradient: Tensor, preconditioner: Preconditioner) -> Tensor:
+        """H g by the two-loop recursion."""
+        left, lengths = gradient.clone(), []
+        for step, change, product in reversed(self.pairs):
+            lengths.append(float((step * left).sum()) / product)
+            left.add_(change, alpha=-lengths[-1])
+        direction = preconditioner.solve(left).mul_(self.scale)
+        for (step, change, product), length in zip(self.pairs, reversed(lengths), strict=True):
+            direction.add_(step, alpha=length - float((change * direction).sum()) / product)
+        return direction
+
+
+def _line_search(
+    objective: ConvexObjective, start: Tensor, here: Evaluation, direction: Tensor, decrement: float
+) -> tuple[Tensor, Evaluation] | None:
+    """The first of shorter and shorter steps that does not go too far; None if there is none.
+
+    f has to fall by a quarter of what the slope at the start promises, half of it being the most that a quadratic
+    function can. A longer step saturates probabilities, and the curvature there is lost. Where values differ by
+    rounding only, the slope at the end is the judge.
+    """
+    slack, length = _rounding(here), 1.0
+    for _ in range(_SHORTER):
+        moved = torch.sub(start, direction, alpha=length)
+        new = objective.evaluate(moved)
+        promised, fall = length * decrement, here.value - new.value
+        if promised > 100 * slack:
+            if fall >= _LEAST_FALL * promised:
+                return moved, new
+        elif fall >= -slack and -float((new.gradient * direction).sum()) <= 0.5 * decrement:
+            return moved, new
+        # The minimum of the parabola through both values; a value may be infinite.
+        length *= max(promised / (2 * (promised - fall)), 0.1) if fall > -torch.inf else 0.1
+    return None
+
+
+def _rounding(here: Evaluation) -> float:
+    """Differences of values that are rounding."""
+    return 16 * torch.finfo(here.gradient.dtype).eps * abs(here.value)
 
 
 def _newton(
     objective: ConvexObjective,
     preconditioner: Preconditioner,
-    start: tuple[Tensor, float, Tensor],
+    parameters: Tensor,
+    here: Evaluation,
     tol: float,
     max_iter: int,
-) -> tuple[Tensor, float, Tensor, int]:
+) -> tuple[Tensor, Evaluation, int]:
     """Full Newton steps from a point near the minimum, by conjugate gradients, until there is no improvement."""
-    (parameters, value, gradient), steps = start, 0
-    while float(gradient.abs().max()) > tol and steps < max_iter:
-        direction = _newton_direction(objective, preconditioner, parameters, gradient, tol)
+    steps = 0
+    while float(here.gradient.abs().max()) > tol and steps < max_iter:
+        preconditioner.update(here)
+        direction = _newton_direction(objective, preconditioner, parameters, here.gradient, tol)
         moved = parameters - direction
-        new_value, new_gradient = objective.evaluate(moved)
-        if not (new_value < value or float(new_gradient.abs().max()) < float(gradient.abs().max())):
+        new = objective.evaluate(moved)
+        lower = new.value < here.value or float(new.gradient.abs().max()) < float(here.gradient.abs().max())
+        if not (lower and new.value <= here.value + _rounding(here)):
             break
-        parameters, value, gradient, steps = moved, new_value, new_gradient, steps + 1
-    return parameters, value, gradient, steps
+        parameters, here, steps = moved, new, steps + 1
+    return parameters, here, steps
 
 
 def _newton_direction(
     objective: ConvexObjective, preconditioner: Preconditioner, parameters: Tensor, gradient: Tensor, tol: float
 ) -> Tensor:
     product = objective.hessian_product(parameters)
-    solution, residual = torch.zeros_like(gradient), preconditioner.pull(gradient)
-    direction, norm = residual, residual.square().sum()
-    enough = max(1e-12 * float(norm), (tol / 100) ** 2)
+    solution, residual = torch.zeros_like(gradient), gradient.clone()
+    solved = preconditioner.solve(residual)
+    direction, norm = solved, (residual * solved).sum()
+    enough = 1e-12 * float(norm)
     for _ in range(250):
-        image = preconditioner.pull(product(preconditioner.parameters(direction)))
+        image = product(direction)
         curved = (direction * image).sum()
         if not float(curved) > 0:
             break
         length = norm / curved
         solution, residual = solution + length * direction, residual - length * image
-        previous, norm = norm, residual.square().sum()
-        if float(norm) <= enough:
+        solved = preconditioner.solve(residual)
+        previous, norm = norm, (residual * solved).sum()
+        if float(norm) <= enough or float(residual.abs().max()) <= tol / 100:
             break
-        direction = residual + norm / previous * direction
-    return preconditioner.parameters(solution)
+        direction = solved + norm / previous * direction
+    return solution

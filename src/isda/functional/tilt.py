@@ -299,12 +299,13 @@ def tilt_system(
         applied -= softmax * applied.sum(1, keepdim=True)
         applied += direction
         image_of = applied @ table
-        length = norm / (change * applied).sum(1, keepdim=True).clamp_min(tiny)
+        # At most 1 but for rounding: d'K (I + S K) d >= d'K d >= r'K r.
+        length = (norm / (change * applied).sum(1, keepdim=True).clamp_min(tiny)).clamp_max(1)
         solution, image = torch.addcmul(solution, length, direction), torch.addcmul(image, length, change)
         residual, pulled = residual - length * applied, pulled - length * image_of
         previous, norm = norm, (residual * pulled).sum(1, keepdim=True).clamp_min(0)
         if bool((norm <= enough).all()):
             break
-        ratio = norm / previous.clamp_min(tiny)
+        ratio = torch.where(previous > 0, norm / previous.clamp_min(tiny), 0)
         direction, change = residual + ratio * direction, pulled + ratio * change
     return solution, image
