@@ -7,16 +7,10 @@ from pathlib import Path
 import tyro
 
 from isda.cli.executors import command_executor
-from isda.cli.output import print_escaped
 from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
-from isda.engine.callbacks.progress import make_watcher
-from isda.engine.comparison import compare as run_comparison
-from isda.engine.comparison import run_folder_name, seed_range
 from isda.engine.executors import ExecutorOptions, RunsFailed
-from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import run_folders
 from isda.engine.settings import RunSettings
 
 MAX_NAMED_RUNS = 6
@@ -26,11 +20,7 @@ MAX_NAMED_RUNS = 6
 def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
     """The command with the settings of the fixed task, or of the task that the words select."""
     selected = fixed or command_task(words)
-    if fixed:
-        default_methods = fixed.compared or tyro.MISSING
-    else:
-        known = selected.task.methods()
-        default_methods = tuple(name for name in selected.task.default_methods if name in known) or tuple(known)
+    default_methods = selected.compared or tyro.MISSING
 
     def compare(
         settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
@@ -62,6 +52,8 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             report: the HTML page; by default report.html in that folder.
             json: a file for the result as JSON.
         """
+        from isda.engine.comparison import seed_range
+
         folder = out or selected.default_folder("compare", settings)
         runs, failure = run_methods(
             "compare", selected, settings, runtime, execution, methods, seed_range(seeds, settings.seed), folder
@@ -86,6 +78,11 @@ def run_methods(
     folder: Path,
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the folders of started runs, and the failure of others."""
+    from isda.engine.callbacks.progress import make_watcher
+    from isda.engine.comparison import compare as run_comparison
+    from isda.engine.comparison import run_folder_name
+    from isda.engine.run_folder import RunFolder
+
     if "method" in settings.given():
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
@@ -116,6 +113,9 @@ def run_methods(
 
 def _report_runs_not_shown(folder: Path, shown: Sequence[Path]) -> None:
     """Name the runs of earlier comparisons in the same folder, which are not in the table."""
+    from isda.cli.output import print_escaped
+    from isda.engine.run_records import run_folders
+
     others = [run for run in run_folders(folder) if run not in shown]
     if others:
         names = ", ".join(run.relative_to(folder).as_posix() for run in others[:MAX_NAMED_RUNS])
@@ -126,6 +126,8 @@ def _report_runs_not_shown(folder: Path, shown: Sequence[Path]) -> None:
 
 def method_folders(runs: Sequence[Path]) -> tuple[Path, ...]:
     """The run folders, with those of a method replaced by its folder if it holds no others."""
+    from isda.engine.run_records import run_folders
+
     methods = dict.fromkeys(run.parent for run in runs)
     whole = [method for method in methods if all(run in runs for run in run_folders(method))]
     return tuple(dict.fromkeys(run.parent if run.parent in whole else run for run in runs))

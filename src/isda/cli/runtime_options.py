@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from isda._utils.choices import check_range
-
-if TYPE_CHECKING:
-    from isda.engine.loop import Saving
+from isda.engine.settings import Saving
 
 JSON_HELP = 'also write the result to this file as JSON; "-" writes JSON to the standard output and nothing else.'
 JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help=JSON_HELP)]
@@ -109,8 +107,6 @@ class RuntimeOptions(DataOptions):
 
     def saving(self) -> Saving:
         """When to write checkpoints."""
-        from isda.engine.loop import Saving
-
         return Saving(self.checkpoint_minutes, self.checkpoint_steps, self.keep)
 
     def set_threads(self) -> None:

@@ -5,22 +5,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from isda.cli.console import COMMAND_WORDS, exit_stopped
-from isda.cli.output import print_escaped
 from isda.cli.runtime_options import RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
-from isda.engine.callbacks import TensorBoard, load_hook
-from isda.engine.callbacks.progress import make_progress
 from isda.engine.config import RunConfig, check_types, read_config
-from isda.engine.loop import train as run_training
-from isda.engine.processes import Stopped, join_processes
-from isda.engine.run_folder import RunFolder
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
+
+if TYPE_CHECKING:
+    from isda.engine.run_folder import RunFolder
 
 
 def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
@@ -58,6 +55,13 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
 def _train(
     task: Task, settings: RunSettings, runtime: RuntimeOptions, out: Path | None, resume: bool, hook: tuple[str, ...]
 ) -> None:
+    from isda.cli.output import print_escaped
+    from isda.engine.callbacks import TensorBoard, load_hook
+    from isda.engine.callbacks.progress import make_progress
+    from isda.engine.loop import train as run_training
+    from isda.engine.processes import Stopped, join_processes
+    from isda.engine.run_folder import RunFolder
+
     runtime.set_threads()
     if resume and out is not None:
         settings = _resumed_settings(task, settings, RunFolder(out))
@@ -117,7 +121,7 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
     )
 
 
-def _resumed_settings(task: Task, settings: RunSettings, run: RunFolder) -> RunSettings:
+def _resumed_settings(task: Task, settings: RunSettings, run: "RunFolder") -> RunSettings:
     """The stored settings of a run, overridden by those of the command line; contradictions are reported later."""
     if not run.started:
         return settings

@@ -188,6 +188,9 @@ class RunSettings:
     evaluate_every: Auto[int] = auto(1)
     """Measure after every so many epochs (each, if not given), and after those that the result averages."""
 
+    method_summaries: ClassVar[Mapping[str, str]] = {}
+    """The methods of the task and one line on each, for help and error messages without torch."""
+
     def given(self) -> dict[str, Any]:
         """The settings that the user has given: those that differ from their defaults."""
         defaults = type(self)()
@@ -283,3 +286,20 @@ class TrainingSettings(OptimiserSettings):
     """Keep images and convolutions channels-last: faster on recent GPUs and on many CPUs."""
     compile: bool = False
     """Run the network through torch.compile."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """When checkpoints are written, and how many are kept."""
+
+    minutes: float = 5.0
+    """Save when this much time has passed since the last checkpoint."""
+    steps: int | None = None
+    """Save every so many steps as well."""
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.minutes > 0:
+            raise ValueError(f"minutes between checkpoints must be more than 0, got {self.minutes}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps between checkpoints must be at least 1, got {self.steps}")

@@ -14,14 +14,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isda._utils.choices import check_choice, check_range
 from isda._utils.errors import INTERNAL
-from isda.engine.config import RunConfig
-from isda.engine.loop import Saving
-from isda.engine.run_folder import RunFolder
-from isda.engine.task import Task
+from isda.engine.settings import Saving
+
+if TYPE_CHECKING:
+    from isda.engine.config import RunConfig
+    from isda.engine.task import Task
 
 __all__ = [
     "EXECUTORS",
@@ -130,6 +131,8 @@ class _EpochCounter:
 
     def count(self, folder: Path) -> int:
         """Epochs that a run has recorded; 0 if its metrics file cannot be read."""
+        from isda.engine.run_folder import RunFolder
+
         position, lines = self._seen.get(folder, (0, 0))
         try:
             with RunFolder(folder).metrics_file.open("rb") as file:
@@ -157,6 +160,8 @@ class WorkerExecutor(Executor):
 
     def run(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
         """Execute every run that is not finished; returns the problems by run folder."""
+        from isda.engine.run_folder import RunFolder
+
         watcher.start(sum(run.config.epochs for run in planned), len(planned))
         problems: dict[Path, RunProblem] = {}
         waiting, running = list[PlannedRun](), dict[Future[RunProblem | None], PlannedRun]()

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
+from isda.engine.config import TrainingConfig
 from isda.engine.settings import Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import OPTIMISERS, TrainingConfig
-from isda.networks.registry import IMAGENET
-from isda.networks.timm_models import TIMM_PREFIX
-from isda.tasks.classification.pipelines import InputFormat
+from isda.tasks.classification.method_summaries import METHOD_SUMMARIES
+
+if TYPE_CHECKING:
+    from isda.tasks.classification.pipelines import InputFormat
 
 
 class HubOrFile(str):
@@ -78,8 +79,12 @@ class ClassificationSettings(TrainingSettings):
     network_options: dict[str, str] = field(default_factory=dict)
     """Further options of the network as KEY VALUE pairs."""
 
+    method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
+
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""
+        from isda.engine.trainer import OPTIMISERS
+
         super().check()
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         if not (math.isfinite(self.layer_decay) and 0 < self.layer_decay <= 1):
@@ -125,6 +130,8 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     @property
     def seen(self) -> InputFormat | None:
         """How images are brought to what a pretrained network takes."""
+        from isda.tasks.classification.pipelines import InputFormat
+
         return InputFormat(self.channels, self.input_size, self.input_resize) if self.input_size else None
 
     def describe(self) -> str:
@@ -224,6 +231,8 @@ def imagenet_strength(network: str) -> float:
         >>> [imagenet_strength(name) for name in ("densenet-265", "timm:densenet121", "timm:resnet101.a1_in1k")]
         [1.0, 1.0, 5.0]
     """
+    from isda.networks.timm_models import TIMM_PREFIX
+
     name = network.removeprefix(TIMM_PREFIX)
     if name.startswith("densenet"):
         return 1.0
@@ -243,6 +252,9 @@ def recipe_for(network: str, data: str = "") -> Recipe:
         >>> recipe_for("resnet-110", "cifar100").method_defaults["disturb-label"]
         {'rate': 0.1}
     """
+    from isda.networks.registry import IMAGENET
+    from isda.networks.timm_models import TIMM_PREFIX
+
     if network in IMAGENET or network.startswith(TIMM_PREFIX):
         return Recipe(
             IMAGENET_VALUES,

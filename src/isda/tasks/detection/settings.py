@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
+from isda.engine.config import TrainingConfig
 from isda.engine.settings import AUTO, Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class DetectionSettings(TrainingSettings):
     """Regions per image that the heads look at."""
     box_samples: int = 512
     """Regions per image that the heads learn from."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {"multi-task": "the losses of the detector's heads together"}
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""

@@ -7,14 +7,15 @@ gradient penalty (Gulrajani et al., 2017): Adam at 1e-4 with betas 0 and 0.9. Th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda.engine.config import RunConfig
 from isda.engine.settings import Auto, OptimiserSettings, Recipe, auto
-from isda.networks.generative.models import NOISE_DIM
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +45,18 @@ class GANSettings(OptimiserSettings):
     """Hold out this many training images and measure on them instead of the test set."""
     width: float = 1.0
     """Factor on the channels of generator and discriminator."""
-    noise: int = NOISE_DIM
+    noise: int = 100
     """Dimensions of the noise."""
     judge: str | None = None
     """Run folder of the classifier on whose features images are evaluated; by default one is trained on the same data
     and kept in the folder judge of the run."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {
+        "wgan": "a Wasserstein generator and critic per class",
+        "cgan": "conditional GAN: the discriminator scores pairs of an image and a class",
+        "acgan": "GAN with an auxiliary classifier",
+        "infogan": "InfoGAN with labels: the categorical code is the class",
+    }
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16")
 
@@ -126,6 +134,8 @@ class GANConfig(GANSettings, RunConfig):
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights."""
+        import torch
+
         return torch.float64 if self.precision == "float64" else torch.float32
 
     def describe(self) -> str:

@@ -9,11 +9,12 @@ diagonal covariances (the paper says so too), bilinear upsampling with aligned c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from isda.engine.config import TrainingConfig
 from isda.engine.settings import Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,12 @@ class SegmentationSettings(TrainingSettings):
     """Keep batch normalisation at its running figures, those of the pretrained weights."""
     sync_batch_norm: bool = False
     """Share batch normalisation among processes, each on a GPU of its own."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {
+        "cross-entropy": "cross-entropy of every pixel, the baseline",
+        "isda": "the published bound for every pixel",
+        "isda-tilted": "the tilted bound for every pixel",
+    }
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""

@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from isda._utils.choices import check_choice
 from isda.engine.options import option_types, parse_options, split_method
 from isda.engine.settings import Auto, Recipe, auto
-from isda.semi.defaults import MethodSettings
-from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
-from isda.tasks.common.isda_options import ISDAOptions
+
+if TYPE_CHECKING:
+    from isda.semi.defaults import MethodSettings
+    from isda.tasks.common.isda_options import ISDAOptions
+
+
+_METHODS = {
+    "supervised": "labelled images alone, the baseline",
+    "pi-model": "two augmented views agree (Pi-model)",
+    "temporal-ensembling": "predictions agree with their average over epochs",
+    "mean-teacher": "predictions agree with those of averaged weights",
+    "vat": "predictions are stable in the worst direction (virtual adversarial training)",
+    "fixmatch": "confident pseudo labels for strongly augmented views (FixMatch)",
+}
+METHOD_SUMMARIES = {
+    **_METHODS,
+    **{f"{name}+isda": f"{name} with ISDA's bounds on labelled and unlabelled images" for name in _METHODS},
+}
+"""By name; the methods themselves are in `isda.semi`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +54,8 @@ class SemiSettings(ClassificationSettings):
     """Unlabelled images per step, over all processes together."""
     augment: Auto[str] = auto()
     """none, translate or translate-flip."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""
@@ -104,6 +122,9 @@ class ConsistencyOptions:
 
 def declared_options(name: str) -> list[type]:
     """The dataclasses that declare the options of a method."""
+    from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS
+    from isda.tasks.common.isda_options import ISDAOptions
+
     check_choice("method", name, NAMES)
     method = name.removesuffix(ISDA_SUFFIX)
     declared: list[type] = [SharedOptions]
@@ -127,6 +148,8 @@ def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str,
         >>> tuning_grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
         (0.5, 1.0, 2.0)
     """
+    from isda.semi.methods import ISDA_SUFFIX, SUPERVISED
+
     tried: dict[str, tuple[float, ...]] = {}
     if name.endswith(ISDA_SUFFIX):
         tried |= recipe.method_grids["isda"]
@@ -163,6 +186,8 @@ def resolve_options(
         >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
         (2.0, 1.0, 8.0, 0.9)
     """
+    from isda.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
+
     name, words = split_method(text)
     declared = declared_options(name)
     method = name.removesuffix(ISDA_SUFFIX)
@@ -194,5 +219,7 @@ def resolve_options(
 
 def isda_options(options: dict[str, Any]) -> tuple[ISDAOptions, dict[str, Any]]:
     """ISDA's own options of a method, and the others."""
+    from isda.tasks.common.isda_options import ISDAOptions
+
     own = {name: value for name, value in options.items() if name in option_types(ISDAOptions)}
     return ISDAOptions(**own), {name: value for name, value in options.items() if name not in own}
