@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -11,7 +12,7 @@ from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.executors import ExecutorOptions, RunsFailed
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RARE, RunSettings
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -27,7 +28,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
         methods: tuple[str, ...] = default_methods,
         seeds: int = 3 if fixed else 5,
         out: Path | None = None,

@@ -9,14 +9,14 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from isda._utils.text import use_plain_warnings
+from isda._utils.text import escape_control_characters, use_plain_warnings
 
 if TYPE_CHECKING:
     from isda.engine.processes import Stopped
@@ -92,6 +92,23 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             os._exit(128 + signal.SIGINT)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def on_terminal() -> bool:
+    """Whether a person reads along: both streams are terminals, and this is the first process of the command."""
+    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+
+
+def announce_loading(words: Sequence[str]) -> None:
+    """Print a line on the terminal before libraries are imported, which takes seconds; none with ``--json``."""
+    if on_terminal() and "torch" not in sys.modules and not any(word.startswith("--json") for word in words):
+        print("isda: loading ...", file=sys.stderr, flush=True)
+
+
+def print_next(hint: str) -> None:
+    """Print what to do next on the terminal, after a command has done its work."""
+    if on_terminal():
+        print(escape_control_characters(f"next: {hint}"), file=sys.stderr)
 
 
 def exit_stopped(stopped: Stopped, hint: str = "run the same command to resume", quiet: bool = False) -> NoReturn:

@@ -22,7 +22,7 @@ def embed(
     test: int | None = None,
     batch_size: int = 64,
 ) -> None:
-    """Write the features that a network computes for the images of a data set to a file, for `isda classify`.
+    """Write the features that a network computes for images to a file, for `isda classify`.
 
     ``isda embed --data folder:photos --network timm:resnet50 --pretrained timm --out photos.npz``
 

@@ -13,7 +13,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from isda._utils.choices import check_range
-from isda.engine.settings import Saving
+from isda.engine.settings import Saving, setting
 
 JSON_HELP = 'also write the result to this file as JSON; "-" writes JSON to the standard output and nothing else.'
 JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help=JSON_HELP)]
@@ -73,14 +73,16 @@ def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any
 
 
 MAX_THREADS = 1024
+MACHINE = "Data folder and machine"
+"""A section of help texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Options of commands that load data."""
 
-    data_root: DataRoot = None
-    device: Device = "auto"
+    data_root: DataRoot = setting(None, section=MACHINE)
+    device: Device = setting("auto", section=MACHINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +96,15 @@ class MeasureOptions(DataOptions):
 class RuntimeOptions(DataOptions):
     """Options of commands that train."""
 
-    workers: int | None = None
-    """Threads that decode and augment images ahead, where they are files; 4 by default."""
-    threads: int | None = None
-    """CPU threads; torch's choice by default."""
-    checkpoint_minutes: float = 5.0
+    workers: int | None = setting(None, section=MACHINE, default_text="4", rare=True)
+    """Threads that decode and augment images ahead, where they are files."""
+    threads: int | None = setting(None, section=MACHINE, default_text="torch's choice")
+    """CPU threads."""
+    checkpoint_minutes: float = setting(5.0, section=MACHINE, metavar="MINUTES", rare=True)
     """Write a checkpoint when this much time has passed since the last."""
-    checkpoint_steps: int | None = None
+    checkpoint_steps: int | None = setting(None, section=MACHINE, metavar="STEPS", rare=True)
     """Write a checkpoint every so many steps as well."""
-    keep: int = 2
+    keep: int = setting(2, section=MACHINE, rare=True)
     """How many checkpoints to keep."""
 
     def saving(self) -> Saving:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,7 +13,7 @@ from isda.cli.console import COMMAND_WORDS, exit_stopped
 from isda.cli.runtime_options import RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.config import RunConfig, check_types, read_config
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RARE, RunSettings
 from isda.engine.task import Task
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
         out: Path | None = None,
         resume: bool = False,
-        hook: tuple[str, ...] = (),
+        hook: Annotated[tuple[str, ...], RARE] = (),
     ) -> None:
         """Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.
 

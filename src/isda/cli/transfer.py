@@ -40,7 +40,7 @@ def transfer(
     report: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Measure how well the features of finished runs transfer to other data: linear probe or fine-tuning.
+    """Measure how well features transfer to other data: linear probe or fine-tuning of finished runs.
 
     ``isda transfer runs/compare-cifar100 --data cifar10 svhn --how probe fine-tune``
 

@@ -14,7 +14,7 @@ from isda.cli.report import print_tables, write_page
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.executors import ExecutorOptions, PlannedRun, RunsFailed
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RARE, RunSettings
 
 SEED_OFFSET = 100
 """Between the seeds of final runs and those of the search."""
@@ -35,7 +35,7 @@ class TuneOptions:
     trials: int | None = None
     """Trials of each method; by default as many as the largest grid takes, 20 for tpe and random."""
     widen: int = 3
-    """Steps that a grid is taken further when its edge wins."""
+    """Steps that a grid is extended by when its edge wins."""
     choose_seeds: int = 1
     """Runs of each trial; their seeds differ from those of the final runs."""
     by: str | None = None
@@ -62,7 +62,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         tuning: tyro.conf.OmitArgPrefixes[TuneOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
     ) -> None:
         """Choose settings of methods on held-out data, then train with the choice on all data and compare.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from isda._utils.choices import check_choice, check_range
 from isda._utils.errors import INTERNAL
-from isda.engine.settings import Saving
+from isda.engine.settings import Saving, setting
 
 if TYPE_CHECKING:
     from isda.engine.config import RunConfig
@@ -198,6 +198,8 @@ class WorkerExecutor(Executor):
         return problems
 
 
+EXECUTION = "Execution"
+"""The section of the options in help texts."""
 EXECUTORS = ("local", "ray", "slurm")
 """Modules of this package, each with `open_executor(request)` and its ACCEPTED_OPTIONS of `ExecutorOptions`."""
 FORWARDED_VARIABLES = ("ISDA_DATA", "PYTHONPATH")
@@ -212,19 +214,23 @@ _MAXIMA = {"jobs": 10_000, "processes_per_run": 1024, "cpus_per_run": 10_000}
 class ExecutorOptions:
     """Where runs are executed, and how many at a time."""
 
-    on: str = "local"
+    on: str = setting("local", section=EXECUTION, metavar="EXECUTOR")
     """local: processes of this machine; ray: the cluster at RAY_ADDRESS, or else one that is started here; ray:ADDRESS:
     that cluster; slurm: write an array job for you to submit (docs/scale.md)."""
-    jobs: int | None = None
-    """Runs at the same time, which share the threads; 1 by default, on a cluster as many as it has room for."""
-    processes_per_run: int = 1
+    jobs: int | None = setting(None, section=EXECUTION, default_text="1; on a cluster as many as it has room for")
+    """Runs at the same time, which share the threads."""
+    processes_per_run: int = setting(1, section=EXECUTION, rare=True)
     """Processes that train each run together, started by torchrun."""
-    cpus_per_run: int | None = None
-    """CPUs of a cluster for each run; one per process by default."""
-    gpus_per_run: float | None = None
-    """GPUs of a cluster for each run. By default on Ray one per process, if there are GPUs and --device is auto or
-    cuda; on Slurm none."""
-    sbatch: tuple[str, ...] = ()
+    cpus_per_run: int | None = setting(None, section=EXECUTION, default_text="one per process", rare=True)
+    """CPUs of a cluster for each run."""
+    gpus_per_run: float | None = setting(
+        None,
+        section=EXECUTION,
+        default_text="on Ray one per process, if there are GPUs and --device is auto or cuda; on Slurm none",
+        rare=True,
+    )
+    """GPUs of a cluster for each run."""
+    sbatch: tuple[str, ...] = setting((), section=EXECUTION, metavar="KEY=VALUE [KEY=VALUE ...]", rare=True)
     """Options of sbatch for --on slurm, without dashes: partition=gpu time=8:00:00."""
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from isda._utils.choices import check_choice
 from isda.engine.options import option_types, parse_options, split_method
-from isda.engine.settings import Auto, Recipe, auto
+from isda.engine.settings import BY_RECIPE, DATA, METHOD, TRAINING, Auto, Recipe, auto, setting
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 
 if TYPE_CHECKING:
@@ -36,23 +36,22 @@ METHOD_SUMMARIES = {
 class SemiSettings(ClassificationSettings):
     """Settings of a semi-supervised run; what is not given comes from the method's publication and the recipe."""
 
-    method: Auto[str] = auto()
-    """supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
+    method: Auto[str] = auto(section=METHOD, default_text="isda")
+    """supervised (the baseline), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
     options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
-    labels: int | None = None
+    labels: int | None = setting(None, section=DATA, default_text="required")
     """How many images keep their label, equally many of each class, drawn with the seed."""
-    unlabelled: Auto[int] = auto()
-    """Use this many further images without labels, drawn with the seed; all by default. An epoch is one pass over
-    labelled and unlabelled images together."""
-    labelled_per_batch: Auto[int] = auto()
-    """Labelled images in each step, which come on top of batch_size unlabelled ones; by default in the proportion of
-    the method's publication."""
-    held_out_labels: Auto[float] = auto(0.0)
+    unlabelled: Auto[int] = auto(section=DATA, default_text="all")
+    """Use this many further images without labels, drawn with the seed. An epoch is one pass over labelled and
+    unlabelled images together."""
+    labelled_per_batch: Auto[int] = auto(section=TRAINING, default_text="in the proportion of the method's publication")
+    """Labelled images in each step, which come on top of batch_size unlabelled ones."""
+    held_out_labels: Auto[float] = auto(0.0, section=DATA, metavar="SHARE")
     """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
     choose settings with; leaving it out puts them back."""
-    batch_size: Auto[int] = auto()
+    batch_size: Auto[int] = auto(section=TRAINING, default_text=BY_RECIPE)
     """Unlabelled images per step, over all processes together."""
-    augment: Auto[str] = auto()
+    augment: Auto[str] = auto(section=DATA, default_text="the data set's")
     """none, translate or translate-flip."""
 
     method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
