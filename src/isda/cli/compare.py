@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from isda.cli.console import print_next
 from isda.cli.executors import command_executor
 from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
@@ -62,6 +64,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         if runs:
             _report_runs_not_shown(folder, runs)
             write_report(method_folders(runs), out=report or folder / "report.html", json=json)
+            print_next("more --seeds narrow the intervals; isda tune chooses lambda_0 on held-out data")
         if failure is not None:
             raise failure
 
@@ -79,15 +82,22 @@ def run_methods(
     folder: Path,
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the folders of started runs, and the failure of others."""
+    from isda.cli.estimate import announce_duration
     from isda.engine.callbacks.progress import make_watcher
+    from isda.engine.comparison import Planner, run_folder_name
     from isda.engine.comparison import compare as run_comparison
-    from isda.engine.comparison import run_folder_name
+    from isda.engine.processes import join_processes
     from isda.engine.run_folder import RunFolder
 
     if "method" in settings.given():
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds]
+    if runs and execution.on == "local" and settings.epochs is None and settings.scale in (None, "paper"):
+        planner = Planner(task_of=selected.task_of, data_root=runtime.data_root)
+        with join_processes(runtime.device) as processes:
+            config = planner.resolve(replace(settings, method=methods[0], seed=seeds[0]))
+            announce_duration(config, processes, sum(not RunFolder(run).started for run in runs))
     failure: RunsFailed | None = None
     with (
         command_executor(execution, runtime, folder, len(runs)) as executor,

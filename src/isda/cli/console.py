@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
@@ -94,20 +94,21 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def on_terminal() -> bool:
-    """Whether a person reads along: both streams are terminals, and this is the first process of the command."""
-    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+def _is_read_by_person() -> bool:
+    """Whether both streams are terminals, the command does not write JSON, and this is its first process."""
+    json = any(word.startswith("--json") for word in COMMAND_WORDS.get())
+    return sys.stdout.isatty() and sys.stderr.isatty() and not json and os.environ.get("RANK", "0") == "0"
 
 
-def announce_loading(words: Sequence[str]) -> None:
-    """Print a line on the terminal before libraries are imported, which takes seconds; none with ``--json``."""
-    if on_terminal() and "torch" not in sys.modules and not any(word.startswith("--json") for word in words):
+def announce_loading() -> None:
+    """Print a line on the terminal before libraries are imported, which takes seconds."""
+    if "torch" not in sys.modules and _is_read_by_person():
         print("isda: loading ...", file=sys.stderr, flush=True)
 
 
 def print_next(hint: str) -> None:
     """Print what to do next on the terminal, after a command has done its work."""
-    if on_terminal():
+    if _is_read_by_person():
         print(escape_control_characters(f"next: {hint}"), file=sys.stderr)
 
 

@@ -226,7 +226,7 @@ def _call(program: str, name: str, words: list[str]) -> None:
 
     @functools.wraps(function)
     def announced(*values: object, **options: object) -> None:
-        announce_loading(words)
+        announce_loading()
         function(*values, **options)
 
     tyro.cli(announced if name not in AT_ONCE else function, prog=program, args=words, registry=REGISTRY)
