@@ -1,4 +1,4 @@
-"""What a command says to a person at a terminal, and to nobody else: that it loads, what comes next, how long it takes."""
+"""What a command says to a person at a terminal alone: that it loads, what comes next, how long it takes."""
 
 import os
 import subprocess
