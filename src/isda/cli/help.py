@@ -146,7 +146,7 @@ def _metavar(name: str, kind: Any, positional: bool) -> str:
     if origin is Literal:
         return "{" + ",".join(map(str, parts)) + "}"
     if origin is tuple and parts[-1] is Ellipsis:
-        word = _metavar(name, parts[0], positional)
+        word = _metavar(_singular(name), parts[0], positional)
         return f"{word} ..." if positional else f"{word} [{word} ...]"
     if origin is tuple:
         return " ".join(_metavar(name, part, positional) for part in parts)
@@ -155,6 +155,10 @@ def _metavar(name: str, kind: Any, positional: bool) -> str:
     if positional:
         return name.upper()
     return {int: "N", float: "X", bool: "{True,False}", Path: "PATH"}.get(kind, name.rpartition("-")[2].upper())
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("es" if name.endswith("sses") else "s")
 
 
 def _default_text(default: Any, kind: Any) -> str:
@@ -211,7 +215,10 @@ def help_text(function: Callable[..., None], program: str, everything: bool) -> 
     options = options_of(function)
     arguments = [option for option in options if option.positional]
     others = [option for option in options if not option.positional]
-    hidden = [] if everything or len(others) <= FEW else [option for option in others if option.rare]
+    # Settings have a method, and commands for several methods hardly use it.
+    replaced = "method" if any(option.name == "methods" for option in others) else ""
+    rare = [option for option in others if option.rare or option.name == replaced]
+    hidden = [] if everything or len(others) <= FEW else rare
     usage = " ".join([program, *(option.words for option in arguments), "[OPTIONS]"])
     lines = [f"usage: {usage}", "", *_introduction(inspect.getdoc(function) or "", width)]
     sections = dict.fromkeys([GENERAL, *(option.section for option in others)])
@@ -222,7 +229,8 @@ def help_text(function: Callable[..., None], program: str, everything: bool) -> 
         if members:
             lines += ["", name, *(line for option in members for line in _entry(option, width, everything))]
     if hidden:
-        lines += ["", f"{len(hidden)} further options: {program} {HELP_ALL}"]
+        note = f"{len(hidden)} further options: {program} {HELP_ALL}"
+        lines += ["", *textwrap.wrap(note, width, break_on_hyphens=False)]
     return "\n".join(lines)
 
 
