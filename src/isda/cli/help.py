@@ -1,7 +1,7 @@
 """Help texts of commands: their options in sections with defaults, short or complete; and other names of options.
 
 Everything is read from the signature of a command: its parameters and ``Args:``, and the fields of its dataclasses with
-the docstrings below them. `isda.engine.settings.shown` says what of a field its type does not tell.
+the docstrings below them. `isda.engine.settings.Shown` has what the type of a field does not tell.
 """
 
 from __future__ import annotations
@@ -71,15 +71,13 @@ def _options(function: Callable[..., None]) -> Iterator[Option]:
     inner = inspect.unwrap(function)
     hints, texts = get_type_hints(inner, include_extras=True), _argument_texts(inspect.getdoc(function) or "")
     for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints[name]
-        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        if is_dataclass(kind):
-            assert isinstance(kind, type)
+        kind, marks = _kind_and_marks(hints[name])
+        if isinstance(kind, type) and is_dataclass(kind):
             yield from _field_options(kind)
             continue
-        positional = tyro.conf.Positional in _marks(hint) or parameter.kind is parameter.POSITIONAL_ONLY
+        positional = tyro.conf.Positional in marks or parameter.kind is parameter.POSITIONAL_ONLY
         default = MISSING if parameter.default in (parameter.empty, tyro.MISSING) else parameter.default
-        yield _option(name, hint, texts.get(name, ""), default, {}, positional)
+        yield _option(name, hints[name], texts.get(name, ""), default, {}, positional)
 
 
 def _field_options(kind: type) -> Iterator[Option]:
@@ -95,7 +93,7 @@ def _field_default(f: Field[Any]) -> Any:
 
 
 def _option(name: str, hint: Any, text: str, default: Any, metadata: Mapping[str, Any], positional: bool) -> Option:
-    kind, marks = (get_args(hint)[0], _marks(hint)) if get_origin(hint) is Annotated else (hint, ())
+    kind, marks = _kind_and_marks(hint)
     given = {
         key: value
         for mark in marks
@@ -132,8 +130,12 @@ def _negated(text: str) -> str:
     return f"do not {_clause(text)}" if text else text
 
 
-def _marks(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+def _kind_and_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type and what annotates it; Python 3.10 makes an annotated parameter Optional whose default is None."""
+    parts = [part for part in get_args(hint) if get_origin(part) is Annotated]
+    if get_origin(hint) in (Union, UnionType) and parts:
+        hint = parts[0]
+    return (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
 
 
 def _metavar(name: str, kind: Any, positional: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from isda.cli.runtime_options import JsonFile
 
-COMMANDS = {
+TRAIN_COMMANDS = {
     "classification": "isda train",
     "semi-supervised": "isda train --labels N",
     "segmentation": "isda segment train",
@@ -41,7 +41,7 @@ class MethodDescription:
         return {
             "name": self.name,
             "task": self.task,
-            "command": COMMANDS[self.task],
+            "command": TRAIN_COMMANDS[self.task],
             "summary": self.summary,
             "options": dict(self.options),
             "lambda_0": strengths,
@@ -78,7 +78,7 @@ def describe_methods() -> Iterator[MethodDescription]:
     """All methods, those of a task together."""
     from isda.engine.task import find_task
 
-    for task in COMMANDS:
+    for task in TRAIN_COMMANDS:
         for name, summary in find_task(task).settings_type.method_summaries.items():
             declared, resolved, tuned = _options(task, name)
             defaults = {f.name: None if f.default is MISSING else f.default for kind in declared for f in fields(kind)}
@@ -150,7 +150,7 @@ def _list(described: list[MethodDescription]) -> Iterator[Any]:
     """A table for each task; a method and its combination with ISDA share a row."""
     from isda.cli.output import plain_table
 
-    by_task = {task: [method for method in described if method.task == task] for task in COMMANDS}
+    by_task = {task: [method for method in described if method.task == task] for task in TRAIN_COMMANDS}
     for task, members in by_task.items():
         names = {method.name for method in members}
         rows = [
@@ -159,7 +159,7 @@ def _list(described: list[MethodDescription]) -> Iterator[Any]:
             if not method.name.endswith(WITH_ISDA)
         ]
         heads = ["method", "also", "what it is", "options and their defaults"]
-        table = plain_table(f"{COMMANDS[task]} --method NAME", heads, rows)
+        table = plain_table(f"{TRAIN_COMMANDS[task]} --method NAME", heads, rows)
         for column in table.columns:
             column.justify = "left"
         yield table
@@ -180,7 +180,7 @@ def _detail(described: list[MethodDescription]) -> Iterator[Any]:
     for method in described:
         rows = [[name, _value(value), method.texts.get(name, "")] for name, value in method.options.items()]
         table = plain_table(
-            f"{COMMANDS[method.task]} --method {method.name}: {method.summary}", ["option", "default", ""], rows
+            f"{TRAIN_COMMANDS[method.task]} --method {method.name}: {method.summary}", ["option", "default", ""], rows
         )
         table.columns[1].justify = table.columns[2].justify = "left"
         yield table
