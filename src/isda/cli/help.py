@@ -113,7 +113,7 @@ def _option(name: str, hint: Any, text: str, default: Any, metadata: Mapping[str
         name=typed,
         words=words,
         text=_clause(given.get("help") or text),
-        default=metadata.get("default_text", _default_text(default, kind)),
+        default="" if positional else metadata.get("default_text", _default_text(default, kind)),
         section=metadata.get("section", GENERAL),
         rare=metadata.get("rare", False) or RARE in marks,
         positional=positional,
