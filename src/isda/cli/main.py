@@ -236,17 +236,15 @@ def _help(sections: Mapping[str, Mapping[str, str]], program: str, about: str) -
     listed = {title: part for title, part in sections.items() if title}
     column = max(len(name) for part in listed.values() for name in part) + 4
     width = max(2 * column, min(MAX_WIDTH, shutil.get_terminal_size().columns))
-    lines = [f"usage: {program} COMMAND [OPTIONS]", "", *textwrap.wrap(about, width)]
+    wrap = functools.partial(textwrap.wrap, width=width, break_on_hyphens=False)
+    lines = [f"usage: {program} COMMAND [OPTIONS]", "", *wrap(about)]
     for title, part in listed.items():
         lines += ["", *([title] if len(listed) > 1 else [])]
         for name, summary in part.items():
-            lines += textwrap.wrap(
-                summary, width, initial_indent=f"  {name:{column - 2}}", subsequent_indent=" " * column
-            )
-    explained = f"`{program} COMMAND --help` explains a command"
+            lines += wrap(summary, initial_indent=f"  {name:{column - 2}}", subsequent_indent=" " * column)
     version = ", `isda --version` prints the version." if program == "isda" else "."
-    notes = [explained + version, "`--debug` with any command shows the traceback of an error."]
-    lines += ["", *(line for note in notes for line in textwrap.wrap(note, width))]
+    lines += ["", *wrap(f"`{program} COMMAND --help` explains a command{version}")]
+    lines += wrap("`--debug` with any command shows the traceback of an error.")
     if find_spec("tyro") is None:
         lines.append(f"The commands need libraries that are not installed: {install_command('lab')} installs them.")
     return "\n".join(lines)
