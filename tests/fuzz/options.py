@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from commands import NAMES, ODD_PATHS, Case, common_problem, not_finite, run
+from commands import HELP, NAMES, ODD_PATHS, Case, common_problem, not_finite, run
 from commands import PATHS as SERVED
 from subjects import IMAGES, REPRODUCED, SCENES, SHAPES, TINY
 
@@ -450,9 +450,7 @@ def random_words(command: str, chance: random.Random) -> list[str]:
         words += [name, *(value.split(" ") if name in pairs else [value] if value or count > 2 else [])]
     words += ["--no-open"] if command == "explore" else []
     if chance.random() < 0.1:
-        words.insert(
-            chance.randrange(1, len(words) + 1), chance.choice([*WORDS, "--help", "--help-all", "--nothing", "-h"])
-        )
+        words.insert(chance.randrange(1, len(words) + 1), chance.choice([*WORDS, "--nothing", *sorted(HELP)]))
     return words
 
 
@@ -512,7 +510,7 @@ def options_case(top: Path, number: int, chance: random.Random, expected: dict[s
     ended = run(words, chance.sample([*SERVED, *ODD_PATHS], 3))
     problem = common_problem(words, ended)
     config = Path("new") / "config.json"
-    asked = not {"--help", "--help-all", "-h"} & set(words)
+    asked = HELP.isdisjoint(words)
     if problem is None and ended.status == 0 and asked:
         problem = not_finite(words, INFINITE) or _spoilt(words)
     if problem is None and ended.status == 0 and config.exists():
