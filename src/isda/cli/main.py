@@ -81,6 +81,7 @@ _MODULES = {
     "explore": "analysis",
     "map": "analysis",
     "tightness": "analysis",
+    "reproduce": "reproduce_command",
     "run": "executors",
 }
 """Modules of `isda.cli` that define commands of another name."""
