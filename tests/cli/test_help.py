@@ -5,6 +5,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import tyro
@@ -75,6 +77,26 @@ def test_the_short_help_is_shorter_and_says_what_it_leaves_out(name):
     assert f"{len(rare)} further options: isda {name.replace('.', ' ')} --help-all" in " ".join(short.split())
     assert not any(f"  {option.words.split()[0]} " in short for option in rare)
     assert "further options: " not in complete
+
+
+def test_metavars_say_what_is_typed():
+    def example(
+        run: tyro.conf.Positional[Path],
+        *,
+        lr: float = 0.1,
+        lambda_0: float | Literal["auto"] | None = None,
+        classes: tuple[str, ...] = (),
+        pair: tuple[int, float] = (1, 2.0),
+        bound: Literal["jensen", "tilted"] = "jensen",
+        network_title: str = "",
+        open: bool = True,
+    ) -> None:
+        """Do nothing."""
+
+    assert [option.words for option in options_of(example)] == [
+        *("RUN", "--lr X", "--lambda-0 X|auto", "--classes CLASS [CLASS ...]", "--pair N X"),
+        *("--bound {jensen,tilted}", "--network-title TITLE", "--no-open"),
+    ]
 
 
 def test_options_stand_in_sections():

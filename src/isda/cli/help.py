@@ -144,7 +144,10 @@ def _metavar(name: str, kind: Any, positional: bool) -> str:
     if origin in (Union, UnionType):
         parts = tuple(part for part in parts if part is not NoneType)
         bare = next((part for part in parts if hasattr(part, "bare")), None)
-        return str(bare.metavar) if bare is not None else _metavar(name, parts[0], positional)
+        words = [_metavar(name, part, positional) for part in parts]
+        if bare is not None:
+            return str(bare.metavar)
+        return words[0] if len(words) == 1 else "|".join(word.strip("{}").replace(",", "|") for word in words)
     if origin is Literal:
         return "{" + ",".join(map(str, parts)) + "}"
     if origin is tuple and parts[-1] is Ellipsis:
