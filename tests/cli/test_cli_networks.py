@@ -12,13 +12,22 @@ from isda.cli import main
 
 def test_networks_prints_the_table_and_writes_it_as_json(tmp_path, capsys):
     file = tmp_path / "networks.json"
-    main(["networks", "--json", str(file)])
+    main(["networks", "--paper", "--json", str(file)])
     printed = capsys.readouterr().out
     records = json.loads(file.read_text())
     assert [record["name"] for record in records] == networks.names()
     for record in records:
         assert record["name"] in printed
     assert "254.20M -0.4%" in printed
+
+
+def test_networks_lists_names_image_sizes_and_parameters(capsys):
+    main(["networks", "--only", "resnet-110", "resnet-50"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("resnet")]
+    assert rows == [
+        ["resnet-110", "32x32", "1.74M", "253M", "64"],
+        ["resnet-50", "224x224", "25.56M", "4,089M", "2048"],
+    ]
 
 
 def test_networks_writes_nothing_but_json_to_a_dash(capsys):
@@ -69,7 +78,7 @@ def test_a_misspelt_command_suggests_the_right_one():
 
 def test_a_command_like_no_other_lists_the_commands():
     with pytest.raises(
-        SystemExit, match=r"no command 'qqq'; there are train, compare, .*report, evaluate, predict, .*networks, data"
+        SystemExit, match=r"no command 'qqq'; there are train, compare, .*report, predict, evaluate, .*networks, data"
     ):
         main(["qqq"])
 

@@ -300,7 +300,7 @@ def test_a_misspelt_option_suggests_the_right_one(command, words, suggestion):
 
 
 def test_a_misspelt_choice_lists_the_choices():
-    _, err, code = isda("train", "--precision", "fp16")
+    _, err, code = isda("train", "--precision", "fp8")
     assert code == 2
     assert all(choice in err for choice in ("float32", "float64", "bfloat16", "float16"))
 
@@ -320,8 +320,10 @@ def test_help_teaches(monkeypatch):
     assert code == 0
     assert "isda train --data cifar10 --network resnet-20 --scale small" in out
     assert "torchrun --nproc-per-node 4 -m isda train" in out
+    complete, _, code = isda("train", "--help-all")
+    assert code == 0
     for name in SMALL:
-        assert f"--{name.replace('_', '-')}" in out
+        assert f"--{name.replace('_', '-')}" in complete
     for command, words in (
         ("compare", ["--methods", "--seeds", "--jobs", "differences"]),
         ("evaluate", ["--data-root", "calibration"]),

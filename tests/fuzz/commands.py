@@ -28,6 +28,7 @@ STATUSES = (0, 1, 2)
 SHOWN = 2000
 NAMES = tuple(f"{name} {inner}" if inner else name for name in COMMANDS for inner in GROUPS.get(name, [""]))
 """Every command, those of groups with two words."""
+HELP = frozenset({"-h", "--help", "--help-all"})
 WRITTEN = ("--out", "--json", "--html", "--npz", "--predictions", "--report", "--show")
 """Options that name what a command writes."""
 LAST_WORDS = Path(tempfile.gettempdir()) / f"isda-fuzz-{os.getpid()}"
@@ -148,7 +149,7 @@ def common_problem(words: Sequence[str], ended: Ended) -> str | None:
         return "escapes reach the terminal"
     if "warnings.warn(" in err:
         return "a warning with its line of code"
-    if status == 0 and not {"--help", "-h"} & set(words):
+    if status == 0 and HELP.isdisjoint(words):
         return ended.problem or _not_written(words) or _not_json(words, out)
     return None
 

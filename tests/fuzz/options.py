@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from commands import NAMES, ODD_PATHS, Case, common_problem, not_finite, run
+from commands import HELP, NAMES, ODD_PATHS, Case, common_problem, not_finite, run
 from commands import PATHS as SERVED
 from subjects import IMAGES, REPRODUCED, SCENES, SHAPES, TINY
 
@@ -111,7 +111,8 @@ GENERAL: dict[str, Sequence[str]] = {
     "--batch-size": ("1", "2", "7", "20", "21", "1000000", *NUMBERS),
     "--lr": NUMBERS,
     "--weight-decay": NUMBERS,
-    "--precision": ("float32", "float64", "bfloat16", "float16", "int8"),
+    "--precision": ("float32", "float64", "bfloat16", "float16", "int8", "bf16", "fp64", "fp8"),
+    "--learning-rate": NUMBERS,
     "--ema": ("0.9", "1", "0", "nan"),
 }
 SETTINGS: dict[str, Sequence[str]] = {
@@ -128,6 +129,10 @@ SETTINGS: dict[str, Sequence[str]] = {
     "--freeze": ("", "yes"),
     "--input-size": ("32", *NUMBERS),
     "--optimiser": ("sgd", "adamw", "adam"),
+    "--optimizer": ("sgd", "adamw", "adam"),
+    "--image-size": ("32", *NUMBERS),
+    "--val-size": ("10", "1297", *NUMBERS),
+    "--warmup-epochs": ("1", "0.5", "3steps", *NUMBERS),
     "--warm-up": ("1", "0.5", "3steps", "steps", "1e3", "", *NUMBERS),
     "--layer-decay": ("0.5", "1", *NUMBERS),
     "--nesterov": ("True", "False", "maybe"),
@@ -168,6 +173,7 @@ SEGMENTATION: dict[str, Sequence[str]] = {
     "--multi-scale": ("", "yes"),
     "--window": SIZES,
     "--crop": SIZES,
+    "--image-size": SIZES,
     "--smallest-scale": NUMBERS,
     "--largest-scale": NUMBERS,
     "--no-mirror": ("",),
@@ -193,6 +199,7 @@ DETECTION: dict[str, Sequence[str]] = {
     "--batch-norm": ("frozen", "trained", "nothing"),
     "--frozen-stages": NUMBERS,
     "--min-size": ("32", "64", *NUMBERS),
+    "--image-size": ("32", "64", *NUMBERS),
     "--max-size": ("32", "31", "64", *NUMBERS),
     "--fpn-channels": ("4", *NUMBERS),
     "--head-dim": ("4", *NUMBERS),
@@ -396,10 +403,12 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
     },
     "networks": {
         "--only": ("resnet-8", "nothing", ""),
+        "--paper": ("", "yes"),
         "--steps": NUMBERS,
         "--batch-size": NUMBERS,
         "--json": ("-", *PATHS),
     },
+    "methods": {"--json": ("-", "table.json", *PATHS)},
     "data": {"--data-root": PATHS, "--show": ("sheet.png", "sheet.nothing", *PATHS), "--json": ("-", *PATHS)},
     "completion": {},
 }
@@ -460,7 +469,7 @@ def random_words(command: str, chance: random.Random) -> list[str]:
         words += [name, *(value.split(" ") if name in pairs else [value] if value or count > 2 else [])]
     words += ["--no-open"] if command == "explore" else []
     if chance.random() < 0.1:
-        words.insert(chance.randrange(1, len(words) + 1), chance.choice([*WORDS, "--help", "--nothing", "-h"]))
+        words.insert(chance.randrange(1, len(words) + 1), chance.choice([*WORDS, "--nothing", *sorted(HELP)]))
     return words
 
 
@@ -479,6 +488,8 @@ def _positional(command: str, chance: random.Random) -> list[str]:
         return chance.choice([[*REPRODUCED, "--out", "made"], ["nothing"], ["table-9"], [], ["table-2", "figure-99"]])
     if command == "data":
         return chance.choice([[], [chance.choice(DATA)], [chance.choice(DATA)]])
+    if command == "methods":
+        return chance.choice([[], [chance.choice(METHODS)]])
     if command == "classify":
         return [chance.choice(["table.csv"] * 6 + ["run/metrics.jsonl", "image.png", "nowhere.npz", "run", "."])]
     if command == "run":
@@ -518,7 +529,7 @@ def options_case(top: Path, number: int, chance: random.Random, expected: dict[s
     ended = run(words, chance.sample([*SERVED, *ODD_PATHS], 3))
     problem = common_problem(words, ended)
     config = Path("new") / "config.json"
-    asked = not {"--help", "-h"} & set(words)
+    asked = HELP.isdisjoint(words)
     if problem is None and ended.status == 0 and asked:
         problem = not_finite(words, INFINITE) or _spoilt(words)
     if problem is None and ended.status == 0 and config.exists():

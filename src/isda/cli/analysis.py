@@ -23,7 +23,7 @@ def directions(
     judge: Path | None = None,
     most: int | None = None,
 ) -> None:
-    """Show the directions in which the features of each class vary in one HTML page with training images.
+    """Show in which directions the features of each class vary: one HTML page with training images.
 
     Args:
         run: a run folder of a classifier.
@@ -80,7 +80,7 @@ def visualize(
     seed: int = 0,
     out: Path = Path("visualize"),
 ) -> None:
-    """Show images of ISDA's augmented features: the paper's reverse mapping through a trained generator.
+    """Show images of ISDA's augmented features: the paper's reverse mapping by a trained generator.
 
     ``isda visualize runs/digits --generator runs/gan``
 
@@ -213,7 +213,7 @@ def map_features(  # the command has this name
     seed: int = 0,
     out: Path = Path("map.html"),
 ) -> None:
-    """Draw maps of the features of runs side by side, with measures of how well they separate the classes.
+    """Draw maps of the features of runs, and measure how well they separate the classes.
 
     ``isda map runs/plain runs/isda`` (docs/maps.md)
 

@@ -2,23 +2,19 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from isda.cli.console import print_next
 from isda.cli.executors import command_executor
-from isda.cli.output import print_escaped
 from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
-from isda.engine.callbacks.progress import make_watcher
-from isda.engine.comparison import compare as run_comparison
-from isda.engine.comparison import run_folder_name, seed_range
 from isda.engine.executors import ExecutorOptions, RunsFailed
-from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import run_folders
-from isda.engine.settings import RunSettings
-from isda.report.planning import check_planned
+from isda.engine.settings import AUTO, RARE, RunSettings
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -27,18 +23,14 @@ MAX_NAMED_RUNS = 6
 def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
     """The command with the settings of the fixed task, or of the task that the words select."""
     selected = fixed or command_task(words)
-    if fixed:
-        default_methods = fixed.compared or tyro.MISSING
-    else:
-        known = selected.task.methods()
-        default_methods = tuple(name for name in selected.task.default_methods if name in known) or tuple(known)
+    default_methods = selected.compared or tyro.MISSING
 
     def compare(
         settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
         methods: tuple[str, ...] = default_methods,
         seeds: int = 3 if fixed else 5,
         plan: float | None = None,
@@ -66,6 +58,9 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             report: the HTML page; by default report.html in that folder.
             json: a file for the result as JSON.
         """
+        from isda.engine.comparison import seed_range
+        from isda.report.planning import check_planned
+
         if plan is not None:
             check_planned(plan)
         folder = out or selected.default_folder("compare", settings)
@@ -75,6 +70,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         if runs:
             _report_runs_not_shown(folder, runs)
             write_report(method_folders(runs), out=report or folder / "report.html", plan=plan, json=json)
+            print_next("more --seeds narrow the intervals; isda tune chooses lambda_0 on held-out data")
         if failure is not None:
             raise failure
 
@@ -92,10 +88,22 @@ def run_methods(
     folder: Path,
 ) -> tuple[list[Path], RunsFailed | None]:
     """Train what is missing of methods x seeds; returns the folders of started runs, and the failure of others."""
+    from isda.cli.estimate import announce_duration
+    from isda.engine.callbacks.progress import make_watcher
+    from isda.engine.comparison import Planner, run_folder_name
+    from isda.engine.comparison import compare as run_comparison
+    from isda.engine.processes import join_processes
+    from isda.engine.run_folder import RunFolder
+
     if "method" in settings.given():
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds]
+    if runs and execution.on == "local" and settings.epochs is AUTO and settings.scale in (AUTO, "paper"):
+        planner = Planner(task_of=selected.task_of, data_root=runtime.data_root)
+        with join_processes(runtime.device) as processes:
+            config = planner.resolve(replace(settings, method=methods[0], seed=seeds[0]))
+            announce_duration(config, processes, sum(not RunFolder(run).started for run in runs))
     failure: RunsFailed | None = None
     with (
         command_executor(execution, runtime, folder, len(runs)) as executor,
@@ -122,6 +130,9 @@ def run_methods(
 
 def _report_runs_not_shown(folder: Path, shown: Sequence[Path]) -> None:
     """Name the runs of earlier comparisons in the same folder, which are not in the table."""
+    from isda.cli.output import print_escaped
+    from isda.engine.run_records import run_folders
+
     others = [run for run in run_folders(folder) if run not in shown]
     if others:
         names = ", ".join(run.relative_to(folder).as_posix() for run in others[:MAX_NAMED_RUNS])
@@ -132,6 +143,8 @@ def _report_runs_not_shown(folder: Path, shown: Sequence[Path]) -> None:
 
 def method_folders(runs: Sequence[Path]) -> tuple[Path, ...]:
     """The run folders, with those of a method replaced by its folder if it holds no others."""
+    from isda.engine.run_records import run_folders
+
     methods = dict.fromkeys(run.parent for run in runs)
     whole = [method for method in methods if all(run in runs for run in run_folders(method))]
     return tuple(dict.fromkeys(run.parent if run.parent in whole else run for run in runs))

@@ -22,7 +22,7 @@ def embed(
     test: int | None = None,
     batch_size: int = 64,
 ) -> None:
-    """Write the features that a network computes for the images of a data set to a file, for `isda classify`.
+    """Write the features that a network computes for images to a file, for `isda classify`.
 
     ``isda embed --data folder:photos --network timm:resnet50 --pretrained timm --out photos.npz``
 
@@ -40,9 +40,11 @@ def embed(
         test: this many test images, likewise.
         batch_size: images per forward pass.
     """
+    import shlex
     import sys
     import time
 
+    from isda.cli.console import print_next
     from isda.cli.output import print_escaped, show, track_progress
     from isda.data import load
     from isda.engine.processes import join_processes
@@ -82,6 +84,7 @@ def embed(
         f"{record['features']} features each by {network}, {record['classes']} classes, {seconds:.1f} s"
     )
     show(record, common.json, lambda: print_escaped(summary))
+    print_next(f"isda classify {shlex.quote(out.as_posix())}")
 
 
 def classify(

@@ -15,8 +15,6 @@ from isda._utils.files import write_text
 from isda.cli.console import COMMAND_WORDS, exit_stopped
 from isda.cli.runtime_options import RuntimeOptions
 from isda.engine.executors import Executor, ExecutorOptions, ExecutorRequest, RunsDeferred, open_executor
-from isda.engine.executors.worker import describe_problem, execute_run, read_planned
-from isda.engine.processes import Stopped
 
 _EXECUTOR_FLAGS = ("--on", "--sbatch", "--cpus-per-run", "--gpus-per-run")
 
@@ -38,6 +36,8 @@ def command_executor(
         max_runs: the number of runs, if it is known.
         sequential: whether later runs depend on earlier ones.
     """
+    from isda.engine.processes import Stopped
+
     request = ExecutorRequest(
         options=options,
         folder=folder,
@@ -96,6 +96,8 @@ def run(
     import torch
 
     from isda.cli.output import print_escaped
+    from isda.engine.executors.worker import describe_problem, execute_run, read_planned
+    from isda.engine.processes import Stopped
 
     planned, threads = read_planned(plan, number, own)
     if threads is not None:

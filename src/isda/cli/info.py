@@ -11,27 +11,29 @@ from isda.cli.runtime_options import DataRoot, JsonFile
 def networks(
     *,
     only: tuple[str, ...] = (),
+    paper: bool = False,
     measure: bool = False,
     steps: int = 5,
     batch_size: int | None = None,
     device: str = "auto",
     json: JsonFile = None,
 ) -> None:
-    """Print the parameters, multiply-adds and ISDA's overhead of every network beside the paper's.
+    """List the networks with image size and parameters, or their costs beside the paper's.
 
     Args:
         only: names of networks; all by default.
-        measure: also measure how much longer a training step takes with ISDA. Large networks take minutes without an
-            accelerator.
+        paper: show parameters, multiply-adds and ISDA's overhead beside the numbers that the paper prints.
+        measure: as --paper, and measure how much longer a training step takes with ISDA. Large networks take minutes
+            without an accelerator.
         steps: pairs of steps with and without ISDA, of which the median is reported, with --measure.
         batch_size: instead of the paper's, with --measure.
         device: auto, cpu, cuda or cuda:1, with --measure.
         json: a file for the result as JSON.
     """
     from isda._utils.choices import check_choice
-    from isda.cli.output import show, table_console, track_progress
+    from isda.cli.output import plain_table, show, table_console, track_progress
     from isda.engine.processes import join_processes
-    from isda.reproduce.costs import cost_record, cost_rows, cost_tables, with_times
+    from isda.reproduce.costs import CIFAR_CLASSES, IMAGENET_CLASSES, cost_record, cost_rows, cost_tables, with_times
 
     known = [row.name for row in cost_rows()]
     for name in only:
@@ -45,7 +47,30 @@ def networks(
         with join_processes(device) as processes:
             timed = (with_times(row, processes.device, steps, batch_size) for row in rows)
             rows = list(track_progress(timed, "networks", len(rows)))
-    show([cost_record(row) for row in rows], json, lambda: table_console().print(*cost_tables(rows)))
+
+    def tables() -> None:
+        console = table_console()
+        if paper or measure:
+            console.print(*cost_tables(rows))
+            return
+        cells = [
+            [
+                row.name,
+                "x".join(map(str, row.input_shape[1:])),
+                f"{row.cells['parameters'].ours / 1e6:.2f}M",
+                f"{row.cells['multiply_adds'].ours / 1e6:,.0f}M",
+                str(row.feature_dim),
+            ]
+            for row in rows
+        ]
+        caption = (
+            f"Counted with {CIFAR_CLASSES} classes for small images and {IMAGENET_CLASSES} for large ones. "
+            "timm:NAME is any model of timm. `isda networks --paper` has ISDA's overhead, beside the paper's."
+        )
+        heads = ["network", "images", "parameters", "multiply-adds", "features"]
+        console.print(plain_table("Networks of isda train", heads, cells, caption))
+
+    show([cost_record(row) for row in rows], json, tables)
 
 
 def data(
@@ -56,7 +81,7 @@ def data(
     show: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """List the data sets and the folders that are searched for them; with a name, load and describe that set.
+    """List the data sets and where they are searched; with a name, load and describe that set.
 
     Args:
         name: a data set to load, or a folder or .npz file.
@@ -101,11 +126,11 @@ def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
     Args:
         shell: bash or zsh.
     """
-    from isda.cli.main import COMMANDS, GROUPS, command
+    from isda.cli.main import COMMANDS, GROUPS, HIDDEN, command
     from isda.cli.runtime_options import REGISTRY
 
     tyro.extras.subcommand_cli_from_dict(
-        {name: command(name) for name in COMMANDS if name not in GROUPS},
+        {name: command(name) for name in COMMANDS if name not in (*GROUPS, *HIDDEN)},
         prog="isda",
         args=["--tyro-print-completion", shell],
         registry=REGISTRY,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,36 +17,56 @@ from isda._utils.choices import did_you_mean
 from isda._utils.errors import DEBUG_VARIABLE, debugging, describe_error, is_package_error, traceback_text
 from isda._utils.extras import install_command, needed_by
 from isda._utils.text import escape_control_characters
-from isda.cli.console import COMMAND_WORDS, prepare_console
+from isda.cli.console import COMMAND_WORDS, announce_loading, prepare_console
 from isda.engine.options import current_folder_on_path
 
-COMMANDS = {
-    "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
-    "compare": "Train several methods with several seeds on one data set, and compare their errors.",
-    "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
-    "study": "Train variants of a method and show the contribution of each part: Figures 10, 11 and Table 8.",
-    "reproduce": "Reproduce tables and figures of the paper, and print ours beside the paper's.",
-    "transfer": "Measure how well the features of finished runs transfer to other data: linear probe or fine-tuning.",
-    "report": "Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.",
-    "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
-    "predict": "Predict the class of image files.",
-    "embed": "Write the features that a network computes for the images of a data set to a file, for `isda classify`.",
-    "classify": "Train a classifier on rows of features, report its accuracy, and predict the rows without a label.",
-    "networks": "Print the parameters, multiply-adds and ISDA's overhead of every network beside the paper's.",
-    "data": "List the data sets and the folders that are searched for them; with a name, load and describe that set.",
-    "directions": "Show the directions in which the features of each class vary in one HTML page with training images.",
-    "visualize": "Show images of ISDA's augmented features: the paper's reverse mapping through a trained generator.",
-    "explore": "Serve a page to move features along the directions of classes and see the nearest images.",
-    "map": "Draw maps of the features of runs side by side, with measures of how well they separate the classes.",
-    "tightness": "Measure how far the published and the tilted bound lie above the expected loss.",
-    "segment": "Semantic segmentation: train, compare, tune, evaluate and predict with a class for every pixel.",
-    "detect": "Detection and instance segmentation: train, compare, evaluate and predict boxes and masks of objects.",
-    "generate": "Generators of images: train, evaluate and sample GANs, whose images can be part of every batch.",
-    "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
-    "run": "Execute one run of a plan that --on slurm has written, as each element of its array job does.",
-    "completion": "Print a shell script that completes commands and options.",
+SECTIONS = {
+    "Train and compare": {
+        "train": "Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.",
+        "compare": "Train several methods with several seeds on one data set, and compare their errors.",
+        "tune": "Choose settings of methods on held-out data, then train with the choice on all data and compare.",
+        "report": "Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.",
+    },
+    "Use a model": {
+        "predict": "Predict the class of image files.",
+        "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
+        "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
+    },
+    "Few labels": {
+        "embed": "Write the features that a network computes for images to a file, for `isda classify`.",
+        "classify": (
+            "Train a classifier on rows of features, report its accuracy, and predict the rows without a label."
+        ),
+    },
+    "Look inside": {
+        "directions": "Show in which directions the features of each class vary: one HTML page with training images.",
+        "explore": "Serve a page to move features along the directions of classes and see the nearest images.",
+        "visualize": "Show images of ISDA's augmented features: the paper's reverse mapping by a trained generator.",
+        "map": "Draw maps of the features of runs, and measure how well they separate the classes.",
+        "tightness": "Measure how far the published and the tilted bound lie above the expected loss.",
+    },
+    "Other tasks": {
+        "segment": "Semantic segmentation: train, compare, tune, evaluate, and label the pixels of image files.",
+        "detect": "Detection and instance segmentation: train, compare, evaluate, and find objects in image files.",
+        "generate": "Generators of images (GANs): train, evaluate and sample.",
+        "transfer": "Measure how well features transfer to other data: linear probe or fine-tuning of finished runs.",
+    },
+    "The paper": {
+        "reproduce": "Reproduce tables and figures of the paper, and print ours beside the paper's.",
+        "study": "Train variants of a method and show the contribution of each part: Figures 10, 11 and Table 8.",
+    },
+    "Tools": {
+        "methods": "List the methods of `isda train` and the other tasks, with their options and defaults.",
+        "networks": "List the networks with image size and parameters, or their costs beside the paper's.",
+        "data": "List the data sets and where they are searched; with a name, load and describe that set.",
+        "completion": "Print a shell script that completes commands and options.",
+    },
 }
-"""Commands and their summaries, stated here so that `isda --help` does not import torch."""
+"""Commands and their summaries by section of `isda --help`, stated here so that it does not import torch."""
+HIDDEN = {"run": "Execute one run of a plan that --on slurm has written, as each element of its array job does."}
+"""Commands that other commands call."""
+COMMANDS = {name: summary for part in (*SECTIONS.values(), HIDDEN) for name, summary in part.items()}
+"""All commands and their summaries."""
 _MODULES = {
     "evaluate": "classifiers",
     "predict": "classifiers",
@@ -58,9 +81,14 @@ _MODULES = {
     "explore": "analysis",
     "map": "analysis",
     "tightness": "analysis",
+    "reproduce": "reproduce_command",
     "run": "executors",
 }
 """Modules of `isda.cli` that define commands of another name."""
+AT_ONCE = ("completion",)
+"""Commands that import nothing heavy."""
+MAX_WIDTH = 120
+"""Of the list of commands."""
 _FUNCTIONS = {"map": "map_features"}
 """Functions that are not named like their command."""
 
@@ -157,39 +185,67 @@ def _error_line(error: Exception) -> str:
 def _run(words: list[str]) -> None:
     first = words[0] if words else "--help"
     if first in GROUPS:
-        _dispatch(GROUPS[first], f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
+        _dispatch({first: GROUPS[first]}, f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
     elif first == "--version":
         from isda import __version__
 
         print(f"isda {__version__}")
     else:
-        _dispatch(COMMANDS, "isda", words, "", "Implicit semantic data augmentation.")
+        _dispatch({**SECTIONS, "": HIDDEN}, "isda", words, "", "Implicit semantic data augmentation.")
 
 
-def _dispatch(commands: Mapping[str, str], program: str, words: list[str], prefix: str, about: str) -> None:
-    """Run the command that the first word names, or list the commands."""
+def _dispatch(
+    sections: Mapping[str, Mapping[str, str]], program: str, words: list[str], prefix: str, about: str
+) -> None:
+    """Run the command that the first word names, or list the commands; a section without a name is not listed."""
+    commands = {name: summary for part in sections.values() for name, summary in part.items()}
     first = words[0] if words else "--help"
     if first in commands:
         with needed_by(f"{program} {first}"), current_folder_on_path():
-            import tyro
-
-            from isda.cli.runtime_options import REGISTRY
-
-            function = command(prefix + first, words[1:])
-            tyro.cli(function, prog=f"{program} {first}", args=words[1:], registry=REGISTRY)
+            _call(f"{program} {first}", prefix + first, words[1:])
     elif first in ("-h", "--help", "help"):
-        print(_help(commands, program, about))
+        print(_help(sections, program, about))
     else:
-        hint = did_you_mean(first, commands) or f"; there are {', '.join(commands)}"
+        listed = [name for title, part in sections.items() if title for name in part]
+        hint = did_you_mean(first, commands) or f"; there are {', '.join(listed)}"
         raise ValueError(f"no command {f'{program} {first}'.removeprefix('isda ')!r}{hint}")
 
 
-def _help(commands: Mapping[str, str], program: str, about: str) -> str:
-    width = max(map(len, commands))
-    lines = [f"  {name:{width}}  {summary}" for name, summary in commands.items()]
-    notes = f"`{program} COMMAND --help` explains a command"
-    notes += ", `isda --version` prints the version." if program == "isda" else "."
-    notes += "\n`--debug` with any command shows the traceback of an error."
+def _call(program: str, name: str, words: list[str]) -> None:
+    """Parse the words of a command and call it, or print its help."""
+    import tyro
+
+    from isda.cli.help import HELP_ALL, HELP_WORDS, help_text, options_of, without_aliases
+    from isda.cli.runtime_options import REGISTRY
+
+    function = command(name, words)
+    if HELP_ALL in words or not set(words).isdisjoint(HELP_WORDS):
+        print(help_text(function, program, everything=HELP_ALL in words))
+        sys.exit(0)
+    words = without_aliases(words, options_of(function))
+    COMMAND_WORDS.set((*program.split()[1:], *words))
+
+    @functools.wraps(function)
+    def announced(*values: object, **options: object) -> None:
+        announce_loading()
+        function(*values, **options)
+
+    tyro.cli(announced if name not in AT_ONCE else function, prog=program, args=words, registry=REGISTRY)
+
+
+def _help(sections: Mapping[str, Mapping[str, str]], program: str, about: str) -> str:
+    listed = {title: part for title, part in sections.items() if title}
+    column = max(len(name) for part in listed.values() for name in part) + 4
+    width = max(2 * column, min(MAX_WIDTH, shutil.get_terminal_size().columns))
+    wrap = functools.partial(textwrap.wrap, width=width, break_on_hyphens=False)
+    lines = [f"usage: {program} COMMAND [OPTIONS]", "", *wrap(about)]
+    for title, part in listed.items():
+        lines += ["", *([title] if len(listed) > 1 else [])]
+        for name, summary in part.items():
+            lines += wrap(summary, initial_indent=f"  {name:{column - 2}}", subsequent_indent=" " * column)
+    version = ", `isda --version` prints the version." if program == "isda" else "."
+    lines += ["", *wrap(f"`{program} COMMAND --help` explains a command{version}")]
+    lines += wrap("`--debug` with any command shows the traceback of an error.")
     if find_spec("tyro") is None:
-        notes += f"\nThe commands need libraries that are not installed: {install_command('lab')} installs them."
-    return "\n".join([f"usage: {program} COMMAND [OPTIONS]", "", about, "", *lines, "", notes])
+        lines.append(f"The commands need libraries that are not installed: {install_command('lab')} installs them.")
+    return "\n".join(lines)

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from isda._utils.choices import check_range
-
-if TYPE_CHECKING:
-    from isda.engine.loop import Saving
+from isda.engine.settings import Saving, setting
 
 JSON_HELP = 'also write the result to this file as JSON; "-" writes JSON to the standard output and nothing else.'
 JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help=JSON_HELP)]
@@ -75,14 +73,16 @@ def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any
 
 
 MAX_THREADS = 1024
+MACHINE = "Data folder and machine"
+"""A section of help texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Options of commands that load data."""
 
-    data_root: DataRoot = None
-    device: Device = "auto"
+    data_root: DataRoot = setting(None, section=MACHINE)
+    device: Device = setting("auto", section=MACHINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +96,19 @@ class MeasureOptions(DataOptions):
 class RuntimeOptions(DataOptions):
     """Options of commands that train."""
 
-    workers: int | None = None
-    """Threads that decode and augment images ahead, where they are files; 4 by default."""
-    threads: int | None = None
-    """CPU threads; torch's choice by default."""
-    checkpoint_minutes: float = 5.0
+    workers: int | None = setting(None, section=MACHINE, default_text="4", rare=True)
+    """Threads that decode and augment images ahead, where they are files."""
+    threads: int | None = setting(None, section=MACHINE, default_text="torch's choice")
+    """CPU threads."""
+    checkpoint_minutes: float = setting(5.0, section=MACHINE, metavar="MINUTES", rare=True)
     """Write a checkpoint when this much time has passed since the last."""
-    checkpoint_steps: int | None = None
+    checkpoint_steps: int | None = setting(None, section=MACHINE, metavar="STEPS", rare=True)
     """Write a checkpoint every so many steps as well."""
-    keep: int = 2
+    keep: int = setting(2, section=MACHINE, rare=True)
     """How many checkpoints to keep."""
 
     def saving(self) -> Saving:
         """When to write checkpoints."""
-        from isda.engine.loop import Saving
-
         return Saving(self.checkpoint_minutes, self.checkpoint_steps, self.keep)
 
     def set_threads(self) -> None:

@@ -7,15 +7,11 @@ from typing import Literal
 
 import tyro
 
-from isda.analysis.studies import STUDIES, row_record, rows_of, study_caption, study_heads, study_rows, write_study
 from isda.cli.compare import method_folders, run_methods
-from isda.cli.output import plain_table, show, table_console
 from isda.cli.report import write_page
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import command_task
-from isda.engine.comparison import seed_range
 from isda.engine.executors import ExecutorOptions
-from isda.engine.run_records import find_runs
 
 
 def command_for(words: Sequence[str]) -> Callable[..., None]:
@@ -52,23 +48,32 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
             out: the folder for all runs, study.html and report.html; by default runs/study-NAME-DATA.
             json: a file for the result as JSON.
         """
-        kind = STUDIES[name]
+        from isda.analysis import studies
+        from isda.cli.output import plain_table, show, table_console
+        from isda.engine.comparison import seed_range
+        from isda.engine.run_records import find_runs
+
+        kind = studies.STUDIES[name]
         cells = kind.cells(methods or kind.methods, values or kind.values)
         folder = out or selected.default_folder(f"study-{name}", settings)
         numbers = seed_range(seeds, settings.seed)
         cell_methods = [cell.method for cell in cells]
         runs, failure = run_methods("study", selected, settings, runtime, execution, cell_methods, numbers, folder)
         write_page(find_runs(method_folders(runs)), [], [folder], folder / "report.html")
-        rows = rows_of(cells, folder, numbers)
+        rows = studies.rows_of(cells, folder, numbers)
         page = folder / "study.html"
-        write_study(page, kind, rows, shlex.join(["isda", "study", *words]), "report.html")
+        studies.write_study(page, kind, rows, shlex.join(["isda", "study", *words]), "report.html")
 
         def tables() -> None:
             console = table_console()
-            console.print(plain_table(kind.title, study_heads(rows), study_rows(rows), study_caption(rows)))
+            console.print(
+                plain_table(
+                    kind.title, studies.study_heads(rows), studies.study_rows(rows), studies.study_caption(rows)
+                )
+            )
             print(f"The pages are {page} and {folder / 'report.html'}")
 
-        show({"study": name, "rows": [row_record(row) for row in rows]}, json, tables)
+        show({"study": name, "rows": [studies.row_record(row) for row in rows]}, json, tables)
         if failure is not None:
             raise failure
 

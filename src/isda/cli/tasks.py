@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from isda._utils.choices import check_choice
 from isda.engine.config import read_config
-from isda.engine.options import import_class
-from isda.engine.run_folder import RunFolder
+from isda.engine.options import import_class, split_method
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task, find_task, task_for_method
+from isda.tasks.classification.method_summaries import COMPARED
+
+IMAGE_SETTINGS = {
+    "classification": "isda.tasks.classification.settings:ClassificationSettings",
+    "semi-supervised": "isda.tasks.semi_supervised.settings:SemiSettings",
+}
+"""The tasks of `isda train` and their settings, which do not import torch; the method decides which."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +32,7 @@ class CommandTask:
     candidates: tuple[str, ...]
     """The names of the tasks that the methods may belong to."""
     compared: tuple[str, ...] = ()
-    """Default methods of a command whose task is fixed; required if empty."""
+    """Default methods of `isda compare`; required if empty."""
     help: str = ""
     """Help text of a command whose task is fixed, such as ``isda segment train``; empty for ``isda train``."""
 
@@ -61,12 +68,10 @@ def group_task(group: ModuleType, help: str) -> CommandTask:
 
 
 def command_task(words: Sequence[str]) -> CommandTask:
-    """Find the task by --task, --method(s), or the run to resume.
+    """Find the task by --task, --method(s), or the run to resume; those of `isda train` without importing torch.
 
     A user-defined task or method is imported only if the command line names it, never because a file does.
     """
-    from isda.train import IMAGE_TASKS
-
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--task")
     parser.add_argument("--method")
@@ -77,20 +82,49 @@ def command_task(words: Sequence[str]) -> CommandTask:
         options, _ = parser.parse_known_args(words)
     except SystemExit:  # a value is missing; tyro's parser reports it
         options = parser.parse_args([])
-    candidates = [find_task(name) for name in ([options.task] if options.task is not None else IMAGE_TASKS)]
+    if options.task is not None and options.task not in IMAGE_SETTINGS:
+        return _other_task(options.task, [options.task])
+    names = list(IMAGE_SETTINGS) if options.task is None else [options.task]
+    settings = {name: import_class(IMAGE_SETTINGS[name], RunSettings, "settings") for name in names}
     methods = [method for method in (options.method, *options.methods) if method]
-    task = candidates[0]
+    chosen = names[0]
     if options.task is None and methods:
         # The settings of a later candidate include those of the earlier ones.
-        task = max((task_for_method(method, candidates) for method in methods), key=candidates.index)
-    elif options.task is None and options.resume and options.out and RunFolder(Path(options.out)).started:
-        task = _stored_task(RunFolder(Path(options.out)))
-    names = tuple(candidate.name for candidate in candidates)
-    return CommandTask(name=task.name, settings_type=task.settings_type, candidates=names)
+        chosen = max((_task_of(method, settings) for method in methods), key=names.index)
+    elif options.task is None and options.resume and options.out:
+        chosen = _stored_task(Path(options.out)) or chosen
+    if chosen not in settings:
+        return _other_task(chosen, names)
+    compared = COMPARED if chosen == names[0] == "classification" else tuple(settings[chosen].method_summaries)
+    return CommandTask(name=chosen, settings_type=settings[chosen], candidates=tuple(names), compared=compared)
 
 
-def _stored_task(run: RunFolder) -> Task:
+def _task_of(method: str, settings: Mapping[str, type[RunSettings]]) -> str:
+    """The task of a method string; user-defined classes belong to the first."""
+    name, _ = split_method(method)
+    if "." in name:
+        return next(iter(settings))
+    check_choice("method", name, [known for kind in settings.values() for known in kind.method_summaries])
+    return next(task for task, kind in settings.items() if name in kind.method_summaries)
+
+
+def _other_task(name: str, candidates: Sequence[str]) -> CommandTask:
+    """A task that is not one of IMAGE_SETTINGS, which is imported."""
+    task = find_task(name)
+    known = task.methods()
+    compared = tuple(method for method in task.default_methods if method in known) or tuple(known)
+    names = tuple(find_task(candidate).name for candidate in candidates)
+    return CommandTask(name=task.name, settings_type=task.settings_type, candidates=names, compared=compared)
+
+
+def _stored_task(folder: Path) -> str | None:
+    """The task of the run in a folder, None if it holds none."""
+    from isda.engine.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    if not run.started:
+        return None
     name = read_config(run.config_file).get("task")
     if not isinstance(name, str) or ":" in name:
         raise ValueError(f"{run.config_file} must name the task of the run, got {name!r}")
-    return find_task(name)
+    return name

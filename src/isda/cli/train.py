@@ -1,26 +1,24 @@
 """The command ``isda train``."""
 
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from isda.cli.console import COMMAND_WORDS, exit_stopped
-from isda.cli.output import print_escaped
+from isda.cli.console import COMMAND_WORDS, exit_stopped, print_next
 from isda.cli.runtime_options import RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
-from isda.engine.callbacks import TensorBoard, load_hook
-from isda.engine.callbacks.progress import make_progress
 from isda.engine.config import RunConfig, check_types, read_config
-from isda.engine.loop import train as run_training
-from isda.engine.processes import Stopped, join_processes
-from isda.engine.run_folder import RunFolder
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RARE, RunSettings
 from isda.engine.task import Task
+
+if TYPE_CHECKING:
+    from isda.engine.run_folder import RunFolder
 
 
 def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Callable[..., None]:
@@ -31,10 +29,10 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
         out: Path | None = None,
         resume: bool = False,
-        hook: tuple[str, ...] = (),
+        hook: Annotated[tuple[str, ...], RARE] = (),
     ) -> None:
         """Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.
 
@@ -58,6 +56,14 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
 def _train(
     task: Task, settings: RunSettings, runtime: RuntimeOptions, out: Path | None, resume: bool, hook: tuple[str, ...]
 ) -> None:
+    from isda.cli.estimate import announce_duration
+    from isda.cli.output import print_escaped
+    from isda.engine.callbacks import TensorBoard, load_hook
+    from isda.engine.callbacks.progress import make_progress
+    from isda.engine.loop import train as run_training
+    from isda.engine.processes import Stopped, join_processes
+    from isda.engine.run_folder import RunFolder
+
     runtime.set_threads()
     if resume and out is not None:
         settings = _resumed_settings(task, settings, RunFolder(out))
@@ -77,6 +83,8 @@ def _train(
     hooks = [make_progress(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
     stop: Stopped | None = None
     with join_processes(runtime.device) as processes:
+        if not run.started:
+            announce_duration(config, processes)
         try:
             result = run_training(
                 config,
@@ -94,6 +102,7 @@ def _train(
         else:
             if processes.first:
                 print_escaped(_summary(config, result, run.path))
+                print_next(_next_commands(task, run.path))
     if stop is not None:
         exit_stopped(stop, "run the same command with --resume to resume", quiet=not processes.first)
 
@@ -117,7 +126,20 @@ def _summary(config: RunConfig, result: dict[str, Any], folder: Path) -> str:
     )
 
 
-def _resumed_settings(task: Task, settings: RunSettings, run: RunFolder) -> RunSettings:
+def _next_commands(task: Task, folder: Path) -> str:
+    """The commands that use a finished run of a task."""
+    run = shlex.quote(folder.as_posix())
+    commands = {
+        "classification": f"isda predict {run} IMAGE, isda evaluate {run}, isda directions {run}",
+        "semi-supervised": f"isda predict {run} IMAGE, isda evaluate {run}, isda directions {run}",
+        "segmentation": f"isda segment predict {run} IMAGE, isda segment evaluate {run}",
+        "detection": f"isda detect predict {run} IMAGE, isda detect evaluate {run}",
+        "generation": f"isda generate sample {run}, isda generate evaluate {run}",
+    }
+    return commands.get(task.name, f"isda report {run}")
+
+
+def _resumed_settings(task: Task, settings: RunSettings, run: "RunFolder") -> RunSettings:
     """The stored settings of a run, overridden by those of the command line; contradictions are reported later."""
     if not run.started:
         return settings

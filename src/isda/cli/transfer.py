@@ -6,22 +6,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from isda.cli.executors import command_executor
 from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
-from isda.engine.callbacks.progress import make_watcher
-from isda.engine.comparison import run_planned
 from isda.engine.executors import ExecutorOptions, PlannedRun
-from isda.engine.executors.worker import load_data_cached
-from isda.engine.run_records import RunRecord, find_runs
 from isda.engine.settings import RunSettings
 from isda.engine.task import Task
-from isda.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
-from isda.tasks.transfer.linear_probe import LinearProbing, ProbeSettings
+
+if TYPE_CHECKING:
+    from isda.engine.run_records import RunRecord
 
 TransferMode = Literal["probe", "fine-tune"]
 
@@ -43,7 +40,7 @@ def transfer(
     report: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Measure how well the features of finished runs transfer to other data: linear probe or fine-tuning.
+    """Measure how well features transfer to other data: linear probe or fine-tuning of finished runs.
 
     ``isda transfer runs/compare-cifar100 --data cifar10 svhn --how probe fine-tune``
 
@@ -67,6 +64,12 @@ def transfer(
         report: the HTML page; by default report.html in that folder.
         json: a file for the result as JSON.
     """
+    from isda.engine.callbacks.progress import make_watcher
+    from isda.engine.comparison import run_planned
+    from isda.engine.run_records import find_runs
+    from isda.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
+    from isda.tasks.transfer.linear_probe import LinearProbing, ProbeSettings
+
     runtime.set_threads()
     for name, values in (("data", data), ("how", how)):
         if not values or len(set(values)) < len(values):
@@ -97,6 +100,8 @@ def _plan(
     folder: Path,
     runtime: RuntimeOptions,
 ) -> Iterator[PlannedRun]:
+    from isda.engine.executors.worker import load_data_cached
+
     names: dict[Path, Path] = {}
     for name in data:
         for kind, settings in modes:

@@ -10,19 +10,11 @@ import tyro
 
 from isda.cli.compare import method_folders
 from isda.cli.executors import command_executor
-from isda.cli.output import show
 from isda.cli.report import print_tables, write_page
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
-from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
-from isda.engine.comparison import Planner, run_planned, seed_range
 from isda.engine.executors import ExecutorOptions, PlannedRun, RunsFailed
-from isda.engine.run_folder import RunFolder, folder_lock
-from isda.engine.run_records import find_runs
-from isda.engine.settings import RunSettings
-from isda.engine.tuning.method_search import run_search
-from isda.engine.tuning.records import read_search
-from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
+from isda.engine.settings import RARE, RunSettings
 
 SEED_OFFSET = 100
 """Between the seeds of final runs and those of the search."""
@@ -43,7 +35,7 @@ class TuneOptions:
     trials: int | None = None
     """Trials of each method; by default as many as the largest grid takes, 20 for tpe and random."""
     widen: int = 3
-    """Steps that a grid is taken further when its edge wins."""
+    """Steps that a grid is extended by when its edge wins."""
     choose_seeds: int = 1
     """Runs of each trial; their seeds differ from those of the final runs."""
     by: str | None = None
@@ -70,7 +62,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         tuning: tyro.conf.OmitArgPrefixes[TuneOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: str | None = None,
+        task: Annotated[str | None, RARE] = None,
     ) -> None:
         """Choose settings of methods on held-out data, then train with the choice on all data and compare.
 
@@ -99,6 +91,12 @@ def _tune(
     tuning: TuneOptions,
     execution: ExecutorOptions,
 ) -> None:
+    from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
+    from isda.engine.comparison import Planner, run_planned, seed_range
+    from isda.engine.run_folder import folder_lock
+    from isda.engine.tuning.method_search import run_search
+    from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
+
     runtime.set_threads()
     if tuning.methods is not None and settings.method is not None:
         raise ValueError("tune takes --method or --methods, not both")
@@ -147,6 +145,11 @@ def _tune(
 
 def _show(folder: Path, planned: Sequence[PlannedRun], tuning: TuneOptions) -> None:
     """Write the page of the search and the final runs, and print the comparison."""
+    from isda.cli.output import show
+    from isda.engine.run_folder import RunFolder
+    from isda.engine.run_records import find_runs
+    from isda.engine.tuning.records import read_search
+
     started = [run.folder for run in planned if RunFolder(run.folder).started]
     runs = find_runs(method_folders(started)) if started else []
     search = read_search(folder)

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from isda.engine.callbacks import Hook
     from isda.engine.checkpoint import State
     from isda.engine.comparison import compare
-    from isda.engine.config import Curve, Figure, RunConfig
-    from isda.engine.loop import Saving, train
+    from isda.engine.config import Curve, Figure, RunConfig, TrainingConfig
+    from isda.engine.loop import train
     from isda.engine.method import Method, Outcome
     from isda.engine.processes import NonFiniteLoss, Processes, Stopped, join_processes
     from isda.engine.run_records import RunRecord, find_runs, read_run
-    from isda.engine.settings import SCALES, Recipe, RunSettings, TrainingSettings, learning_rate
+    from isda.engine.settings import SCALES, Recipe, RunSettings, Saving, TrainingSettings, learning_rate
     from isda.engine.task import Job, RunContext, Task, find_task, register
-    from isda.engine.trainer import Trainer, TrainingConfig
+    from isda.engine.trainer import Trainer
 
 __all__ = [
     "SCALES",
@@ -56,14 +56,14 @@ _MODULES = {
     "callbacks": ("Hook",),
     "checkpoint": ("State",),
     "comparison": ("compare",),
-    "config": ("Curve", "Figure", "RunConfig"),
-    "loop": ("Saving", "train"),
+    "config": ("Curve", "Figure", "RunConfig", "TrainingConfig"),
+    "loop": ("train",),
     "method": ("Method", "Outcome"),
     "processes": ("NonFiniteLoss", "Processes", "Stopped", "join_processes"),
     "run_records": ("RunRecord", "find_runs", "read_run"),
-    "settings": ("SCALES", "Recipe", "RunSettings", "TrainingSettings", "learning_rate"),
+    "settings": ("SCALES", "Recipe", "RunSettings", "Saving", "TrainingSettings", "learning_rate"),
     "task": ("Job", "RunContext", "Task", "find_task", "register"),
-    "trainer": ("Trainer", "TrainingConfig"),
+    "trainer": ("Trainer",),
 }
 
 

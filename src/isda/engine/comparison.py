@@ -15,10 +15,9 @@ from isda.engine.config import RunConfig
 from isda.engine.executors import Executor, PlannedRun, RunsFailed, Watcher
 from isda.engine.executors.local import local_executor
 from isda.engine.executors.worker import load_data_cached
-from isda.engine.loop import Saving
 from isda.engine.options import canonical_method
 from isda.engine.run_folder import RunFolder
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RunSettings, Saving
 from isda.engine.task import Task
 
 

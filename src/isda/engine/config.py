@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from isda.engine.digests import json_text, read_verified, with_digest
-from isda.engine.settings import AUTO, RunSettings
+from isda.engine.settings import AUTO, RunSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +210,36 @@ class RunConfig(RunSettings):
         names = [name for name in mine | theirs if name not in NOT_DECISIVE]
         pairs = {name: (mine.get(name), theirs.get(name)) for name in names}
         return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(TrainingSettings, RunConfig):
+    """How a network is trained: settings, and what recipes alone decide."""
+
+    optimiser: str = "sgd"
+    """One of `isda.engine.trainer.OPTIMISERS`."""
+    momentum: float = 0.9
+    schedule: str = "steps"
+    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
+    "poly": lr * (1 - t / T)^0.9."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which the learning rate falls."""
+    lr_factor: float = 0.1
+    warm_up_steps: int = 0
+    warm_up_from: float | None = None
+    """The share of the learning rate that the first step of the warm-up has; one step's share if None."""
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that the loss of a step is a mean over, in all processes together."""
+        return self.batch_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        import torch
+
+        return torch.float64 if self.precision == "float64" else torch.float32
 
 
 def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path, resolved: bool = False) -> None:

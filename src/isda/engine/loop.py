@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,11 @@ from isda.engine.checkpoint import Checkpoint
 from isda.engine.config import RunConfig, result_figures
 from isda.engine.processes import NonFiniteLoss, Processes, Stopped, stop_on_signals
 from isda.engine.run_folder import FolderInUse, RunFolder, folder_lock
+from isda.engine.settings import Saving
 from isda.engine.task import Job, RunContext, Task, find_task
 
 # Steps between two agreements of the processes whether to save or stop, which synchronise a GPU.
 AGREE_EVERY = 16
-
-
-@dataclass(frozen=True)
-class Saving:
-    """When checkpoints are written, and how many are kept."""
-
-    minutes: float = 5.0
-    """Save when this much time has passed since the last checkpoint."""
-    steps: int | None = None
-    """Save every so many steps as well."""
-    keep: int = 2
-
-    def __post_init__(self) -> None:
-        if not self.minutes > 0:
-            raise ValueError(f"minutes between checkpoints must be more than 0, got {self.minutes}")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps between checkpoints must be at least 1, got {self.steps}")
 
 
 class CheckpointSchedule:

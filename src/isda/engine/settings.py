@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypedDict, TypeVar
 
 from isda._utils.choices import check_choice
 
@@ -30,21 +30,47 @@ _Settings = TypeVar("_Settings", bound="RunSettings")
 AUTO: Any = None
 """The value of a setting that is not given: the recipe or the data decides."""
 
+DATA, NETWORK, METHOD, TRAINING = "Data", "Network", "Method", "Training"
+"""Sections of help texts."""
+BY_RECIPE = "the recipe's"
+"""The default of settings that the recipe of a network decides, in help texts."""
+RARE = "rare"
+"""Annotates a parameter of a command that only its complete help shows."""
+
+
+class Shown(TypedDict, total=False):
+    """What the help of a command shows of a setting beside its name, type, docstring and default."""
+
+    section: str
+    metavar: str
+    default_text: str
+    """Describes a default that is not a value, such as the recipe's."""
+    rare: bool
+    """Whether only the complete help shows it."""
+
+
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     # A configuration has no AUTO left: type checkers see the type of the resolved value.
     Auto = Annotated[_T, "AUTO unless given"]
 else:
     Auto = Optional
 
 
-def auto(default: Any = AUTO) -> Any:
+def setting(default: Any, **shown: Unpack[Shown]) -> Any:
+    """A setting with a default."""
+    return field(default=default, metadata=shown)
+
+
+def auto(default: Any = AUTO, **shown: Unpack[Shown]) -> Any:
     """A setting that is AUTO unless given, and ``default`` if the recipe has no value for it."""
-    return field(default=AUTO, metadata={"auto": default})
+    return field(default=AUTO, metadata={"auto": default, **shown})
 
 
-def stored_in(name: str) -> Any:
+def stored_in(name: str, **shown: Unpack[Shown]) -> Any:
     """A setting, None unless given, that a configuration holds as (part of) its field ``name``."""
-    return field(default=None, metadata={"stored_in": name})
+    return field(default=None, metadata={"stored_in": name, **shown})
 
 
 @dataclass(frozen=True)
@@ -172,21 +198,24 @@ def learning_rate(config: _Scheduled, step: int) -> float:
 class RunSettings:
     """Settings that every task has; what is not given comes from the recipe, or is what the help says."""
 
-    data: Auto[str] = auto()
+    data: Auto[str] = auto(section=DATA)
     """What to learn from."""
-    network: Auto[str] = auto()
+    network: Auto[str] = auto(section=NETWORK)
     """The network to train."""
-    method: Auto[str] = auto()
+    method: Auto[str] = auto(section=METHOD)
     """How; options follow a colon: NAME:key=value,key=value. A name with a dot is a class of your own."""
-    seed: Auto[int] = auto(0)
-    """0 if not given; decides the initial weights, the order of batches and every augmentation."""
-    scale: Auto[Literal["paper", "small", "smoke"]] = auto("paper")
-    """Share of the paper's epochs: all (paper, if not given), a tenth (small), an eightieth (smoke); milestones and
-    averaging window shrink with it."""
-    epochs: Auto[int] = auto()
-    """Number of epochs instead of the scale's."""
-    evaluate_every: Auto[int] = auto(1)
-    """Measure after every so many epochs (each, if not given), and after those that the result averages."""
+    seed: Auto[int] = auto(0, section=TRAINING)
+    """Decides the initial weights, the order of batches and every augmentation."""
+    scale: Auto[Literal["paper", "small", "smoke"]] = auto("paper", section=TRAINING)
+    """Share of the paper's epochs: all (paper), a tenth (small), an eightieth (smoke); milestones and averaging window
+    shrink with it."""
+    epochs: Auto[int] = auto(section=TRAINING, default_text="the scale's")
+    """Number of epochs."""
+    evaluate_every: Auto[int] = auto(1, section=TRAINING, metavar="EPOCHS", rare=True)
+    """Measure after every so many epochs, and after those that the result averages."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {}
+    """The methods of the task and one line on each, for help and error messages without torch."""
 
     def given(self) -> dict[str, Any]:
         """The settings that the user has given: those that differ from their defaults."""
@@ -245,15 +274,15 @@ class RunSettings:
 class OptimiserSettings(RunSettings):
     """Settings of runs that train networks by gradients."""
 
-    batch_size: Auto[int] = auto()
+    batch_size: Auto[int] = auto(section=TRAINING, default_text=BY_RECIPE)
     """Samples per step, over all processes together."""
-    lr: Auto[float] = auto()
+    lr: Auto[float] = auto(section=TRAINING, metavar="RATE", default_text=BY_RECIPE)
     """Initial learning rate."""
-    weight_decay: Auto[float] = auto(0.0)
+    weight_decay: Auto[float] = auto(0.0, section=TRAINING, default_text=BY_RECIPE)
     """L2 penalty on all parameters."""
-    precision: Auto[Literal["float32", "float64", "bfloat16", "float16"]] = auto("float32")
-    """float32 if not given; bfloat16 and float16 are mixed precision (autocast; float16 with loss scaling)."""
-    ema: float | None = None
+    precision: Auto[Literal["float32", "float64", "bfloat16", "float16"]] = auto("float32", section=TRAINING)
+    """bfloat16 (or bf16) and float16 are mixed precision (autocast; float16 with loss scaling)."""
+    ema: float | None = setting(None, section=TRAINING, metavar="DECAY", rare=True)
     """Evaluate an exponential moving average of the weights with this decay, e.g. 0.999."""
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
@@ -275,11 +304,30 @@ class OptimiserSettings(RunSettings):
 class TrainingSettings(OptimiserSettings):
     """Settings of runs of one network and one optimiser; see `isda.engine.Trainer`."""
 
-    nesterov: Auto[bool] = auto(True)
-    """Whether the momentum of sgd is Nesterov's; the recipe's if not given."""
-    warm_up: str | None = stored_in("warm_up_steps")
-    """Let the learning rate rise in a line over so many epochs, 2 or 0.5, or steps: 100steps."""
-    channels_last: bool = False
+    nesterov: Auto[bool] = auto(True, section=TRAINING, default_text=BY_RECIPE, rare=True)
+    """Whether the momentum of sgd is Nesterov's."""
+    warm_up: str | None = stored_in(
+        "warm_up_steps", section=TRAINING, metavar="EPOCHS", default_text=BY_RECIPE, rare=True
+    )
+    """Let the learning rate rise linearly over so many epochs, 2 or 0.5, or steps: 100steps."""
+    channels_last: bool = setting(False, section=TRAINING, rare=True)
     """Keep images and convolutions channels-last: faster on recent GPUs and on many CPUs."""
-    compile: bool = False
+    compile: bool = setting(False, section=TRAINING, rare=True)
     """Run the network through torch.compile."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """When checkpoints are written, and how many are kept."""
+
+    minutes: float = 5.0
+    """Save when this much time has passed since the last checkpoint."""
+    steps: int | None = None
+    """Save every so many steps as well."""
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.minutes > 0:
+            raise ValueError(f"minutes between checkpoints must be more than 0, got {self.minutes}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps between checkpoints must be at least 1, got {self.steps}")

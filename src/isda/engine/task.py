@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from isda._utils.choices import check_choice
-from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.options import import_class, split_method, user_code_names
-from isda.engine.processes import Processes
 from isda.engine.settings import RunSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from isda.engine.checkpoint import State
+    from isda.engine.processes import Processes
 
 
 @dataclass(frozen=True)

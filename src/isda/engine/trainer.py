@@ -6,7 +6,6 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -16,10 +15,10 @@ from isda._utils.checks import NonFiniteFeatures
 from isda._utils.errors import expect_type
 from isda._utils.seeds import mix
 from isda.engine.checkpoint import State
-from isda.engine.config import RunConfig
+from isda.engine.config import TrainingConfig
 from isda.engine.method import Method, Outcome
 from isda.engine.processes import FiniteLoss, NonFiniteLoss, Processes
-from isda.engine.settings import TrainingSettings, learning_rate
+from isda.engine.settings import learning_rate
 from isda.engine.task import Job
 
 RATE_SHARE = "rate"
@@ -137,34 +136,6 @@ def _tensors(network: nn.Module) -> list[Tensor]:
 
 
 AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingConfig(TrainingSettings, RunConfig):
-    """How a network is trained: settings, and what recipes alone decide."""
-
-    optimiser: str = "sgd"
-    """One of OPTIMISERS."""
-    momentum: float = 0.9
-    schedule: str = "steps"
-    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
-    "poly": lr * (1 - t / T)^0.9."""
-    milestones: tuple[int, ...] = ()
-    """Epochs after which the learning rate falls."""
-    lr_factor: float = 0.1
-    warm_up_steps: int = 0
-    warm_up_from: float | None = None
-    """The share of the learning rate that the first step of the warm-up has; one step's share if None."""
-
-    @property
-    def samples_per_step(self) -> int:
-        """Samples that the loss of a step is a mean over, in all processes together."""
-        return self.batch_size
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return torch.float64 if self.precision == "float64" else torch.float32
 
 
 class Trainer(Job):

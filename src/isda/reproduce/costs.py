@@ -89,6 +89,8 @@ def paper_costs() -> dict[str, dict[str, PaperCell]]:
 
 # For networks that the paper's tables do not list: the batch size of most of its CIFAR runs.
 DEFAULT_BATCH_SIZE = 128
+CIFAR_CLASSES, IMAGENET_CLASSES = 100, 1000
+"""What networks are counted with."""
 
 HEADINGS = {
     "parameters": "parameters",
@@ -148,7 +150,7 @@ def cost_rows() -> tuple[CostRow, ...]:
 
 def _cost_row(name: str) -> CostRow:
     small = name in CIFAR
-    input_shape, num_classes = ((3, 32, 32), 100) if small else ((3, 224, 224), 1000)
+    input_shape, num_classes = ((3, 32, 32), CIFAR_CLASSES) if small else ((3, 224, 224), IMAGENET_CLASSES)
     printed = paper_costs().get(name, {})
     batch_size = recipe_for(name)["batch_size"] if printed else DEFAULT_BATCH_SIZE
     with torch.device("meta"):

@@ -13,10 +13,9 @@ from typing import Any
 from isda._utils.errors import expect_type
 from isda.engine.comparison import Planner, run_folder_name, run_planned
 from isda.engine.executors import Executor, PlannedRun, RunProblem, RunsFailed, Watcher
-from isda.engine.loop import Saving
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import SEARCH_FOLDER, run_folders
-from isda.engine.settings import RunSettings
+from isda.engine.settings import RunSettings, Saving
 from isda.engine.task import find_task
 from isda.engine.tuning.method_search import SearchState
 from isda.engine.tuning.request import FINAL_FOLDER, SearchOptions, make_candidates

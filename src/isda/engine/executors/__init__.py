@@ -14,14 +14,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isda._utils.choices import check_choice, check_range
 from isda._utils.errors import INTERNAL
-from isda.engine.config import RunConfig
-from isda.engine.loop import Saving
-from isda.engine.run_folder import RunFolder
-from isda.engine.task import Task
+from isda.engine.settings import Saving, setting
+
+if TYPE_CHECKING:
+    from isda.engine.config import RunConfig
+    from isda.engine.task import Task
 
 __all__ = [
     "EXECUTORS",
@@ -130,6 +131,8 @@ class _EpochCounter:
 
     def count(self, folder: Path) -> int:
         """Epochs that a run has recorded; 0 if its metrics file cannot be read."""
+        from isda.engine.run_folder import RunFolder
+
         position, lines = self._seen.get(folder, (0, 0))
         try:
             with RunFolder(folder).metrics_file.open("rb") as file:
@@ -157,6 +160,8 @@ class WorkerExecutor(Executor):
 
     def run(self, planned: Sequence[PlannedRun], watcher: Watcher) -> dict[Path, RunProblem]:
         """Execute every run that is not finished; returns the problems by run folder."""
+        from isda.engine.run_folder import RunFolder
+
         watcher.start(sum(run.config.epochs for run in planned), len(planned))
         problems: dict[Path, RunProblem] = {}
         waiting, running = list[PlannedRun](), dict[Future[RunProblem | None], PlannedRun]()
@@ -193,6 +198,8 @@ class WorkerExecutor(Executor):
         return problems
 
 
+EXECUTION = "Execution"
+"""The section of the options in help texts."""
 EXECUTORS = ("local", "ray", "slurm")
 """Modules of this package, each with `open_executor(request)` and its ACCEPTED_OPTIONS of `ExecutorOptions`."""
 FORWARDED_VARIABLES = ("ISDA_DATA", "PYTHONPATH")
@@ -207,19 +214,23 @@ _MAXIMA = {"jobs": 10_000, "processes_per_run": 1024, "cpus_per_run": 10_000}
 class ExecutorOptions:
     """Where runs are executed, and how many at a time."""
 
-    on: str = "local"
+    on: str = setting("local", section=EXECUTION, metavar="EXECUTOR")
     """local: processes of this machine; ray: the cluster at RAY_ADDRESS, or else one that is started here; ray:ADDRESS:
     that cluster; slurm: write an array job for you to submit (docs/scale.md)."""
-    jobs: int | None = None
-    """Runs at the same time, which share the threads; 1 by default, on a cluster as many as it has room for."""
-    processes_per_run: int = 1
+    jobs: int | None = setting(None, section=EXECUTION, default_text="1; on a cluster as many as it has room for")
+    """Runs at the same time, which share the threads."""
+    processes_per_run: int = setting(1, section=EXECUTION, rare=True)
     """Processes that train each run together, started by torchrun."""
-    cpus_per_run: int | None = None
-    """CPUs of a cluster for each run; one per process by default."""
-    gpus_per_run: float | None = None
-    """GPUs of a cluster for each run. By default on Ray one per process, if there are GPUs and --device is auto or
-    cuda; on Slurm none."""
-    sbatch: tuple[str, ...] = ()
+    cpus_per_run: int | None = setting(None, section=EXECUTION, default_text="one per process", rare=True)
+    """CPUs of a cluster for each run."""
+    gpus_per_run: float | None = setting(
+        None,
+        section=EXECUTION,
+        default_text="on Ray one per process, if there are GPUs and --device is auto or cuda; on Slurm none",
+        rare=True,
+    )
+    """GPUs of a cluster for each run."""
+    sbatch: tuple[str, ...] = setting((), section=EXECUTION, metavar="KEY=VALUE [KEY=VALUE ...]", rare=True)
     """Options of sbatch for --on slurm, without dashes: partition=gpu time=8:00:00."""
 
     def check(self) -> None:

@@ -21,9 +21,10 @@ from isda._utils.files import write_text
 from isda.engine.callbacks import TensorBoard
 from isda.engine.digests import json_text, read_verified, with_digest
 from isda.engine.executors import PlannedRun, RunProblem
-from isda.engine.loop import Saving, train
+from isda.engine.loop import train
 from isda.engine.processes import NonFiniteLoss, Stopped, join_processes, stop_on_signals, stop_with_parent
 from isda.engine.run_folder import ERROR_FILE, RunFolder
+from isda.engine.settings import Saving
 from isda.engine.task import Task, find_task, task_reference
 
 

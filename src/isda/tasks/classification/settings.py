@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
-from isda.engine.settings import Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import OPTIMISERS, TrainingConfig
-from isda.networks.registry import IMAGENET
-from isda.networks.timm_models import TIMM_PREFIX
-from isda.tasks.classification.pipelines import InputFormat
+from isda.engine.config import TrainingConfig
+from isda.engine.settings import (
+    BY_RECIPE,
+    DATA,
+    METHOD,
+    NETWORK,
+    TRAINING,
+    Auto,
+    Recipe,
+    TrainingSettings,
+    auto,
+    setting,
+    stored_in,
+)
+from isda.tasks.classification.method_summaries import METHOD_SUMMARIES
+
+if TYPE_CHECKING:
+    from isda.tasks.classification.pipelines import InputFormat
 
 
 class HubOrFile(str):
@@ -31,56 +44,62 @@ class HubOrFile(str):
 class ClassificationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the paper's recipe for the network, or is what the help says."""
 
-    data: Auto[str] = auto()
-    """digits (if not given), cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
-    network: Auto[str] = auto()
-    """Network, see `isda networks`; by default fast-cnn, or resnet-50 on imagenet."""
-    method: Auto[str] = auto()
-    """cross-entropy, isda (if not given), isda-tilted or a rival: large-margin, distribution-net, label-smoothing,
-    disturb-label, focal, lq, confidence-penalty or center, the last six also with +isda (docs/rivals.md). For long
-    tails: logit-adjustment, ldam, class-balanced, each also with +isda, risda, metasaug (docs/longtail.md). Options
-    follow a colon: isda:lambda_0=1,covariance=diagonal. Semi-supervised: supervised (the floor), pi-model,
-    temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda: mean-teacher+isda:eta_1=1,bound=tilted;
-    `isda train --method vat --help` has their settings. A class of your own: package.module.Class:key=value
-    (docs/extend.md)."""
-    labels: int | None = None
-    """Train on this many images, equally many of each class, drawn with the seed; all of them by default."""
-    imbalance: float | None = None
+    data: Auto[str] = auto(section=DATA, default_text="digits")
+    """digits, cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
+    network: Auto[str] = auto(section=NETWORK, default_text="fast-cnn, resnet-50 on imagenet")
+    """One of `isda networks`, or timm:NAME."""
+    method: Auto[str] = auto(section=METHOD, default_text="isda")
+    """One of `isda methods`, such as cross-entropy, isda, focal+isda or, with few labels, mean-teacher+isda; options
+    follow a colon: isda:lambda_0=1,covariance=diagonal. `isda train --method vat --help` has the settings of
+    semi-supervised methods. A class of your own: package.module.Class:key=value (docs/extend.md)."""
+    labels: int | None = setting(None, section=DATA, default_text="all")
+    """Train on this many images, equally many of each class, drawn with the seed."""
+    imbalance: float | None = setting(None, section=DATA, rare=True)
     """Train on a long tail: class sizes fall exponentially, the first class has this many times as many images as the
     last (100 in most publications); drawn with the seed, --labels in all. The evaluation images do not change."""
-    held_out: Auto[int] = auto(0)
+    held_out: Auto[int] = auto(0, section=DATA)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
-    lambda_0: float | Literal["auto"] | None = stored_in("method_options")
+    lambda_0: float | Literal["auto"] | None = stored_in(
+        "method_options", section=METHOD, default_text="the recipe's, see `isda methods`"
+    )
     """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
-    augment: Auto[str] = auto()
+    augment: Auto[str] = auto(section=DATA, default_text="the data set's")
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop.
     randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9."""
-    pretrained: str | HubOrFile | None = None
+    pretrained: str | HubOrFile | None = setting(None, section=NETWORK)
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
     torch.save writes them) or, where none is named, with those that timm has on the hub; its classifier is new, and
     images are brought to the size and normalisation that it knows (docs/finetuning.md)."""
-    freeze: bool = False
+    freeze: bool = setting(False, section=NETWORK)
     """Train the classifier only; all below it stays as it is pretrained, running figures of batch norm included."""
-    input_size: Auto[int] = auto(0)
-    """Side of the images that a pretrained network sees, instead of the one it was trained with."""
-    optimiser: Auto[Literal["sgd", "adamw"]] = auto("sgd")
-    """sgd, with Nesterov momentum, or adamw; the recipe's if not given. Another than the recipe's has a learning rate
-    and a weight decay of its own."""
-    layer_decay: Auto[float] = auto(1.0)
+    input_size: Auto[int] = auto(
+        0, section=NETWORK, metavar="PIXELS", default_text="what it was trained with", rare=True
+    )
+    """Side of the images that a pretrained network sees."""
+    optimiser: Auto[Literal["sgd", "adamw"]] = auto("sgd", section=TRAINING, default_text=BY_RECIPE)
+    """sgd has Nesterov momentum. An optimiser other than the recipe's has a learning rate and a weight decay of its
+    own."""
+    layer_decay: Auto[float] = auto(1.0, section=TRAINING, metavar="FACTOR", default_text=BY_RECIPE, rare=True)
     """Each layer learns at this share of the rate of the one above it; the classifier has the whole rate."""
-    width: float | None = stored_in("network_options")
+    width: float | None = stored_in("network_options", section=NETWORK, rare=True)
     """Factor on the network's channel counts, where the family has it."""
-    dropout: float | None = stored_in("network_options")
+    dropout: float | None = stored_in("network_options", section=NETWORK, rare=True)
     """Dropout rate, where the family has it."""
-    generated: str | None = None
+    generated: str | None = setting(None, section=DATA, metavar="RUN", rare=True)
     """Run folder of a generator of the same classes (`isda generate train`), whose images are part of every batch."""
-    generated_share: float | None = stored_in("generated_per_batch")
-    """Their share of a batch, 1/6 if not given as in the paper; the batch size stays the same."""
-    network_options: dict[str, str] = field(default_factory=dict)
+    generated_share: float | None = stored_in(
+        "generated_per_batch", section=DATA, default_text="1/6, as in the paper", rare=True
+    )
+    """Their share of a batch; the batch size stays the same."""
+    network_options: dict[str, str] = field(default_factory=dict, metadata={"section": NETWORK, "rare": True})
     """Further options of the network as KEY VALUE pairs."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""
+        from isda.engine.trainer import OPTIMISERS
+
         super().check()
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         if not (math.isfinite(self.layer_decay) and 0 < self.layer_decay <= 1):
@@ -126,6 +145,8 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     @property
     def seen(self) -> InputFormat | None:
         """How images are brought to what a pretrained network takes."""
+        from isda.tasks.classification.pipelines import InputFormat
+
         return InputFormat(self.channels, self.input_size, self.input_resize) if self.input_size else None
 
     def describe(self) -> str:
@@ -225,6 +246,8 @@ def imagenet_strength(network: str) -> float:
         >>> [imagenet_strength(name) for name in ("densenet-265", "timm:densenet121", "timm:resnet101.a1_in1k")]
         [1.0, 1.0, 5.0]
     """
+    from isda.networks.timm_models import TIMM_PREFIX
+
     name = network.removeprefix(TIMM_PREFIX)
     if name.startswith("densenet"):
         return 1.0
@@ -244,6 +267,9 @@ def recipe_for(network: str, data: str = "") -> Recipe:
         >>> recipe_for("resnet-110", "cifar100").method_defaults["disturb-label"]
         {'rate': 0.1}
     """
+    from isda.networks.registry import IMAGENET
+    from isda.networks.timm_models import TIMM_PREFIX
+
     if network in IMAGENET or network.startswith(TIMM_PREFIX):
         return Recipe(
             IMAGENET_VALUES,

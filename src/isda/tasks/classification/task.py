@@ -31,6 +31,7 @@ from isda.networks import Network
 from isda.networks.export import TIMM_FILE, write_for_timm
 from isda.networks.network import layer_rate_factors
 from isda.tasks.classification.generated import generated_images
+from isda.tasks.classification.method_summaries import COMPARED
 from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
 from isda.tasks.classification.pretrained import create_network, load_initial_weights
@@ -298,7 +299,7 @@ class Classification(Task):
     name = "classification"
     settings_type: ClassVar[type[RunSettings]] = ClassificationSettings
     config_type: ClassVar[type[RunConfig]] = ClassificationConfig
-    default_methods = ("cross-entropy", "isda", "isda-tilted")
+    default_methods = COMPARED
     default_data = "digits"
     class_options = ("covariance",)
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from isda.engine.config import TrainingConfig
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import check_task, config_errors, load_weights, open_finished_run
-from isda.engine.trainer import TrainingConfig
 
 _Config = TypeVar("_Config", bound=TrainingConfig)
 _Network = TypeVar("_Network", bound=nn.Module)

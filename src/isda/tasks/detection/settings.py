@@ -2,52 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
-from isda.engine.settings import AUTO, Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import TrainingConfig
+from isda.engine.config import TrainingConfig
+from isda.engine.settings import (
+    AUTO,
+    DATA,
+    METHOD,
+    NETWORK,
+    TRAINING,
+    Auto,
+    Recipe,
+    TrainingSettings,
+    auto,
+    setting,
+    stored_in,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionSettings(TrainingSettings):
     """Settings of a run; what is not given comes from MMDetection's 1x recipe, or is what the help says."""
 
-    data: Auto[str] = auto()
-    """A folder in COCO's format, by its path or its name under the data root; coco if not given."""
-    network: Auto[str] = auto("faster-rcnn")
-    """faster-rcnn (if not given), mask-rcnn, cascade-rcnn or cascade-mask-rcnn."""
-    method: Auto[str] = auto("multi-task")
+    data: Auto[str] = auto(section=DATA, default_text="coco")
+    """A folder in COCO's format, by its path or its name under the data root."""
+    network: Auto[str] = auto("faster-rcnn", section=NETWORK)
+    """faster-rcnn, mask-rcnn, cascade-rcnn or cascade-mask-rcnn."""
+    method: Auto[str] = auto("multi-task", section=METHOD)
     """multi-task; initial weights to compare follow a colon: multi-task:backbone=runs/mine."""
-    warm_up: str | None = stored_in("warm_up_steps")
-    """Let the learning rate rise from a thousandth over so many epochs, 2 or 0.5, or steps: 100steps; over 500 steps,
-    but at most a tenth of the run, if not given."""
-    backbone: Auto[str] = auto("resnet-50")
-    """What the detector is built on: a run folder of `isda train`, a network (resnet-50 if not given), or timm:NAME."""
-    backbone_weights: str | None = None
-    """Its initial weights: a file, or torchvision or timm for theirs from ImageNet. A run folder has its own; the
-    others are random if this is not given."""
-    backbone_options: dict[str, str] = field(default_factory=dict)
+    warm_up: str | None = stored_in(
+        "warm_up_steps",
+        section=TRAINING,
+        metavar="EPOCHS",
+        default_text="500 steps, at most a tenth of the run",
+        rare=True,
+    )
+    """Let the learning rate rise from a thousandth over so many epochs, 2 or 0.5, or steps: 100steps."""
+    backbone: Auto[str] = auto("resnet-50", section=NETWORK)
+    """What the detector is built on: a run folder of `isda train`, a network, or timm:NAME."""
+    backbone_weights: str | None = setting(
+        None, section=NETWORK, metavar="FILE", default_text="those of the run, else random"
+    )
+    """Its initial weights: a file, or torchvision or timm for theirs from ImageNet."""
+    backbone_options: dict[str, str] = field(default_factory=dict, metadata={"section": NETWORK, "rare": True})
     """Options of the backbone as KEY VALUE pairs, such as width 0.5."""
-    batch_norm: Auto[Literal["frozen", "trained"]] = auto()
-    """Of the backbone; frozen if not given, but trained where the backbone's weights are random."""
-    frozen_stages: Auto[int] = auto()
-    """The stem and so many stages keep their weights; 1 if not given, 0 where they are random or of a timm backbone."""
-    min_size: int = 800
+    batch_norm: Auto[Literal["frozen", "trained"]] = auto(
+        section=NETWORK, default_text="frozen, but trained where the backbone's weights are random", rare=True
+    )
+    """Of the backbone."""
+    frozen_stages: Auto[int] = auto(
+        section=NETWORK, default_text="1, but 0 where they are random or of a timm backbone", rare=True
+    )
+    """The stem and so many stages keep their weights."""
+    min_size: int = setting(800, section=DATA, metavar="PIXELS")
     """Pixels of the short side of images as the network sees them."""
-    max_size: int = 1333
+    max_size: int = setting(1333, section=DATA, rare=True)
     """Most pixels of the long side."""
-    fpn_channels: int = 256
+    fpn_channels: int = setting(256, section=NETWORK, rare=True)
     """Channels of the feature pyramid."""
-    head_dim: int = 1024
+    head_dim: int = setting(1024, section=NETWORK, rare=True)
     """Width of the hidden layers of the box heads."""
-    anchor_scale: float = 8.0
+    anchor_scale: float = setting(8.0, section=NETWORK, rare=True)
     """Side of the anchors in strides of their level."""
-    proposals: int = 1000
+    proposals: int = setting(1000, section=NETWORK, rare=True)
     """Regions per image that the heads look at."""
-    box_samples: int = 512
+    box_samples: int = setting(512, section=NETWORK, rare=True)
     """Regions per image that the heads learn from."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {"multi-task": "the losses of the detector's heads together"}
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""

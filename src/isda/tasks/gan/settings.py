@@ -8,49 +8,60 @@ ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda.engine.config import RunConfig
-from isda.engine.settings import Auto, OptimiserSettings, Recipe, auto
-from isda.networks.generative.models import NOISE_DIM
+from isda.engine.settings import DATA, METHOD, NETWORK, TRAINING, Auto, OptimiserSettings, Recipe, auto, setting
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
 class GANSettings(OptimiserSettings):
     """Settings of a run; what is not given comes from the method's publication, or is what the help says."""
 
-    data: Auto[str] = auto()
-    """digits (if not given), fashion-mnist, cifar10, cifar100, svhn or an .npz file: images of 8x8, 28x28 or 32x32."""
-    network: Auto[str] = auto()
+    data: Auto[str] = auto(section=DATA, default_text="digits")
+    """digits, fashion-mnist, cifar10, cifar100, svhn or an .npz file: images of 8x8, 28x28 or 32x32."""
+    network: Auto[str] = auto(section=NETWORK, default_text="the method's", rare=True)
     """Decided by the method: dcgan, or for wgan dcgan-per-class."""
-    method: Auto[str] = auto("acgan")
-    """wgan (one generator and critic per class), cgan, acgan (if not given) or infogan; options follow a colon:
+    method: Auto[str] = auto("acgan", section=METHOD)
+    """wgan (one generator and critic per class), cgan, acgan or infogan; options follow a colon:
     wgan:penalty=10 has a gradient penalty instead of clipped weights. A class of your own: package.module.Class."""
-    epochs: Auto[int] = auto()
-    """Number of epochs; by default as many as come nearest to 40,000 steps of the generator, times the scale."""
-    evaluate_every: Auto[int] = auto()
-    """Measure after every so many epochs, and after the last; 20 times in all if not given."""
-    batch_size: Auto[int] = auto()
-    """Real images per step, over all processes together, and as many generated ones; 64 if not given, or for wgan 64
-    of each class."""
-    lr: Auto[float] = auto()
-    """Learning rate of generator and discriminator; that of the method's publication if not given."""
-    precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32")
-    """float32 if not given; bfloat16 is mixed precision (autocast)."""
-    labels: int | None = None
-    """Learn from this many images, equally many of each class, drawn with the seed; all of them by default."""
-    held_out: Auto[int] = auto(0)
+    epochs: Auto[int] = auto(
+        section=TRAINING, default_text="those nearest to 40,000 steps of the generator, times the scale"
+    )
+    """Number of epochs."""
+    evaluate_every: Auto[int] = auto(section=TRAINING, metavar="EPOCHS", default_text="20 times in all", rare=True)
+    """Measure after every so many epochs, and after the last."""
+    batch_size: Auto[int] = auto(section=TRAINING, default_text="64, for wgan 64 of each class")
+    """Real images per step, over all processes together, and as many generated ones."""
+    lr: Auto[float] = auto(section=TRAINING, metavar="RATE", default_text="that of the method's publication")
+    """Learning rate of generator and discriminator."""
+    precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32", section=TRAINING)
+    """bfloat16 (or bf16) is mixed precision (autocast)."""
+    labels: int | None = setting(None, section=DATA, default_text="all")
+    """Learn from this many images, equally many of each class, drawn with the seed."""
+    held_out: Auto[int] = auto(0, section=DATA)
     """Hold out this many training images and measure on them instead of the test set."""
-    width: float = 1.0
+    width: float = setting(1.0, section=NETWORK)
     """Factor on the channels of generator and discriminator."""
-    noise: int = NOISE_DIM
+    noise: int = setting(100, section=NETWORK, rare=True)
     """Dimensions of the noise."""
-    judge: str | None = None
-    """Run folder of the classifier on whose features images are evaluated; by default one is trained on the same data
-    and kept in the folder judge of the run."""
+    judge: str | None = setting(
+        None, section=TRAINING, metavar="RUN", default_text="one that is trained on the same data first"
+    )
+    """Run folder of the classifier on whose features images are evaluated; one that is trained for this is kept in the
+    folder judge of the run."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {
+        "wgan": "a Wasserstein generator and critic per class",
+        "cgan": "conditional GAN: the discriminator scores pairs of an image and a class",
+        "acgan": "GAN with an auxiliary classifier",
+        "infogan": "InfoGAN with labels: the categorical code is the class",
+    }
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16")
 
@@ -133,6 +144,8 @@ class GANConfig(GANSettings, RunConfig):
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights."""
+        import torch
+
         return torch.float64 if self.precision == "float64" else torch.float32
 
     def describe(self) -> str:

@@ -9,58 +9,80 @@ diagonal covariances (the paper says so too), bilinear upsampling with aligned c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from isda.engine.settings import Auto, Recipe, TrainingSettings, auto, stored_in
-from isda.engine.trainer import TrainingConfig
+from isda.engine.config import TrainingConfig
+from isda.engine.settings import (
+    DATA,
+    METHOD,
+    NETWORK,
+    TRAINING,
+    Auto,
+    Recipe,
+    TrainingSettings,
+    auto,
+    setting,
+    stored_in,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the authors' code, or is what the help says."""
 
-    data: Auto[str] = auto()
+    data: Auto[str] = auto(section=DATA, default_text="required")
     """cityscapes, camvid, or a folder: Cityscapes' layout, CamVid's, or images/ and labels/ (docs/segmentation.md)."""
-    network: Auto[str] = auto("pspnet-resnet-101")
-    """pspnet-resnet-101 (if not given), or pspnet- or deeplab-v3- with resnet-18, -34, -50 or -101."""
-    method: Auto[str] = auto("isda")
-    """cross-entropy, isda (if not given) or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
+    network: Auto[str] = auto("pspnet-resnet-101", section=NETWORK)
+    """pspnet- or deeplab-v3- with resnet-18, -34, -50 or -101."""
+    method: Auto[str] = auto("isda", section=METHOD)
+    """cross-entropy, isda or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
     has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value (docs/extend.md)."""
-    lambda_0: float | Literal["auto"] | None = stored_in("method_options")
-    """ISDA's strength at the end of training; 7.5 if not given."""
-    evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
-    """The part that judges; validation if not given, where there is one."""
-    window: str | None = None
+    lambda_0: float | Literal["auto"] | None = stored_in("method_options", section=METHOD, default_text="7.5")
+    """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
+    evaluate_on: Literal["validation", "test"] | None = stored_in(
+        "evaluated_on", section=DATA, default_text="validation, if the data set has it"
+    )
+    """The part that the run is evaluated on."""
+    window: str | None = setting(None, section=TRAINING, metavar="SIZE", default_text="whole images", rare=True)
     """Evaluate by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart, and average logits, not
-    probabilities, as the authors' code does (769); whole images by default."""
-    multi_scale: bool = False
+    probabilities, as the authors' code does (769)."""
+    multi_scale: bool = setting(False, section=TRAINING, rare=True)
     """At the end measure also with images at 0.75, 1, 1.25 and 1.5 times their size, and these mirrored as well."""
-    crop: str = "769"
+    crop: str = setting("769", section=DATA, metavar="SIZE")
     """Size of training crops, SIDE or HEIGHTxWIDTH."""
     # The range is ours, that of most recipes; the toolbox below the authors' code draws from 0.7, 0.8, ... 2.1.
-    smallest_scale: float = 0.5
+    smallest_scale: float = setting(0.5, section=DATA, metavar="FACTOR", rare=True)
     """Images are resized by a random factor from this one ..."""
-    largest_scale: float = 2.0
+    largest_scale: float = setting(2.0, section=DATA, metavar="FACTOR", rare=True)
     """... to this one, before they are cropped."""
-    mirror: bool = True
+    mirror: bool = setting(True, section=DATA, rare=True)
     """Mirror every other image."""
-    width: float = 1.0
+    width: float = setting(1.0, section=NETWORK)
     """Factor on the channels of backbone and heads."""
-    output_stride: int = 8
+    output_stride: int = setting(8, section=NETWORK, rare=True)
     """Pixels of the image per position of the features: 8, 16 or 32."""
-    stem: Auto[Literal["deep", "torchvision"]] = auto()
+    stem: Auto[Literal["deep", "torchvision"]] = auto(
+        section=NETWORK, default_text="deep, torchvision with its weights", rare=True
+    )
     """The backbone's first layers: three 3x3 convolutions (deep), or one of 7x7, which torchvision's weights need."""
-    pretrained: str | None = None
+    pretrained: str | None = setting(None, section=NETWORK, metavar="FILE")
     """Weights of the backbone: torchvision, or a file under its names."""
-    dropout: float = 0.1
+    dropout: float = setting(0.1, section=NETWORK, metavar="RATE", rare=True)
     """Rate at which channels of features are dropped."""
-    auxiliary_weight: float = 0.4
+    auxiliary_weight: float = setting(0.4, section=NETWORK, rare=True)
     """Weight of the auxiliary head's loss; there is no such head at 0."""
-    freeze_batch_norm: bool = False
+    freeze_batch_norm: bool = setting(False, section=NETWORK, rare=True)
     """Keep batch normalisation at its running figures, those of the pretrained weights."""
-    sync_batch_norm: bool = False
+    sync_batch_norm: bool = setting(False, section=NETWORK, rare=True)
     """Share batch normalisation among processes, as the authors' code does."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = {
+        "cross-entropy": "cross-entropy of every pixel, the baseline",
+        "isda": "the published bound for every pixel",
+        "isda-tilted": "the tilted bound for every pixel",
+    }
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""

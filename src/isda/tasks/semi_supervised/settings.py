@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda._utils.choices import check_choice
 from isda.engine.options import option_types, parse_options, split_method
-from isda.engine.settings import AUTO, Auto, Recipe, auto
-from isda.semi.defaults import MethodSettings
-from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS, SUPERVISED
+from isda.engine.settings import AUTO, BY_RECIPE, DATA, METHOD, TRAINING, Auto, Recipe, auto, setting
 from isda.tasks.classification.settings import ClassificationConfig, ClassificationSettings
-from isda.tasks.common.isda_options import ISDAOptions
+
+if TYPE_CHECKING:
+    from isda.semi.defaults import MethodSettings
+    from isda.tasks.common.isda_options import ISDAOptions
+
+
+_METHODS = {
+    "supervised": "labelled images alone, the baseline",
+    "pi-model": "two augmented views agree (Pi-model)",
+    "temporal-ensembling": "predictions agree with their average over epochs",
+    "mean-teacher": "predictions agree with those of averaged weights",
+    "vat": "predictions are stable in the worst direction (virtual adversarial training)",
+    "fixmatch": "confident pseudo labels for strongly augmented views (FixMatch)",
+}
+METHOD_SUMMARIES = {
+    **_METHODS,
+    **{f"{name}+isda": f"{name} with ISDA's bounds on labelled and unlabelled images" for name in _METHODS},
+}
+"""By name; the methods themselves are in `isda.semi`."""
 
 PUBLISHED = "published"
 """The word for batches composed as in the method's publication."""
@@ -23,24 +39,28 @@ PUBLISHED = "published"
 class SemiSettings(ClassificationSettings):
     """Settings of a semi-supervised run; what is not given comes from the method's publication and the recipe."""
 
-    method: Auto[str] = auto()
-    """supervised (the floor), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
+    method: Auto[str] = auto(section=METHOD, default_text="isda")
+    """supervised (the baseline), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
     options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
-    labels: int | None = None
+    labels: int | None = setting(None, section=DATA, default_text="required")
     """How many images keep their label, equally many of each class, drawn with the seed."""
-    unlabelled: Auto[int] = auto()
-    """Use this many further images without labels, drawn with the seed; all by default. An epoch is one pass over
-    labelled and unlabelled images together."""
-    labelled_per_batch: Auto[int | Literal["published"]] = auto()
-    """Labelled images in each step, which come on top of batch_size unlabelled ones; as many as those if not given, as
-    in Verma et al. (2019), whom the paper follows. published: in the proportion of the method's publication."""
-    held_out_labels: Auto[float] = auto(0.0)
+    unlabelled: Auto[int] = auto(section=DATA, default_text="all")
+    """Use this many further images without labels, drawn with the seed. An epoch is one pass over labelled and
+    unlabelled images together."""
+    labelled_per_batch: Auto[int | Literal["published"]] = auto(
+        section=TRAINING, default_text="as many as unlabelled ones"
+    )
+    """Labelled images in each step, which come on top of batch_size unlabelled ones; as in Verma et al. (2019), whom
+    the paper follows, if not given. published: in the proportion of the method's publication."""
+    held_out_labels: Auto[float] = auto(0.0, section=DATA, metavar="SHARE")
     """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
     choose settings with; leaving it out puts them back."""
-    batch_size: Auto[int] = auto()
+    batch_size: Auto[int] = auto(section=TRAINING, default_text=BY_RECIPE)
     """Unlabelled images per step, over all processes together."""
-    augment: Auto[str] = auto()
+    augment: Auto[str] = auto(section=DATA, default_text="the data set's")
     """none, translate or translate-flip."""
+
+    method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
 
     def check(self) -> None:
         """Raise a ValueError if a setting is out of range."""
@@ -133,6 +153,9 @@ class ConsistencyOptions:
 
 def declared_options(name: str) -> list[type]:
     """The dataclasses that declare the options of a method."""
+    from isda.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS
+    from isda.tasks.common.isda_options import ISDAOptions
+
     check_choice("method", name, NAMES)
     method = name.removesuffix(ISDA_SUFFIX)
     declared: list[type] = [SharedOptions]
@@ -156,6 +179,8 @@ def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str,
         >>> tuning_grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
         (0.5, 1.0, 2.0)
     """
+    from isda.semi.methods import ISDA_SUFFIX, SUPERVISED
+
     tried: dict[str, tuple[float, ...]] = {}
     if name.endswith(ISDA_SUFFIX):
         tried |= recipe.method_grids["isda"]
@@ -192,6 +217,8 @@ def resolve_options(
         >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
         (2.0, 1.0, 8.0, 0.9)
     """
+    from isda.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
+
     name, words = split_method(text)
     declared = declared_options(name)
     method = name.removesuffix(ISDA_SUFFIX)
@@ -223,5 +250,7 @@ def resolve_options(
 
 def isda_options(options: dict[str, Any]) -> tuple[ISDAOptions, dict[str, Any]]:
     """ISDA's own options of a method, and the others."""
+    from isda.tasks.common.isda_options import ISDAOptions
+
     own = {name: value for name, value in options.items() if name in option_types(ISDAOptions)}
     return ISDAOptions(**own), {name: value for name, value in options.items() if name not in own}
