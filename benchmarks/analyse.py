@@ -266,6 +266,44 @@ def longtail(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
+def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Semi-supervised algorithms with their own choices, alone and with ISDA."""
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    table = figure_table(rows, ["error"], method_of, names[0])
+    means = figure_table(rows, ["nll", "calibration"], method_of, names[0])
+    parts, overall = table.isda_family("error"), table.isda_overall("error")
+    assert overall is not None
+    lines = [
+        f"From ISDA: the method − the same one without +isda, {intervals_text(parts)}; over both algorithms "
+        f"{difference_text(overall[0])} points (Student's 95% confidence interval of {overall[1]} pairs of runs). "
+        "Negative is better.",
+        "",
+    ]
+    heads = ["method", "lambda_0", "eta_1", "eta_2", "test error, %", "from ISDA, points", *list(THREE.values())[1:]]
+    lines += head(heads)
+    for method in names:
+        chosen = (option(rows, method, name) for name in ("lambda_0", "eta_1", "eta_2"))
+        error = plus_minus(*mean_std(values_of(table, method, "error")))
+        others = (mean_text(means, method, figure) for figure in means.figures)
+        lines.append(line([method, *chosen, error, difference_text(parts.shown(method)), *others]))
+    return {"": lines}
+
+
+def auto(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """lambda_0="auto" beside the best of a grid, a part for each setting."""
+    parts = {}
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == setting]
+        table = figure_table(own, list(THREE), method_of, "cross-entropy")
+        lines = description(table, "Negative is better.") + head(["method", "λ at the end", *titles(THREE)])
+        for method in table.values:
+            strengths = [float(row["strength"]) for row in own if row["method"] == method]
+            shown = f"{min(strengths):.3g}" + ("" if min(strengths) == max(strengths) else f" to {max(strengths):.3g}")
+            lines.append(line([method, shown, *figure_cells(table, method, {"nll": 3})]))
+        parts[setting] = lines
+    return parts
+
+
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
     "evidence": evidence,
@@ -276,10 +314,12 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "longtail": longtail,
     "finetune": finetune,
     "generated": generated,
+    "semi_composition": semi_composition,
+    "auto": auto,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
-INCOMPLETE = ("finetune", "generated")
-"""Pages whose CSV file was not committed, or lacks runs that the page has: only a new benchmark writes them."""
+INCOMPLETE = ("finetune", "generated", "semi_composition")
+"""Pages whose CSV file is not committed, or lacks runs that the page has: only a new benchmark writes them."""
 
 
 def marked(page: str, part: str = "") -> str:
@@ -300,7 +340,8 @@ def refresh(page: str) -> None:
     text = path.read_text(encoding="utf-8")
     for part in PAGES[page](read_csv(RESULTS / f"{page}.csv")):
         begin, end = map(re.escape, _marks(page, part))
-        text, count = re.subn(f"{begin}.*?{end}", lambda _, part=part: marked(page, part), text, flags=re.DOTALL)
+        made = marked(page, part).replace("\\", r"\\")
+        text, count = re.subn(f"{begin}.*?{end}", made, text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"{path} must have one part marked as {part or page}, got {count}")
     path.write_text(text, encoding="utf-8")

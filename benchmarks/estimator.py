@@ -77,7 +77,7 @@ def fixed(repeats: int) -> Iterator[dict[str, Any]]:
     problem = Problem(StandardScaler().fit_transform(raw.inputs), raw.labels)
 
     def ours(lambda_0: float, covariance: str = "within", bound: str = "jensen") -> Fit:
-        settings = {"C": 0.1, "tol": tol, "max_iter": 100_000, "standardize": False}
+        settings: dict[str, Any] = {"C": 0.1, "tol": tol, "max_iter": 100_000, "standardize": False}
         model = ISDAClassifier(lambda_0, covariance=covariance, bound=bound, **settings)
         return lambda: model.fit(*problem)
 
@@ -108,7 +108,7 @@ def chosen(repeats: int) -> Iterator[dict[str, Any]]:
 
         def logistic(scaled: Problem = scaled, grid: dict[str, Any] = grid) -> Any:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", (ConvergenceWarning, FutureWarning))  # type: ignore[arg-type]
+                warnings.simplefilter("ignore", (ConvergenceWarning, FutureWarning))
                 return LogisticRegressionCV(**grid).fit(*scaled)
 
         def ours(problem: Problem = problem) -> ISDAClassifier:
@@ -139,7 +139,7 @@ def tilted(repeats: int) -> Iterator[dict[str, Any]]:
     ):
         problem = make_problem(*shape, DISTANCE[shape[1]])
 
-        def fit(bound: str, problem: Problem = problem, settings: dict[str, Any] = settings) -> Any:  # type: ignore[assignment]
+        def fit(bound: str, problem: Problem = problem, settings: dict[str, Any] = settings) -> Any:
             return ISDAClassifier(bound=bound, **settings).fit(*problem)
 
         seconds, models = in_turns({name: lambda name=name: fit(name) for name in ("jensen", "tilted")}, repeats)  # type: ignore[misc]

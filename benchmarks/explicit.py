@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ class EigenCovariance(FullCovariance):
 
 def criteria(classes: int, features: int, draws: int) -> dict[str, SemanticLoss]:
     """The losses to compare."""
-    common = {"num_classes": classes, "feature_dim": features, "lambda_0": 0.5}
+    common: dict[str, Any] = {"num_classes": classes, "feature_dim": features, "lambda_0": 0.5, "schedule": "constant"}
     return {
         "ISDA": ISDALoss(**common),
         "explicit, Cholesky": ExplicitLoss(**common, samples=draws),

@@ -12,8 +12,7 @@ and the metrics of each run are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from analyse import marked
 from isda.engine import find_runs
 from isda.engine.comparison import Planner
 from isda.engine.executors.local import local_executor
@@ -21,12 +20,9 @@ from isda.engine.run_folder import folder_lock
 from isda.engine.tuning.method_search import run_search
 from isda.engine.tuning.records import MethodSearchRecord
 from isda.engine.tuning.request import SearchOptions, make_candidates
-from isda.report.statistics import level_of_each
-from isda.report.summary import Comparison, summarise
-from isda.report.wording import difference_text, intervals_text, plus_minus
 from isda.tasks.semi_supervised.settings import SemiSettings
 from isda.train import image_task
-from recording import RESULTS, RunLines, Study, keep, mean_of, result_row, write_rows
+from recording import RESULTS, RunLines, Study, keep, result_row, write_rows
 
 WIDTH = 1 / 16
 LABELS, UNLABELLED = 500, 4500
@@ -52,7 +48,6 @@ STRENGTHS, WEIGHTS, FACTORS = (0.1, 0.5, 1.0), (0.5, 1.0, 2.0), (0.5, 1.0, 2.0)
 PUBLISHED = {"mean-teacher": 100.0, "vat": 1.0}
 """eta_2 of the publications on SVHN, for a mean over labelled images (isda.semi.defaults)."""
 CHOOSING_SEED, TEST_SEEDS = 100, range(5)
-PAIRS = len(PUBLISHED)
 HEADING = f"""\
 # Table 6 in small: SVHN with {LABELS} labels
 
@@ -63,9 +58,8 @@ as published (docs/semi.md), except that the teacher's decay is 0.99: the publis
 run. λ0 (from {STRENGTHS}), η1 (from {WEIGHTS}) and η2 ({FACTORS} times the published weight, with ISDA and without)
 were chosen by the same held-out quarter of the labels, one run of each combination with seed {CHOOSING_SEED}.
 
-Test error after the last epoch, ± standard deviation over seeds 0 to {len(TEST_SEEDS) - 1}. From ISDA: the method minus
-the same one without ISDA, each with its own choice, paired by seed, ± half of Student's interval
-({intervals_text(PAIRS)}); negative is better. Metrics of every run: semi_composition/.
+Test error after the last epoch, ± standard deviation over seeds 0 to {len(TEST_SEEDS) - 1}. Each method has its own
+choice. Metrics of every run: semi_composition/.
 """
 
 
@@ -89,29 +83,6 @@ def choose(study: Study, method: str, settings: SemiSettings) -> MethodSearchRec
         return run_search(candidates, folder, RunLines(), executor).methods[0]
 
 
-def table(comparison: Comparison, chosen: Sequence[MethodSearchRecord]) -> list[str]:
-    """Errors, and paired differences to the same method without ISDA."""
-    lines = [
-        "| method | λ0 | η1 | η2 | held-out error of the choice, % | test error, % | from ISDA, points "
-        "| negative log-likelihood | calibration, % |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    held_out = {
-        record.method.partition(":")[0]: min(trial.value for trial in record.trials if trial.value is not None)
-        for record in chosen
-    }
-    alone = {method.runs[0].method: method for method in comparison.methods}
-    for name, method in alone.items():
-        assert method.value is not None
-        plain, options = alone[name.removesuffix("+isda")], method.runs[0].method_options
-        difference = method.difference_to(plain, level_of_each(PAIRS)) if plain is not method else None
-        values = (f"{options[key]:g}" if key in options else "" for key in ("lambda_0", "eta_1", "eta_2"))
-        others = (mean_of(method, key) for key in ("nll", "calibration"))
-        figures = (f"{held_out[name]:.1f}", plus_minus(*method.value), difference_text(difference))
-        lines.append(f"| {' | '.join((name, *values, *figures, *others))} |")
-    return lines
-
-
 def main() -> None:
     """Choose, train, write."""
     study = Study.from_arguments(__doc__, "runs/semi-composition")
@@ -121,16 +92,15 @@ def main() -> None:
         raise ValueError(f"all trials of {' and '.join(lost)} diverged")
     study.errors(SETTINGS, [record.chosen_method for record in chosen], TEST_SEEDS, "test")
     records = sorted(find_runs([study.runs / "test"]), key=lambda record: (record.method, record.seed))
-    (comparison,) = summarise(records)
     notes = [f"- {record.method}: {note}" for record in chosen for note in record.notes]
-    lines = [HEADING, *table(comparison, chosen), "", *notes]
     for record in records:
         keep(record, RESULTS / "semi_composition")
     write_rows(
         RESULTS / "semi_composition.csv", ["method"], [[record.method, *result_row(record)] for record in records]
     )
-    (RESULTS / "semi_composition.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
-    print("\n".join(lines))
+    text = "\n".join([HEADING, marked("semi_composition"), "", *notes, ""])
+    (RESULTS / "semi_composition.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from torch import nn
 
 from isda import networks
 from isda.data.catalogue import CATALOGUE
+from isda.engine.config import TrainingConfig
 from isda.engine.settings import Recipe
-from isda.engine.trainer import TrainingConfig
 from isda.networks.cost import count_parameters
 from isda.networks.shake_shake import ShakeBlock, ShiftedShortcut
 from isda.reproduce.classifier_trainings import CHECKPOINTS, SEMI_SUPERVISED_NETWORK, semi_supervised
@@ -90,7 +90,8 @@ def _recipes() -> Iterable[Item]:
         milestones = [cells[name].removesuffix("th") for name in cells if name.startswith("lr milestone")]
         schedule = f"times {cells['lr factor']} after {', '.join(milestones)}" if milestones else "cosine"
         columns = ("total epochs", "batch size", "weight decay", "momentum", "initial lr")
-        words = _recipe_words(*(cells[column] for column in columns), schedule)
+        epochs, batch, decay, momentum, lr = (cells[column] for column in columns)
+        words = _recipe_words(epochs, batch, decay, momentum, lr, schedule)
         recipe = recipe_for(row.lower().replace(" ", "-"))
         yield Item(f"{row} on CIFAR", words, _same(words, _recipe_text(recipe)), _RECIPE_OPTIONS)
     words = _recipe_words(400, 128, "1e-4", 0.9, 0.1, "cosine")
@@ -324,7 +325,7 @@ def _counts() -> Iterable[Item]:
             own = count_parameters(network)
             blocks = [block for block in network.modules() if isinstance(block, ShakeBlock)]
             equal = [block for block in blocks if isinstance(block.shortcut, nn.Identity)]
-            widths = [block.left[1].in_channels for block in equal]
+            widths: list[Any] = [block.left[1].in_channels for block in equal]
             unused = sum(count_parameters(ShiftedShortcut(width, width, 1)) for width in widths)
         cell = printed.cell(row, "parameters")
         assert cell is not None
@@ -357,7 +358,7 @@ def _recipe_words(epochs: Any, batch: Any, decay: str, momentum: Any, lr: Any, s
 
 def _recipe_text(recipe: Recipe) -> str:
     """A recipe in the words of the paper's Table 9."""
-    values = {f.name: f.default for f in fields(TrainingConfig)} | dict(recipe.values)
+    values: dict[str, Any] = {f.name: f.default for f in fields(TrainingConfig)} | dict(recipe.values)
     milestones = ", ".join(map(str, values["milestones"]))
     schedule = f"times {values['lr_factor']:g} after {milestones}" if values["schedule"] == "steps" else "cosine"
     decay = _exponent(values["weight_decay"])

@@ -67,7 +67,7 @@ class ISDANeuralNetClassifier(_NeuralNetClassifier):
 
     def run_single_epoch(self, iterator: Any, training: bool, *args: Any, **kwargs: Any) -> None:
         """Run an epoch; set T before a training epoch, and the strength of lambda_0="auto" after a validation epoch."""
-        criterion = self.criterion_
+        criterion: Any = self.criterion_
         if not isinstance(criterion, AugmentedLoss):
             super().run_single_epoch(iterator, training, *args, **kwargs)
         elif training:

@@ -101,7 +101,9 @@ class Layout:
     @cached_property
     def covariance(self) -> Array:
         """(m, m) covariance of the effects, in units of the residual variance."""
-        return np.linalg.inv(self.design.T @ self.design)[: len(self.names), : len(self.names)]
+        inverse: Any = np.linalg.inv(self.design.T @ self.design)
+        covariance: Array = inverse[: len(self.names), : len(self.names)]
+        return covariance
 
     @property
     def dof(self) -> int:

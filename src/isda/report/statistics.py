@@ -287,7 +287,7 @@ def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: floa
     errors = {name: layout.std * float(scale) for name, scale in zip(pairs, scales, strict=True)}
     share = len(pairs) / count
     quantile = simultaneous_quantile(1 - (1 - level) * share, correlation, layout.dof)
-    tests = {
+    tests: dict[str, Callable[[], float]] = {
         name: partial(_adjusted, simultaneous_p, _statistic(mean, errors[name]), correlation, layout.dof, share)
         for name, mean in means.items()
     }

@@ -128,7 +128,7 @@ def biggan(network: nn.Module, noise: int | None = None, truncation: float = 1.0
     """
     shared, config = getattr(network, "shared", None), getattr(network, "config", None)
     length = getattr(network, "dim_z", getattr(config, "z_dim", None)) if noise is None else noise
-    classes = getattr(config, "num_classes", None)
+    classes: Any = getattr(config, "num_classes", None)
     if length is None or (classes is None and not callable(shared)):
         raise ValueError(
             "network must be a BigGAN: with shared(class) and dim_z, or with config.z_dim and config.num_classes"

@@ -16,9 +16,9 @@ from isda.analysis.inversion.inverter import InvertedFeatures, Inverter
 from isda.analysis.inversion.targets import augmented_features
 from isda.analysis.training_features import Observed
 from isda.data.image_files import ImageFiles
-from isda.data.prefetch import prefetch
+from isda.data.prefetch import PREFETCH_WORKERS, prefetch
 from isda.networks.generative import to_pixels
-from isda.tasks.common.data import PREFETCH_WORKERS, images_at
+from isda.tasks.common.data import images_at
 
 NEAREST = 5
 """Nearest training images, as many as in the paper's Figure 14."""
