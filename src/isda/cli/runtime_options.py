@@ -40,7 +40,8 @@ def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     parts = [part for part in parts if hasattr(part, "bare")] or parts
     if NoneType not in get_args(info.type):
         return None
-    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(Union[tuple(parts)], set()))  # noqa: UP007
+    together: Any = Union[tuple(parts)]  # noqa: UP007
+    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(together, set()))
     if not isinstance(inner, PrimitiveConstructorSpec):
         return None
     return PrimitiveConstructorSpec(
