@@ -78,9 +78,14 @@ class ConvexObjective:
         classes = self.rows.num_classes
         return 1 if classes == 2 else classes, self.rows.inputs.shape[1] + 1
 
-    def evaluate(self, parameters: Tensor) -> Evaluation:
-        """F, its gradient, and the sizes of the parts of its Hessian."""
-        weight, logits = self._linear(parameters)
+    def evaluate(self, parameters: Tensor, logits: Tensor | None = None, *, limit: float = torch.inf) -> Evaluation:
+        """F, its gradient, and the sizes of the parts of its Hessian.
+
+        ``logits`` (N, C) are those of the parameters, if they are known. Where F is above ``limit``, the gradient is
+        left out, an empty tensor.
+        """
+        weight = self._weights(parameters)
+        logits = self.logits(parameters) if logits is None else logits
         share = self.rows.loss_weights.unsqueeze(1)
         pull: WeightLogitGradient | None = None
         if self.tilted and self.strength:
@@ -89,6 +94,11 @@ class ConvexObjective:
             others = by_logits.sum(1, keepdim=True)
         else:
             values, by_logits, others = self._cross_entropy(logits, weight)
+        free = parameters[:, :-1]
+        value = float(self.rows.loss_weights.double() @ values.double())
+        value += self.penalty / 2 * float(free.square().sum(dtype=torch.float64))
+        if not value <= limit:
+            return Evaluation(value, parameters.new_empty(0), 0.0, 0.0)
         # The target's own probability is 1 - others.
         curvature = share * (2 * others - others.square() - by_logits.square().sum(1, keepdim=True))
         by_logits *= share
@@ -97,9 +107,6 @@ class ConvexObjective:
             table = sum_by_class(by_logits, self.rows).mul_(self.strength)
             pull, spread = self.covariances.pull_margins(weight, logits, table), 2 * (share * others).sum()
         self.rows.fill_targets(by_logits, -share * others)
-        free = parameters[:, :-1]
-        value = float(self.rows.loss_weights.double() @ values.double())
-        value += self.penalty / 2 * float(free.square().sum(dtype=torch.float64))
         gradient = self._gradient(by_logits, pull)
         gradient[:, :-1].add_(free, alpha=self.penalty)
         classes = self.rows.num_classes
@@ -107,7 +114,7 @@ class ConvexObjective:
 
     def hessian_product(self, parameters: Tensor) -> Callable[[Tensor], Tensor]:
         """The map of directions (K, A + 1) to the Hessian at ``parameters`` times them."""
-        weight, logits = self._linear(parameters)
+        weight, logits = self._weights(parameters), self.logits(parameters)
         product = self._tilted_hessian if self.tilted and self.strength else self._jensen_hessian
         curvature = product(weight, logits)
 
@@ -145,7 +152,7 @@ class ConvexObjective:
         total = self.rows.loss_weights.unsqueeze(1).clamp_min(torch.finfo(logits.dtype).tiny)
 
         def apply(direction: Tensor) -> Tensor:
-            turn, change = self._linear(direction)
+            turn, change = self._weights(direction), self.logits(direction)
             if not self.strength:
                 change = softmax * (change - (softmax * change).sum(1, keepdim=True) / total)
                 return self._gradient(change, None)
@@ -203,7 +210,7 @@ class ConvexObjective:
         solutions = {index: self._solve_tilt(index, part, logits, tables[index], exact=True) for index, part in blocks}
 
         def apply(direction: Tensor) -> Tensor:
-            turn, change = self._linear(direction)
+            turn, change = self._weights(direction), self.logits(direction)
             above = self.covariances.gram(weight + turn, logits + change)
             below = self.covariances.gram(weight - turn, logits - change)
             add_first, total_first = self.covariances.pull_gram(weight, logits)
@@ -229,12 +236,17 @@ class ConvexObjective:
 
     # -- parameters --------------------------------------------------------------------------------------------------
 
-    def _linear(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (C, A) of all classes and logits (N, C)."""
+    def logits(self, parameters: Tensor) -> Tensor:
+        """(N, C), linear in the parameters."""
         if len(parameters) == 1:
             parameters = torch.cat([torch.zeros_like(parameters), parameters])
+        return torch.addmm(parameters[:, -1:], parameters[:, :-1], self.rows.inputs.t()).t()
+
+    @staticmethod
+    def _weights(parameters: Tensor) -> Tensor:
+        """(C, A) of all classes."""
         weight = parameters[:, :-1]
-        return weight, torch.addmm(parameters[:, -1:], weight, self.rows.inputs.t()).t()
+        return torch.cat([torch.zeros_like(weight), weight]) if len(weight) == 1 else weight
 
     def _gradient(self, by_logits: Tensor, *pulls: WeightLogitGradient | None) -> Tensor:
         """(K, A + 1) from the gradients with respect to logits and weights."""

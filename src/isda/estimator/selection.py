@@ -404,7 +404,7 @@ class _Trials:
         search: dict[str, Any] = {"max_iter": steps, "warn": False, "polish": self.polish, "near": start.near}
         first = None
         if start.candidates:
-            first = min(start.candidates, key=lambda parameters: objective.evaluate(parameters).value)
+            first = min(start.candidates, key=lambda parameters: objective.evaluate(parameters, limit=-torch.inf).value)
         return minimise(objective, first, tol=torch.inf, accuracy=self.accuracy, **search).parameters
 
     def _start(self, point: GridPoint, number: int) -> _Start:

@@ -23,7 +23,7 @@ from torch import Tensor
 from isda.estimator.covariances import class_means
 from isda.estimator.objective import ConvexObjective, Evaluation
 
-_MEMORY, _SHORTER, _LEAST_FALL = 10, 40, 0.25
+_MEMORY, _SHORTER, _LEAST_FALL = 10, 40, 0.1
 _OTHER_CURVATURE = 3.0
 _ROUGH = 1e-3
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
@@ -152,7 +152,8 @@ def minimise(
     parameters = objective.rows.inputs.new_zeros(objective.shape) if start is None else start
     preconditioner, memory = Preconditioner(objective), _Memory()
     objective.tilt_accuracy = _FIRST_TILTS
-    here, steps, enough = objective.evaluate(parameters), 0, False
+    logits = objective.logits(parameters)
+    here, steps, enough = objective.evaluate(parameters, logits), 0, False
     while True:
         preconditioner.update(here)
         direction = memory.times(here.gradient, preconditioner)
@@ -167,10 +168,10 @@ def minimise(
         if steps >= max_iter or (enough and float(here.gradient.abs().max()) <= tol):
             break
         objective.tilt_accuracy = _TILT_SHARE * decrement
-        found = _line_search(objective, parameters, here, direction, decrement)
+        found = _line_search(objective, parameters, logits, here, direction, decrement)
         if found is None:
             break
-        moved, new = found
+        moved, logits, new = found
         if max(here.curvature, new.curvature) > _OTHER_CURVATURE * min(here.curvature, new.curvature):
             memory.pairs.clear()  # of no use where the curvature is another
         else:
@@ -222,26 +223,32 @@ class _Memory:
 
 
 def _line_search(
-    objective: ConvexObjective, start: Tensor, here: Evaluation, direction: Tensor, decrement: float
-) -> tuple[Tensor, Evaluation] | None:
+    objective: ConvexObjective,
+    start: Tensor,
+    logits: Tensor,
+    here: Evaluation,
+    direction: Tensor,
+    decrement: float,
+) -> tuple[Tensor, Tensor, Evaluation] | None:
     """The first of shorter and shorter steps that does not go too far; None if there is none.
 
-    f has to fall by a quarter of what the slope at the start promises, half of it being the most that a quadratic
+    f has to fall by a tenth of what the slope at the start promises, half of it being the most that a quadratic
     function can. A longer step saturates probabilities, and the curvature there is lost. Where values differ by
-    rounding only, the slope at the end is the judge.
+    rounding only, the slope at the end is the judge. Logits are linear along the direction: a trial takes no product
+    with the rows, and the gradient only the step that is made.
     """
-    slack, length = _rounding(here), 1.0
+    slack, length, change = _rounding(here), 1.0, objective.logits(direction)
     for _ in range(_SHORTER):
-        moved = torch.sub(start, direction, alpha=length)
-        new = objective.evaluate(moved)
-        promised, fall = length * decrement, here.value - new.value
-        if promised > 100 * slack:
-            if fall >= _LEAST_FALL * promised:
-                return moved, new
-        elif fall >= -slack and -float((new.gradient * direction).sum()) <= 0.5 * decrement:
-            return moved, new
+        moved, moved_logits = torch.sub(start, direction, alpha=length), torch.sub(logits, change, alpha=length)
+        promised = length * decrement
+        small = promised <= 100 * slack
+        limit = here.value + slack if small else here.value - _LEAST_FALL * promised
+        new = objective.evaluate(moved, moved_logits, limit=limit)
+        fall = here.value - new.value
+        if new.value <= limit and (not small or -float((new.gradient * direction).sum()) <= 0.5 * decrement):
+            return moved, moved_logits, new
         # The minimum of the parabola through both values; a value may be infinite.
-        length *= max(promised / (2 * (promised - fall)), 0.1) if fall > -torch.inf else 0.1
+        length *= max(promised / (2 * max(promised - fall, promised / 2)), 0.1) if fall > -torch.inf else 0.1
     return None
 
 
