@@ -10,6 +10,7 @@ import pytest
 from isda.engine import find_runs
 from isda.report.markup import Markup, join, tag
 from isda.report.page import write_report
+from isda.report.summary import summarise
 
 VOID = {"meta", "input"}
 NASTY = "<script>alert('x')</script>&\"<b>"
@@ -106,11 +107,15 @@ def test_whatever_a_user_wrote_is_escaped(written, make_run, tmp_path):
 
 def test_every_part_is_there(written, runs_folder):
     page = Page(written(runs_folder))
+    (comparison,) = summarise(find_runs([runs_folder]))
+    mean, half = comparison.methods[1].difference
+    assert mean == pytest.approx(-0.725)
     for words in (
         "3 methods compared on cifar10",
         "12 runs, 11 of them finished",
-        "isda has 0.73 points lower test error than cross-entropy (97.5% interval 0.39 to 1.06, 4 paired seeds).",
-        "−0.73 ± 0.33",
+        "isda has 0.73 points lower test error than cross-entropy (simultaneous 95% interval "
+        f"{-mean - half:.2f} to {-mean + half:.2f}, 4 paired seeds).",
+        f"−0.73 ± {half:.2f}",
         "Differences in test error to cross-entropy on the same seed, in percentage points.",
         "simultaneous 95% confidence intervals (Dunnett, pooled over 3 methods x ",
         "Unfinished , and in no mean or difference: isda-tilted seed 3 (epoch 12 of 20).",

@@ -132,8 +132,8 @@ def write_page(
     from isda.report.page import write_report
     from isda.report.summary import summarise
 
-    extra = ["--accuracy"] if accuracy else []
-    write_report(runs, out, title, command_line([*paths, *extra], out, title), searches, accuracy=accuracy)
+    command = command_line(paths, out, title) + (" --accuracy" if accuracy else "")
+    write_report(runs, out, title, command, searches, accuracy=accuracy)
     return summarise(runs) if runs else []
 
 

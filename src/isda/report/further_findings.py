@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from isda.engine.config import Figure
 from isda.engine.run_records import is_number
-from isda.report.statistics import LEVEL, Interval, paired_difference
+from isda.report.statistics import LEVEL, Interval, many_to_one, paired_cells
 from isda.report.summary import Comparison, MethodSummary
 from isda.report.wording import number, plus_minus
 
@@ -32,10 +32,12 @@ def further_findings(comparison: Comparison) -> list[str]:
 
 def _of_figure(comparison: Comparison, figure: Figure) -> list[str]:
     values = {method.label: _values(method, figure.name) for method in comparison.methods}
-    intervals = _differences(values, comparison.baseline.label)
+    if len(values) < 2 or not values[comparison.baseline.label]:
+        return []
+    intervals = many_to_one(paired_cells(values), comparison.baseline.label)
     groups: dict[tuple[str, str], list[tuple[str, Interval]]] = {}
     for method in comparison.methods[1:]:
-        interval = intervals.get(method.label)
+        interval = intervals.shown(method.label)
         reservation = "" if interval is None else _reservation(method, interval, figure, comparison)
         if interval is not None and reservation:
             direction = "lower" if interval.mean < 0 else "higher"
@@ -53,20 +55,6 @@ def _of_figure(comparison: Comparison, figure: Figure) -> list[str]:
         level = f"simultaneous {100 * LEVEL:.0f}% confidence intervals"
         sentences.append(f"{subject} a {direction} {figure.title} than {base}, {reservation} ({level}).")
     return sentences
-
-
-def _differences(values: Mapping[str, Mapping[int, float]], control: str) -> dict[str, Interval]:
-    """Simultaneous intervals of the paired differences to a control."""
-    base = values[control]
-    common = {
-        label: [seed for seed in by_seed if seed in base] for label, by_seed in values.items() if label != control
-    }
-    level = 1 - (1 - LEVEL) / max(1, len(common))
-    return {
-        label: paired_difference([values[label][seed] for seed in seeds], [base[seed] for seed in seeds], level)
-        for label, seeds in common.items()
-        if seeds
-    }
 
 
 def _reservation(method: MethodSummary, interval: Interval, figure: Figure, comparison: Comparison) -> str:

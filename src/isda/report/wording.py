@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Protocol
 
 from isda.engine.config import Figure
@@ -219,6 +220,7 @@ def _finding(method: MethodSummary, difference: Interval, comparison: Comparison
     what = f"{figure.difference_unit} of {figure.title}" if figure.difference_unit else figure.title
     paired = counted(len(method.differences), "paired seed")
     if half_width is None:
+        mean = fmean(method.differences.values()) if method.differences else mean
         return (
             f"On {paired}, {method.label} differs from {base} by {number(mean, digits, sign=True)} {what}; "
             "too few seeds for an interval."
