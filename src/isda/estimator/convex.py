@@ -61,7 +61,7 @@ def principal_axes(rows: ClassRows) -> Axes:
 
     Example:
         >>> rows = ClassRows.of(torch.tensor([[3.0, 4.0, 7.0], [-3.0, -4.0, 7.0]]), torch.tensor([0, 0]), 2)
-        >>> principal_axes(rows).directions.abs(), principal_axes(rows).variances
+        >>> principal_axes(rows).directions.abs(), principal_axes(rows).variances.round()
         (tensor([[0.6000, 0.8000, 0.0000]]), tensor([25.]))
     """
     centre = rows.loss_weights @ rows.inputs

@@ -32,7 +32,7 @@ def approximate_tilt(logits: Tensor, table: Tensor, start: Tensor, weights: Tens
 
     Example:
         >>> K, u = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.ones(1)
-        >>> approximate_tilt(torch.zeros(1, 2), K, torch.tensor([[0.6, 0.4]]), u, enough=1e-6).tilt
+        >>> approximate_tilt(torch.zeros(1, 2), K, torch.tensor([[0.6, 0.4]]), u, enough=1e-12).tilt
         tensor([[0.5000, 0.5000]])
     """
     share = weights.unsqueeze(1)
