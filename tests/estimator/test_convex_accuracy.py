@@ -87,7 +87,7 @@ def test_deciding_by_two_folds_does_not_change_the_choice(many, monkeypatch):
     monkeypatch.setattr(selection, "_STANDARD_ERRORS", np.inf)
     whole = ISDAClassifier().fit(*many)
     assert (whole.cv_results_["n_folds"] == 5).all()
-    assert (quick.cv_results_["n_folds"] == 2).sum() > len(quick.cv_results_["n_folds"]) / 4
+    assert (quick.cv_results_["n_folds"] == 2).sum() >= 5
     names = ("lambda_0_", "C_", "standardize_")
     assert [getattr(quick, name) for name in names] == [getattr(whole, name) for name in names]
     assert quick.scale_ == pytest.approx(whole.scale_, rel=1e-2)

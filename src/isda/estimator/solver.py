@@ -73,7 +73,7 @@ class Preconditioner:
             return
         diagonal = (curvature + (0 if self._identity else spread)) * self._variances
         diagonal += penalty + (spread if self._identity else 0)
-        self._diagonal = diagonal.clamp_min_(1e-14 * float(diagonal.max()) + 1e-300)
+        self._diagonal = diagonal.clamp_min_(1e-14 * _largest(diagonal) + 1e-300)
         self._low = (curvature + (spread if self._shared else 0)) ** 0.5 * self._means
         scaled = self._low / diagonal
         small = scaled @ self._low.t()
@@ -124,6 +124,11 @@ class Preconditioner:
         return free + float((weight.square() @ diagonal).sum() + (weight @ low.t()).square().sum())
 
 
+def _largest(values: Tensor) -> float:
+    """The largest absolute value; 0 of none, where all features of a fold are constant."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
 def _check_factor(failed: bool) -> None:
     if failed:
         raise ValueError("rows and weights must have finite second moments, got NaN or infinity")
@@ -165,7 +170,7 @@ def minimise(
         if enough and memory.pairs:  # by the Hessian at this point as well
             plain = preconditioner.solve(here.gradient)
             enough = float((here.gradient * plain).sum()) <= accuracy * preconditioner.square(parameters)
-        if steps >= max_iter or (enough and float(here.gradient.abs().max()) <= tol):
+        if steps >= max_iter or (enough and _largest(here.gradient) <= tol):
             break
         objective.tilt_accuracy = _TILT_SHARE * decrement
         found = _line_search(objective, parameters, logits, here, direction, decrement)
@@ -178,15 +183,15 @@ def minimise(
             memory.add(moved - parameters, new.gradient - here.gradient, preconditioner)
         parameters, here, steps = moved, new, steps + 1
     objective.tilt_accuracy = 0.0
-    norm = float(here.gradient.abs().max())
+    norm = _largest(here.gradient)
     if (norm > tol or (polish and not enough)) and steps < max_iter:
         # The line search is limited by the rounding of the values; Newton's method needs only gradients.
         limit = min(max_iter - steps, _NEWTON_STEPS)
         parameters, here, more = _newton(objective, preconditioner, parameters, here, tol, limit)
         steps += more
-    if polish and float(here.gradient.abs().max()) <= tol:
+    if polish and _largest(here.gradient) <= tol:
         parameters, here, _ = _newton(objective, preconditioner, parameters, here, _POLISHED, _POLISHING_STEPS)
-    norm = float(here.gradient.abs().max())
+    norm = _largest(here.gradient)
     if norm > tol and warn:
         warnings.warn(
             f"the largest entry of the gradient is {norm:.2g} after {steps} steps, above tol={tol:g}; raise max_iter "
@@ -267,12 +272,12 @@ def _newton(
 ) -> tuple[Tensor, Evaluation, int]:
     """Full Newton steps from a point near the minimum, by conjugate gradients, until there is no improvement."""
     steps = 0
-    while float(here.gradient.abs().max()) > tol and steps < max_iter:
+    while _largest(here.gradient) > tol and steps < max_iter:
         preconditioner.update(here)
         direction = _newton_direction(objective, preconditioner, parameters, here.gradient, tol)
         moved = parameters - direction
         new = objective.evaluate(moved)
-        lower = new.value < here.value or float(new.gradient.abs().max()) < float(here.gradient.abs().max())
+        lower = new.value < here.value or _largest(new.gradient) < _largest(here.gradient)
         if not (lower and new.value <= here.value + _rounding(here)):
             break
         parameters, here, steps = moved, new, steps + 1
@@ -296,7 +301,7 @@ def _newton_direction(
         solution, residual = solution + length * direction, residual - length * image
         solved = preconditioner.solve(residual)
         previous, norm = norm, (residual * solved).sum()
-        if float(norm) <= enough or float(residual.abs().max()) <= tol / 100:
+        if float(norm) <= enough or _largest(residual) <= tol / 100:
             break
         direction = solved + norm / previous * direction
     return solution
