@@ -262,7 +262,7 @@ def test_the_constructor_takes_the_documented_arguments():
     expected = {
         "lambda_0": 0.5,
         "total_steps": None,
-        "covariance": "full",
+        "covariance": "auto",
         "bound": "jensen",
         "ignore_index": -100,
         "reduction": "mean",

@@ -63,7 +63,8 @@ def test_no_training_is_made_twice_under_two_names():
         defaults = {f.name: f.metadata.get("auto") for f in fields(one.settings)}
         filled = {key: defaults[key] if value is None else value for key, value in values.items()}
         dependencies = sorted((key, two.name) for key, two in one.dependencies.items())
-        key = one.task, repr(sorted(filled.items(), key=lambda item: item[0])), repr(dependencies)
+        chosen = getattr(one, "search", ()), getattr(getattr(one, "chosen_from", None), "name", "")
+        key = one.task, repr(sorted(filled.items(), key=lambda item: item[0])), repr(dependencies), chosen
         assert known.setdefault(key, one.name) == one.name
 
 

@@ -138,8 +138,8 @@ class AutomaticStrength(StrengthSchedule):
 class TrainingSamples:
     """Inputs and labels of the latest training batches, to compute their loss in eval mode.
 
-    A forward pre-hook on the model; copies and pickles of the model carry one without a model and without samples.
-    The inputs are kept as they were passed to the model, not copied.
+    A forward pre-hook on the model. A copy or pickle of the model has one of its own, without samples. The inputs are
+    kept as they were passed to the model, not copied.
 
     Args:
         model: the model that the criterion is attached to.
@@ -147,20 +147,24 @@ class TrainingSamples:
     """
 
     def __init__(self, model: nn.Module | None = None, least: int = KEPT_SAMPLES) -> None:
-        self._least = least
+        self._least, self._removed = least, False
         self._model = None if model is None else weakref.ref(model)
         self._handle = None if model is None else model.register_forward_pre_hook(self, with_kwargs=True)
         self._inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._batches: list[tuple[tuple[Any, ...], dict[str, Any], Tensor]] = []
 
-    def __reduce__(self) -> tuple[type[TrainingSamples], tuple[()]]:
-        """Copies hold nothing."""
-        return (TrainingSamples, ())
+    def __reduce__(self) -> tuple[type[TrainingSamples], tuple[None, int]]:
+        """Copies hold no samples."""
+        return (TrainingSamples, (None, self._least))
 
     @outside_graphs
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the inputs of a training pass until its labels come."""
-        if self._least and self._model is not None and module.training and torch.is_grad_enabled():
+        if self._removed or not self._least:
+            return
+        if self._model is None:
+            self._model = weakref.ref(module)
+        if module.training and torch.is_grad_enabled():
             self._inputs = (args, kwargs)
 
     def remove(self) -> None:
@@ -168,7 +172,7 @@ class TrainingSamples:
         if self._handle is not None:
             self._handle.remove()
         self._model = self._handle = self._inputs = None
-        self._batches = []
+        self._batches, self._removed = [], True
 
     def add(self, targets: Tensor) -> None:
         """The labels of the pass whose inputs came last; distributions do not take part."""

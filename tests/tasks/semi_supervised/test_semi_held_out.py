@@ -74,7 +74,7 @@ def test_the_command_calls_the_figures_held_out(tmp_path):
         ({"held_out_labels": 0.01}, "held_out_labels must hold out some of labels=40 and not all, got 0.01"),
         ({"held_out_labels": 0.99}, "held_out_labels must hold out some of labels=40 and not all, got 0.99"),
         ({"held_out": 100}, "held_out and held_out_labels must not be given together"),
-        ({"labelled_per_batch": 31}, "labelled_per_batch must be from 1 to labels=30, got 31"),
+        ({"labelled_per_batch": 31}, "labelled_per_batch must be from 1 to labels=30, or published, got 31"),
     ],
 )
 def test_what_cannot_be_held_out_is_refused(changes, message):
