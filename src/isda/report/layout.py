@@ -22,6 +22,9 @@ Cells = Mapping[str, Sequence[float | None]]
 RATIO = 10.0
 """A method whose variance exceeds that of the others by more is not pooled with them."""
 SIGNIFICANCE = 0.05
+LEAST_DOF = 4
+"""Degrees of freedom of the others, at least, to set a method aside: with fewer, equal variances would be told apart too
+often for the coverage of the intervals."""
 DRAWS = 1999
 """Simulated layouts behind the p-value of Levene's statistic."""
 NEGLIGIBLE = 1e-12
@@ -233,6 +236,6 @@ def _variance_ratios(layout: Layout) -> Iterator[tuple[str, tuple[float, float]]
         if len(others.components) > len(layout.components):
             continue  # only this method holds a component together
         dof = layout.dof - others.dof
-        if dof > 0 and others.dof > 0 and others.squares > 0:
+        if dof > 0 and others.dof >= LEAST_DOF and others.squares > 0:
             ratio = max(0.0, layout.squares - others.squares) / dof / (others.squares / others.dof)
             yield name, (ratio, float(fdtrc(dof, others.dof, ratio)))
