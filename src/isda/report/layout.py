@@ -23,8 +23,8 @@ RATIO = 10.0
 """A method whose variance exceeds that of the others by more is not pooled with them."""
 SIGNIFICANCE = 0.05
 LEAST_DOF = 4
-"""Degrees of freedom of the others, at least, to set a method aside: with fewer, equal variances would be told apart too
-often for the coverage of the intervals."""
+"""Degrees of freedom of the others, at least, to set a method aside: with fewer, equal variances would be told apart
+too often, and intervals would cover too little."""
 DRAWS = 1999
 """Simulated layouts behind the p-value of Levene's statistic."""
 NEGLIGIBLE = 1e-12
