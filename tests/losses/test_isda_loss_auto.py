@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import pretend_accelerator
 from isda import ISDABCELoss, ISDALoss
 from isda.losses import ExplicitLoss
 from isda.losses.long_tail import LogitAdjustment
@@ -277,3 +278,25 @@ def test_importing_the_losses_does_not_import_the_compiler():
     script = "import sys; from isda import ISDALoss; print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_training_steps_of_auto_do_not_make_a_device_wait(bound):
+    with pretend_accelerator.PretendAccelerator() as device:
+        model = nn.Sequential(nn.Linear(4, A), nn.ReLU(), nn.Linear(A, C)).to("pretend")
+        criterion = ISDALoss.attach(model, lambda_0="auto", bound=bound)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = batch(12)[0].float().to("pretend"), batch(12)[1].to("pretend")
+        for step in range(8):
+            if step == 4:
+                model.eval()
+                with torch.no_grad():
+                    criterion.match(5 * model(x), (y + 1) % C)
+                model.train()
+                assert criterion.strength > 0
+            if step == 5:
+                device.waits.clear()
+            criterion(model(x), y).backward()
+            optimizer.step()
+        assert device.waits == []
