@@ -55,6 +55,45 @@ def test_conventional_names_are_found_also_in_containers(name: str) -> None:
     assert find_classifier(Named(**{name: container})) is head
 
 
+class Classify(nn.Module):
+    """The head of Ultralytics' classifiers: logits in training, else probabilities and logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(4, 8, 1), nn.AdaptiveAvgPool2d(1)
+        self.drop, self.linear = nn.Dropout(0.0), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        logits = self.linear(self.drop(self.pool(self.conv(x)).flatten(1)))
+        return logits if self.training else (logits.softmax(1), logits)
+
+
+def test_the_head_of_ultralytics_classifiers_is_found_and_explains_the_logits() -> None:
+    model = Named(model=nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), Classify()))
+    head = model.model[-1].linear
+    assert find_classifier(model) is head
+    assert find_classifier(Named(model=model)) is head  # the object YOLO
+    criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
+    images, labels = torch.randn(6, 3, 8, 8), torch.arange(6) % 3
+    loss = criterion(model.model(images), labels)
+    loss.backward()
+    assert criterion.covariance.count.tolist() == [2, 2, 2]
+    assert head.weight.grad is not None
+    model.eval()
+    with torch.no_grad():
+        _, logits = model.model(images)
+        torch.testing.assert_close(criterion(logits, labels), nn.functional.cross_entropy(logits, labels))
+
+
+def test_the_only_part_is_looked_into_but_not_the_heads_of_detectors() -> None:
+    head = last()
+    assert find_classifier(Named(model=Named(body=last(8, 8), fc=head))) is head
+    detector = Named(model=nn.Sequential(nn.Conv2d(3, 4, 3), Named(cv2=nn.Conv2d(4, 64, 1), dfl=nn.Conv2d(16, 1, 1))))
+    for model in (detector, Named(model=Named(body=last()), lm_head=last())):
+        with pytest.raises(ValueError, match="no classifier found"):
+            find_classifier(model)
+
+
 def test_of_two_names_the_classifier_is_taken_not_what_comes_before_or_beside_it() -> None:
     head, other = last(), last(8, 8)
     assert find_classifier(Named(head=other, classifier=head)) is head

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from torch import nn
 from isda import ISDABCELoss, ISDALoss
 from isda.covariance import FullCovariance, LowRankCovariance, SharedCovariance, create
 from isda.covariance import memory as auto
-from isda.covariance.memory import diagonal_bytes, full_bytes, low_rank_bytes
+from isda.covariance.memory import full_bytes
 from isda.losses import ExplicitLoss
 
 
@@ -78,16 +76,3 @@ def test_it_says_once_what_it_takes_and_never_as_a_warning(
         "covariance='auto' is 'low_rank' (rank=16, 0.00 GiB) for 3 classes x 8 features: 'full' takes 0.0 GiB",
         "covariance='auto' is 'low_rank' (rank=4, 0.00 GiB) for 1000 classes x 64 features: 'full' takes 0.0 GiB",
     ]
-
-
-def test_the_table_of_the_guide_is_true() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) x (\d+) \| (.+?) \| (.+?) \| (.+?) \| (\w+) \|$", guide, re.MULTILINE)
-    assert len(rows) == 5
-    for classes, features, *sizes, choice in rows:
-        shape = int(classes), int(features)
-        exact = (full_bytes(*shape), low_rank_bytes(*shape, 16), diagonal_bytes(*shape))
-        for text, size in zip(sizes, exact, strict=True):
-            number, unit = text.split()
-            assert float(number) == pytest.approx(size / {"MB": 1e6, "GB": 1e9}[unit], rel=0.05, abs=0.05)
-        assert auto.auto_name(*shape) == choice

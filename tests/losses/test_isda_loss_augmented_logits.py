@@ -184,7 +184,7 @@ def test_the_warning_comes_at_ten_times_the_spread_and_says_both(variance, warns
     assert len(caught) == warns
     if warns:
         assert "averages 2.05 where the logits of a sample vary by 0.2: at strength 1 " in str(caught[0].message)
-        assert "decay the learning rate, lower lambda_0" in str(caught[0].message)
+        assert "lower the learning rate, lower lambda_0" in str(caught[0].message)
 
 
 def looks(monitor, ratios):

@@ -212,6 +212,22 @@ def finite_rows(features: Tensor, below: float = math.inf) -> Tensor:
     return torch.linalg.vector_norm(features, math.inf, dim=1) < below
 
 
+def count_valid_rows(
+    features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None, below: float
+) -> tuple[Tensor, Tensor]:
+    """(N,) the rows that may enter the statistics, and (3,) how many there are, have a label, and are valid.
+
+    See DeferredErrors.valid_rows for the arguments.
+    """
+    labelled = labels == targets
+    if mask is None:
+        mask = torch.ones_like(labelled)
+    else:
+        labelled = labelled & mask
+    valid = labelled & finite_rows(features, below)
+    return valid, torch.stack([mask, labelled, valid]).sum(1)
+
+
 class DeferredErrors:
     """Numbers of rows, and of bad ones, counted on the device and read by the host in every hundredth call."""
 
@@ -235,21 +251,19 @@ class DeferredErrors:
             mask: (N,) the rows that are meant to count, or None for all.
             below: what features have to be below; see ``largest_feature``.
         """
-        labelled = labels == targets
-        if mask is None:
-            mask = torch.ones_like(labelled)
-        else:
-            labelled = labelled & mask
-        valid = labelled & finite_rows(features, below)
-        counts = torch.stack([mask, labelled, valid]).sum(1)
+        valid, counts = count_valid_rows(features, targets, labels, mask, below)
         if self._counts is not None and self._counts.device != counts.device:
             self.raise_if_any()
-        # Not in place: in inference mode that would spoil the next call outside of it.
-        self._counts = counts if self._counts is None else self._counts + counts
+        self.add(counts)
         self._calls += 1
         if self._calls % READ_EVERY == 1:
             self.raise_if_any()
         return valid
+
+    def add(self, counts: Tensor) -> None:
+        """Add up numbers of rows (3,)."""
+        # Not in place: in inference mode that would spoil the next call outside of it.
+        self._counts = counts if self._counts is None else self._counts + counts
 
     def raise_if_any(self) -> None:
         """Raise for the bad rows since the last time, or warn if there were no rows at all; reads the device."""

@@ -1,6 +1,6 @@
 """Device helpers: host memory test, non-blocking copies, cached host values, leaving autocast, eval mode for a block.
 
-Reading a value of another device makes the host wait for all queued work, see docs/accelerators.md.
+Reading a value of another device makes the host wait for all queued work, see docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -18,14 +18,43 @@ READ_EVERY = 100
 """Off the host, values that are not urgent (numbers of bad rows, sizes of variances) are read every so many calls."""
 
 
+_recording = False
+
+
+def in_graph() -> bool:
+    """Whether a graph is recorded, by torch.compile or for CUDA: no value may be read then, whatever the device."""
+    return torch.compiler.is_compiling() or _recording or _is_capturing()
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func (grad, vmap, jvp, ...) is running: its tensors have no memory of their own."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Run a block as if a CUDA graph were captured, on any device."""
+    global _recording
+    before, _recording = _recording, True
+    try:
+        yield
+    finally:
+        _recording = before
+
+
 def on_host(where: Tensor | torch.device) -> bool:
-    """Whether a tensor, or the memory of a device, is the CPU's.
+    """Whether a tensor, or the memory of a device, is the CPU's, and its values may be read.
 
     Example:
         >>> on_host(torch.zeros(3)), on_host(torch.device("cuda"))
         (True, False)
     """
-    return where.is_cpu if isinstance(where, Tensor) else where.type == "cpu"
+    here = where.is_cpu if isinstance(where, Tensor) else where.type == "cpu"
+    return here and not in_graph() and not in_transform()
 
 
 def send(values: Tensor | Sequence[float] | float, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:

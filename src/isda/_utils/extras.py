@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+DISTRIBUTION = "isda-torch"
 
 _LAB = "lab"
 _INTEGRATIONS = "integrations"
@@ -22,6 +31,8 @@ _BRINGS = {
     "torchvision": ("torchvision", _LAB),
     "tyro": ("tyro", _LAB),
     "uvicorn": ("Uvicorn", _LAB),
+    "onnx": ("ONNX", "onnx"),
+    "onnxscript": ("ONNX Script", "onnx"),
     "ray": ("Ray", "ray"),
     "umap": ("UMAP", "umap"),
     "accelerate": ("Accelerate", _INTEGRATIONS),
@@ -40,13 +51,50 @@ class MissingExtra(ModuleNotFoundError):
 
 
 def install_command(extra: str) -> str:
-    """The command that installs isda with an extra.
+    """The command that installs isda with an extra, from where the installed isda came.
+
+    The distribution need not be on an index: isda may have been installed from a clone, a repository or a file, which
+    pip records (``direct_url.json``, PEP 610).
+    """
+    return f"pip install {requirement(extra, _origin())}"
+
+
+@cache
+def _origin() -> dict[str, Any]:
+    """The record of pip about the source of the installed distribution; empty for an index."""
+    try:
+        record = distribution(DISTRIBUTION).read_text("direct_url.json")
+        return dict(json.loads(record)) if record else {}
+    except (PackageNotFoundError, ValueError):
+        root = Path(__file__).resolve().parents[3]
+        # Not installed, but imported from a clone.
+        return {"url": root.as_uri(), "dir_info": {"editable": True}} if (root / "pyproject.toml").is_file() else {}
+
+
+def requirement(extra: str, origin: Mapping[str, Any]) -> str:
+    """What to pass to ``pip install`` for isda with an extra.
+
+    Args:
+        extra: of pyproject.toml.
+        origin: content of ``direct_url.json``; empty for a distribution from an index.
 
     Example:
-        >>> install_command("lab")
-        "pip install 'isda-torch[lab]'"
+        >>> print(requirement("lab", {"url": "file:///clones/isda", "dir_info": {"editable": True}}))
+        -e "/clones/isda[lab]"
+        >>> repository = {"url": "https://example.org/isda.git", "vcs_info": {"vcs": "git", "commit_id": "1f2e3d"}}
+        >>> print(requirement("lab", repository))
+        "isda-torch[lab] @ git+https://example.org/isda.git@1f2e3d"
+        >>> print(requirement("lab", {}))
+        "isda-torch[lab]"
     """
-    return f"pip install 'isda-torch[{extra}]'"
+    url, name = origin.get("url", ""), f"{DISTRIBUTION}[{extra}]"
+    if "dir_info" in origin:
+        folder = url2pathname(urlparse(url).path)
+        return f'{"-e " if origin["dir_info"].get("editable") else ""}"{folder}[{extra}]"'
+    if "vcs_info" in origin:
+        version = origin["vcs_info"]
+        return f'"{name} @ {version["vcs"]}+{url}@{version["commit_id"]}"'
+    return f'"{name} @ {url}"' if url else f'"{name}"'
 
 
 def missing_message(module: str) -> str:
@@ -56,8 +104,8 @@ def missing_message(module: str) -> str:
         module: name that is imported: one that an extra brings, or a module within it.
 
     Example:
-        >>> missing_message("sklearn.base")
-        "scikit-learn, which is not installed: pip install 'isda-torch[lab]'"
+        >>> missing_message("sklearn.base")  # doctest: +ELLIPSIS
+        'scikit-learn, which is not installed: pip install ...[lab]"'
     """
     called, extra = _BRINGS[module.partition(".")[0]]
     return f"{called}, which is not installed: {install_command(extra)}"

@@ -135,6 +135,24 @@ def check_regular_file(path: Path) -> None:
     raise ValueError(f"{path} must be a regular file, got {kind}")
 
 
+def check_is_file(path: Path) -> None:
+    """Raise FileNotFoundError unless there is a file.
+
+    Example:
+        >>> check_is_file(Path("photos.csv"))
+        Traceback (most recent call last):
+        FileNotFoundError: photos.csv does not exist
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
+
+
+def check_is_folder(path: Path) -> None:
+    """Raise FileNotFoundError unless there is a folder."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} {'is not a folder' if path.exists() else 'does not exist'}")
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a file by ``text`` in UTF-8."""
     with atomic_write(path) as unfinished:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from isda._utils.devices import in_transform as in_transform
+
 MOST_NODES = 64
 """How many nodes of a graph are looked at."""
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -27,11 +29,6 @@ _NAME = re.compile(r"(.+)Backward\d*")
 def in_backward() -> bool:
     """Whether autograd is running a backward pass right now: a forward in it is a recomputation."""
     return torch._C._current_graph_task_id() != -1
-
-
-def in_transform() -> bool:
-    """Whether a transform of torch.func (grad, vmap, jvp, ...) is running: its tensors have no memory of their own."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 # -- nodes of the graph ----------------------------------------------------------------------------------------------

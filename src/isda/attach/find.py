@@ -90,8 +90,9 @@ def find_classifiers(
     Looked for, in this order: the argument; ``model.get_classifier()`` (timm and isda's own networks); the attributes
     fc, classifier, segmentation_head, decode_head, classification_head, logits_proj, score, last_linear, linear, head,
     heads (torchvision, Hugging Face, segmentation_models_pytorch), and in a container the same again, then the last
-    linear layer in it; the last layer of an nn.Sequential; the model itself. Wrappers (DistributedDataParallel,
-    FullyShardedDataParallel, torch.compile, peft) are looked through.
+    linear layer in it; the last layer of an nn.Sequential; the model itself; if its only part is called ``model``, the
+    same in that part (Ultralytics: ``model[-1].linear``). Wrappers (DistributedDataParallel, FullyShardedDataParallel,
+    torch.compile, peft) are looked through.
 
     Raises:
         ValueError: nothing was found, or several, or what was found computes something other than W a + b.
@@ -120,6 +121,8 @@ def find_classifiers(
         layer = _last_layer(model)
         if layer is not None:
             return [_check_layer(layer, "the last layer of the Sequential")]
+    if (inner := _only_part(model)) is not None:
+        return find_classifiers(inner)
     looked = "get_classifier(), " + ", ".join(_CONVENTIONS)
     raise ValueError(
         f"no classifier found in {type(model).__name__}: looked for {looked} and an nn.Sequential; pass "
@@ -150,6 +153,17 @@ def _conventional(module: nn.Module) -> dict[str, nn.Module]:
     if len(named) > 1:  # "head" and "heads" are names of much else
         named = {name: part for name, part in named.items() if name not in ("head", "heads")} or named
     return named
+
+
+def _only_part(model: nn.Module) -> nn.Module | None:
+    """The part called ``model`` if there is no other; in an nn.Sequential (Ultralytics) its last module."""
+    children = dict(model.named_children())
+    if set(children) != {"model"}:
+        return None
+    part = unwrap(children["model"])
+    last = unwrap(part[-1]) if isinstance(part, nn.Sequential) and len(part) else part
+    # The heads of detectors hold many layers, none of which is the classifier.
+    return last if last is part or is_layer(last) or _conventional(last) else None
 
 
 def _heads_of(answer: Any) -> list[Any]:

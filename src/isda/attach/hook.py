@@ -208,6 +208,11 @@ class ForwardRecord:
         """Whether logits without a graph can still be recognised as its output."""
         return self.output is not None or self.shape is not None
 
+    @property
+    def is_without_features(self) -> bool:
+        """Whether the classifier ran in eval mode."""
+        return self.head is not None and self.features is None
+
     def produced(self, logits: Tensor) -> bool:
         """Whether logits without a graph are the output of this pass or a view of it: no other tensor lives there."""
         if self.output is None:
@@ -315,6 +320,11 @@ class RecordingHook:
     def newest(self) -> ForwardRecord:
         """The last pass that waits."""
         return self._last
+
+    @property
+    def waiting(self) -> tuple[ForwardRecord, ForwardRecord]:
+        """The last two passes that wait, newest first."""
+        return self._last, self._before
 
     def records_on(self, node: Any) -> list[ForwardRecord]:
         """The passes whose output this node of the graph made."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -197,6 +196,7 @@ class RecordedFeatures:
                 "pass the one whose output they are as classifier="
             )
         self._first = terms[0]
+        self._traced: tuple[TracedFeatures | None] | None = None
 
     @property
     def strength(self) -> float | None:
@@ -274,9 +274,14 @@ class RecordedFeatures:
         """Which part of the output of the pass the logits are."""
         return tuple(step.key for step in self._first.steps if step.key is not None)
 
-    @cached_property
+    @property
     def _features(self) -> TracedFeatures | None:
         """The features, all classifiers side by side; None where the classifier was in eval mode."""
+        if self._traced is None:  # not cached_property, whose lock no compiler follows
+            self._traced = (self._trace(),)
+        return self._traced[0]
+
+    def _trace(self) -> TracedFeatures | None:
         if any(term.record.features is None for own in self._by_head for term in own):
             return None
         traced = [_mean_features(own) for own in self._by_head]
@@ -421,6 +426,20 @@ class Recorder:
         if match is not None and verify and not self._verified:
             self._verified = match.verify(logits)
         return match
+
+    def take_recorded(self, logits: Tensor) -> RecordedFeatures:
+        """What was recorded for ``logits`` inside the graph that is being compiled, where no trace leads back."""
+        if len(self.hooks) > 1:
+            raise ValueError(f"several classifiers inside one compiled call cannot be told apart; call {EXPLICIT_CALL}")
+        hook = self.hooks[0]
+        for record in hook.waiting:
+            if record.output is logits or record.is_without_features:
+                hook.clear()
+                return _single_pass(record, logits)
+        raise ValueError(
+            "inside torch.compile the logits must be the output of the classifier itself, in the same compiled "
+            f"function; call the criterion outside of it, or {EXPLICIT_CALL}"
+        )
 
     def made_last(self, logits: Tensor) -> bool:
         """Whether logits without a graph are, as they are, what a classifier made in its last pass in eval mode."""

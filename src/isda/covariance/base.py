@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from isda._utils import checks, distributed
-from isda._utils.devices import on_host, outside_autocast
+from isda._utils.devices import in_graph, on_host, outside_autocast
 from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
 from isda.functional.patches import Patches
 from isda.functional.sampling import symmetric_root
@@ -46,6 +46,10 @@ class CovarianceModel(nn.Module):
 
     count: Tensor
     """(C,) number of features seen per class, int64."""
+    row_counts: Tensor
+    """(3,) rows of recorded graphs: all, with a valid label, and valid altogether; since they were last looked at."""
+    _recorded = False
+    """Whether graphs change the statistics: a replay of a CUDA graph leaves no trace in Python."""
     sync: bool = True
     """Whether updates are shared between the processes of torch.distributed when it is running."""
     process_group: dist.ProcessGroup | None = None
@@ -65,6 +69,8 @@ class CovarianceModel(nn.Module):
         self.validate = True
         self._late_errors = checks.DeferredErrors()
         self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
+        counts = torch.zeros(3, dtype=torch.int64, device=device)
+        self.register_buffer("row_counts", counts, persistent=False)
 
     # -- what a model defines ----------------------------------------------------------------------------------------
 
@@ -305,24 +311,43 @@ class CovarianceModel(nn.Module):
                 error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
             labels = targets.clamp(0, self.num_classes - 1)
             if self.validate and not on_host(targets):
-                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask)
+                mask = self._valid_rows(peaks(features), targets, labels, mask)
             kept = labels == targets if mask is None else mask & (labels == targets)
             seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
         self._exchange_errors(len(features), error)
         if self._world_size() > 1:
             dist.all_reduce(seen, group=self.process_group)
-        self.count += seen
+        self.count.add_(seen)
         if self.validate and mask is not None and on_host(mask) and not bool(mask.any()):
             self._late_errors.warn_of_empty()
+
+    def _valid_rows(
+        self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None, below: float = math.inf
+    ) -> Tensor:
+        """(N,) the rows that may enter the statistics; the others are counted, and reported later."""
+        if not in_graph():
+            return self._late_errors.valid_rows(features, targets, labels, mask, below)
+        self._recorded = True
+        valid, counts = checks.count_valid_rows(features, targets, labels, mask, below)
+        self.row_counts.add_(counts)
+        return valid
+
+    def _report_bad_rows(self) -> None:
+        """Raise for bad rows that were counted; reads the device."""
+        self._late_errors.raise_if_any()
+        if self._recorded and bool(self.row_counts.any()):
+            self._late_errors.add(self.row_counts.clone())
+            self.row_counts.zero_()
+            self._late_errors.raise_if_any()
 
     def train(self, mode: bool = True) -> CovarianceModel:
         """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
         if not mode:
-            self._late_errors.raise_if_any()
+            self._report_bad_rows()
         return super().train(mode)
 
     def _save_to_state_dict(self, *args: Any, **settings: Any) -> None:
-        self._late_errors.raise_if_any()
+        self._report_bad_rows()
         super()._save_to_state_dict(*args, **settings)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -14,7 +14,7 @@ from isda._utils.devices import on_host
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances, scaled_diagonal_margins
-from isda.functional.grouping import Groups
+from isda.functional.grouping import Groups, frozen
 from isda.functional.moments import add_squares
 from isda.functional.quadratic import centred, margin_from_forms
 
@@ -41,7 +41,7 @@ class DiagonalCovariance(OnlineCovariance):
 
     def variance(self, matrices: Tensor) -> Tensor:
         """(K, A) variances of the chosen classes."""
-        return self.scatter.index_select(0, matrices) * self.scale_of(matrices).unsqueeze(1)
+        return frozen(self.scatter.index_select(0, matrices) * self.scale_of(matrices).unsqueeze(1))
 
     def covariance(self, index: int) -> Tensor:
         """(A, A) covariance of class ``index``."""
@@ -108,6 +108,11 @@ class IdentityCovariance(CovarianceModel):
         super().__init__(num_classes, feature_dim, device=device)
         unit = torch.ones((), dtype=statistics_dtype(dtype), device=device)
         self.register_buffer("unit", unit, persistent=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating point type of the covariance."""
+        return self.unit.dtype
 
     @property
     def num_matrices(self) -> int:

@@ -15,7 +15,7 @@ from isda._utils.devices import on_host
 from isda.covariance.base import CovarianceModel, statistics_dtype
 from isda.covariance.memory import check_full_fits
 from isda.covariance.online import OnlineCovariance
-from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks, join_chunks
+from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks, frozen, join_chunks
 from isda.functional.moments import Blocks, add_outer_products, add_outer_products_on_device
 from isda.functional.quadratic import (
     class_margins,
@@ -135,7 +135,9 @@ class FullCovariance(OnlineCovariance):
 
     def absorb(self, rows: Tensor, groups: Groups) -> None:
         """Add the outer products of the rows to the scatter."""
-        if on_host(rows):
+        if torch.compiler.is_compiling():
+            torch.ops.isda.add_outer_products(self.scatter, rows, groups.labels)
+        elif on_host(rows):
             add_outer_products(self.scatter, rows, groups)
         else:
             add_outer_products_on_device(self.scatter, rows, groups)
@@ -202,7 +204,7 @@ class SharedCovariance(FullCovariance):
         return True
 
     def _matrix(self) -> Tensor:
-        return self.scatter[0] * self.scale
+        return frozen(self.scatter[0] * self.scale)
 
 
 class WithinCovariance(SharedCovariance):

@@ -12,7 +12,7 @@ from isda._utils.checks import check_integer
 from isda.covariance.base import CovarianceModel
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
-from isda.functional.grouping import Groups, chunks
+from isda.functional.grouping import Groups, chunks, frozen
 from isda.functional.moments import add_squares
 from isda.functional.quadratic import self_adjoint
 from isda.functional.sketch import append_rows
@@ -52,7 +52,7 @@ class LowRankCovariance(OnlineCovariance):
         scale = self.scale_of(matrices).unsqueeze(1)
         rows = self.sketch[matrices] * scale.sqrt().unsqueeze(2)
         diagonal = (self.scatter[matrices] * scale - rows.square().sum(1)).clamp_min(0)
-        return diagonal, rows
+        return frozen(diagonal), frozen(rows)
 
     def covariance(self, index: int) -> Tensor:
         """(A, A) covariance of class ``index``."""
@@ -128,7 +128,10 @@ class LowRankCovariance(OnlineCovariance):
     def absorb(self, rows: Tensor, groups: Groups) -> None:
         """Add the outer products of the rows to the scatter."""
         add_squares(self.scatter, rows, groups)
-        append_rows(self.sketch, self.fill, rows, groups.labels)
+        if torch.compiler.is_compiling():
+            torch.ops.isda.append_rows(self.sketch, self.fill, rows, groups.labels)
+        else:
+            append_rows(self.sketch, self.fill, rows, groups.labels)
 
     def _scale(self, factors: Tensor) -> None:
         self.scatter *= factors.unsqueeze(1)

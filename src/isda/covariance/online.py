@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from isda._utils import checks, distributed
-from isda._utils.devices import READ_EVERY, HostMirror, on_host
+from isda._utils.devices import READ_EVERY, HostMirror, in_graph, on_host
 from isda.covariance.base import CovarianceModel, dense, peaks, statistics_dtype, without_autocast
-from isda.functional.grouping import Groups, chunks, group_rows, rows_per_chunk
+from isda.functional.grouping import Groups, chunks, frozen, group_rows, rows_per_chunk
 from isda.functional.moments import absorb_means, absorb_means_on_device
 from isda.functional.patches import Patches
 
@@ -111,6 +111,8 @@ class OnlineCovariance(CovarianceModel, ABC):
         """(G,) factors 1/n that turn scatters into covariances; any number will do for a scatter of zero."""
         if on_host(self.count):
             return torch.from_numpy(1 / np.maximum(self._seen_by_matrix().numpy(), 1)).to(self.dtype)
+        if in_graph() or self._recorded:
+            return frozen(1 / self._seen_by_matrix().clamp_min(1).to(self.dtype))
         share = self._known_scale.read(self.count)
         if share is None or share.dtype != self.dtype:  # .double() leaves the counts as they are
             share = torch.ones((), dtype=self.dtype) / self._seen_by_matrix().clamp_min(1)
@@ -193,7 +195,7 @@ class OnlineCovariance(CovarianceModel, ABC):
             labels = targets.clamp(0, self.num_classes - 1) if groups is None else groups.labels
             if self.validate:
                 below = checks.largest_feature(self.dtype)
-                mask = self._late_errors.valid_rows(peaks(features), targets, labels, mask, below)
+                mask = self._valid_rows(peaks(features), targets, labels, mask, below)
             self._learn(features, labels, mask, groups)
 
     @property
@@ -261,7 +263,13 @@ class OnlineCovariance(CovarianceModel, ABC):
 
     def _learn_without_waiting(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups) -> None:
         absorbed = absorb_means_on_device(
-            features, groups.labels, mask, self._seen(), self.origin, self.offset, all_seen=self._all_seen
+            features,
+            groups.labels,
+            mask,
+            self._seen(),
+            self.origin,
+            self.offset,
+            all_seen=self._all_seen and not in_graph(),
         )
         self.absorb(absorbed.rows, groups)
         if self.num_means == self.num_classes:
@@ -270,6 +278,9 @@ class OnlineCovariance(CovarianceModel, ABC):
             self.count.index_add_(0, targets, torch.ones_like(targets) if mask is None else mask.to(torch.int64))
         if self.effective is not None:
             self.effective += absorbed.new
+        if in_graph():
+            self._recorded = True
+            return
         if self.num_means == self.num_matrices:
             self._known_scale.write(self.count, absorbed.share)
         self._updates += 1

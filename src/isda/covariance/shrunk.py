@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from isda._utils.devices import in_graph
 from isda.covariance.base import CovarianceModel
 from isda.covariance.full import FullCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
-from isda.functional.grouping import Groups
+from isda.functional.grouping import Groups, frozen
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
 from isda.functional.quadratic import common_margins
 from isda.functional.sampling import covariance_root
@@ -70,6 +71,8 @@ class ShrunkCovariance(FullCovariance):
 
     def mixture(self) -> ShrinkageMixture:
         """What the covariances are made of; computed once per update."""
+        if in_graph() or self._recorded:
+            return ShrinkageMixture(*map(frozen, self._mix()))
         key = (self.scatter._version, self.count._version)
         known = self._known_mixture
         if known is not None and known[0] is self.scatter and known[1:3] == key:

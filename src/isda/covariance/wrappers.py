@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from isda.covariance.base import CovarianceModel
-from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks, frozen
 from isda.functional.patches import Patches
 from isda.functional.quadratic import centred, margin_from_forms
 
@@ -196,7 +196,7 @@ class ConfusionCovariance(WrappedCovariance):
 
     def _shares(self, matrices: Tensor) -> Tensor:
         """(K, G) how much each of the base's matrices is part of the chosen mixtures."""
-        shares = self.graph.index_select(0, matrices)
+        shares = frozen(self.graph.index_select(0, matrices))
         return shares if self.base.num_matrices == self.num_classes else shares.sum(1, keepdim=True)
 
     def product(self, vectors: Tensor, matrices: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 This module exports the public ones; the files also hold what covariance models and losses are made of.
 """
 
+from isda.functional import operators as operators
 from isda.functional.binary import binary_expectation, binary_jensen_bound, expected_softplus
 from isda.functional.bounds import (
     augmented_logits,

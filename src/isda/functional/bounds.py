@@ -7,7 +7,8 @@ wbar = sum_k t_k w_k,
 
 for every target distribution q (Knowles and Minka, 2011). The paper's supervised bound is t = one-hot(y) ("jensen").
 F is convex in t; its minimum (isda.functional.tilt) is the "tilted" bound, which is never looser: the better of it and
-the start is kept. The tilt t is constant for autograd: the gradient is the exact gradient of a valid bound.
+the start is kept. The tilt t is constant in a backward pass: the gradient is the exact gradient of a valid bound. For
+second derivatives it is a function of logits and weights (isda.functional.tilt_derivative).
 
 The consistency bounds for unlabelled samples, Prop. 2, take the prediction as q: `jensen_consistency` as published,
 with a C x C table per class, and `tilted_consistency` with one tilt.
@@ -20,12 +21,14 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from isda._utils.devices import in_graph, in_transform
 from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks, join_chunks
 from isda.functional.quadratic import centred, product_by_group
-from isda.functional.tilt import TILT_STEPS, QuadraticTables, find_tilt
+from isda.functional.tilt import TILT_STEPS, QuadraticTables, add_scaled, find_tilt, spread
+from isda.functional.tilt_derivative import TiltedRows, with_moving_tilt
 
 
 class CovarianceProtocol(Protocol):
@@ -55,9 +58,9 @@ class CovarianceProtocol(Protocol):
 
 def augmented_logits(logits: Tensor, variance: Tensor, strength: float | Tensor) -> Tensor:
     """z_j + lambda/2 * variance_j: the logits whose logsumexp is F."""
-    if isinstance(strength, Tensor):
+    if isinstance(strength, Tensor) and not in_graph():
         return logits + strength / 2 * variance
-    return torch.add(logits, variance, alpha=strength / 2)
+    return add_scaled(logits, variance, strength / 2)
 
 
 def jensen_bound(logits: Tensor, targets: Tensor, margin_variance: Tensor, strength: float | Tensor) -> Tensor:
@@ -82,7 +85,7 @@ def tilted_bound(
     targets: Tensor,
     weight: Tensor,
     covariance: CovarianceProtocol,
-    strength: float,
+    strength: float | Tensor,
     steps: int = TILT_STEPS,
 ) -> Tensor:
     """(N,) the tilted supervised bound F(t) - z_y, started at the paper's t = one-hot(y)."""
@@ -111,7 +114,7 @@ def quadratic_tables(weight: Tensor, covariance: CovarianceProtocol, groups: Gro
         return QuadraticTables(
             diagonal,
             product,
-            lambda few, weights: product(torch.zeros_like(diagonal).scatter_(1, few, weights)),
+            lambda few, weights: product(spread(diagonal, few, weights)),
             lambda few, part: _pick(gram, groups.slot[part], few),
         )
     diagonal, transform = covariance.variances(weight, groups.classes)[groups.slot], covariance.transform(groups)
@@ -150,7 +153,7 @@ def tilted_variance(
     classes: Tensor,
     weight: Tensor,
     covariance: CovarianceProtocol,
-    strength: float,
+    strength: float | Tensor,
     steps: int = TILT_STEPS,
 ) -> Tensor:
     """(N, C) variances (w_j - wbar_i)' Sigma_y (w_j - wbar_i) at the best tilt found from ``start``.
@@ -166,13 +169,29 @@ def tilted_variance(
         strength: lambda.
         steps: steps of the search.
     """
-    tables = quadratic_tables(weight, covariance, covariance.groups(classes))
+    groups = covariance.groups(classes)
+    tables = quadratic_tables(weight, covariance, groups)
     tilt = find_tilt(logits.detach(), tables, start, strength, steps)
-    return tables.variance(tilt)
+    variance = tables.variance(tilt)
+    if steps == 0 or in_graph() or not torch.is_grad_enabled():
+        return variance
+    rows = TiltedRows(
+        lambda weight: quadratic_tables(weight, covariance, groups),
+        tilt,
+        strength,
+        UnchangedBuffers(*covariance.buffers()),
+    )
+    if in_transform():
+        return tables.variance(rows.moving_tilt(logits, tables))
+    if not (logits.requires_grad or variance.requires_grad):
+        return variance
+    parameters = covariance.parameters() if isinstance(covariance, nn.Module) else ()
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    return with_moving_tilt(variance, rows, logits, weight, *trained)
 
 
 def tilted_consistency(
-    logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float, steps: int = TILT_STEPS
+    logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float | Tensor, steps: int = TILT_STEPS
 ) -> Tensor:
     """(N,) F(t) - p.z with the tilt started at t = p, the detached prediction.
 
@@ -183,7 +202,9 @@ def tilted_consistency(
     return torch.logsumexp(logits + strength / 2 * variance, 1) - (prediction * logits).sum(1)
 
 
-def jensen_consistency(logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float) -> Tensor:
+def jensen_consistency(
+    logits: Tensor, weight: Tensor, covariance: CovarianceProtocol, strength: float | Tensor
+) -> Tensor:
     """(N,) sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k], eq. (15).
 
     p is the detached prediction and Sigma that of its class. The N x C x C terms are worked through in chunks; those
@@ -206,7 +227,7 @@ def jensen_consistency(logits: Tensor, weight: Tensor, covariance: CovariancePro
             variance = margin_from_gram(covariance.gram(weight, groups.classes.index_select(0, slot)))
         else:
             variance = tables.index_select(0, slot)
-        pairs = torch.logsumexp(torch.add(rows.unsqueeze(1), variance, alpha=strength / 2), 2)
+        pairs = torch.logsumexp(add_scaled(rows.unsqueeze(1), variance, strength / 2), 2)
         return (prediction[part] * (pairs - rows)).sum(1)
 
     if keep:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.functional.grouping import chunks
+from isda._utils.devices import in_transform
+from isda.functional.grouping import chunks, frozen
 from isda.functional.quadratic import centred, margin_from_forms
 
 
@@ -38,6 +39,10 @@ def scaled_diagonal_margins(weight: Tensor, scatter: Tensor, scale: Tensor, pivo
         scale: factors 1/n.
         pivots: (K,) the class of each output row, or None for all classes in turn.
     """
+    if torch.compiler.is_compiling() or in_transform():
+        pivots = torch.arange(len(weight), device=weight.device) if pivots is None else pivots
+        variance = frozen(scatter.index_select(0, pivots) * scale.index_select(0, pivots).unsqueeze(1))
+        return diagonal_margins(weight, variance, pivots)
     return _ScaledMargins.apply(centred(weight), scatter, scale, pivots)
 
 

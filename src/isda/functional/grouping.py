@@ -49,17 +49,21 @@ class Groups:
         self.labels, self.counts, self.complete = labels, counts, classes is None
         self._num_classes, self._classes, self._slot = num_classes, classes, slot
 
-    @cached_property
+    # Not cached_property, whose lock no compiler follows.
+    @property
     def classes(self) -> Tensor:
         """(K,) class indices; see above."""
-        return torch.arange(self._num_classes, device=self.labels.device) if self._classes is None else self._classes
+        if self._classes is None:
+            self._classes = torch.arange(self._num_classes, device=self.labels.device)
+        return self._classes
 
-    @cached_property
+    @property
     def slot(self) -> Tensor:
         """(N,) position of each row's class in ``classes``."""
-        if self.complete:
-            return self.labels
-        return torch.arange(len(self.labels), device=self.labels.device) if self._slot is None else self._slot
+        if self._slot is None:
+            labels = self.labels
+            self._slot = labels if self.complete else torch.arange(len(labels), device=labels.device)
+        return self._slot
 
     @property
     def one_slot_per_row(self) -> bool:
@@ -142,6 +146,9 @@ def rows_per_chunk(row_bytes: int) -> int:
 def chunks(length: int, row_bytes: int) -> Iterator[slice]:
     """Slices that cover ``range(length)`` such that each holds at most ``WORKSPACE_BYTES``."""
     step = rows_per_chunk(row_bytes)
+    if 0 < length <= step:  # without a loop, whose length a compiled graph would be bound to
+        yield slice(0, length)
+        return
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
 
@@ -232,11 +239,20 @@ class Scratch:
                 _spare[buffer.dtype] = buffer
 
 
+def frozen(value: Tensor) -> Tensor:
+    """A value read from a buffer that the same compiled graph changes, for use by its backward pass.
+
+    The compiler would compute it once more in the backward pass, when the buffer has changed.
+    """
+    return torch.ops.isda.frozen(value) if torch.compiler.is_compiling() else value
+
+
 class UnchangedBuffers:
     """Remembers the state of buffers that a backward pass will read again, and refuses to go on if they moved."""
 
     def __init__(self, *buffers: Tensor) -> None:
-        self._seen = [(buffer, buffer._version) for buffer in buffers]
+        # In a graph the compiler keeps the order of reads and writes.
+        self._seen = [] if torch.compiler.is_compiling() else [(buffer, buffer._version) for buffer in buffers]
 
     def check(self) -> None:
         """Raise RuntimeError if a buffer was changed since."""

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.devices import on_host
+from isda._utils.devices import in_graph, on_host
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, Tiles, chunks, places_in_blocks
 
 
@@ -200,7 +200,9 @@ def absorb_means_on_device(
     """
     ones = torch.ones_like(index) if mask is None else mask.to(torch.int64)
     new = torch.zeros_like(seen, dtype=torch.int64).index_add_(0, index, ones)
-    share = torch.ones((), dtype=features.dtype) / (seen + new).clamp_min(1)
+    number = (seen + new).clamp_min(1)
+    # In a graph no tensor of the CPU may take part.
+    share = 1 / number.to(features.dtype) if in_graph() else torch.ones((), dtype=features.dtype) / number
     # (1 - sqrt(n / (n + m))) / m, which S = m (b - mean) is to be multiplied with.
     pull = share / (1 + (seen * share).sqrt())
     rows = features - origin.index_select(0, index)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.devices import on_host
+from isda._utils.devices import in_transform, on_host
 from isda.functional.grouping import (
     LOOP_FROM_DIM,
     WORKSPACE_BYTES,
@@ -96,16 +96,22 @@ def full_quadratic(
         pivots: (K,) the class p(k) of each output row, or None.
         scale: (K,) factor of each output row (the statistics are kept unnormalised), or None.
     """
-    if matrices.requires_grad:
+    compiling = torch.compiler.is_compiling()
+    if matrices.requires_grad or (not compiling and in_transform()):
         values = _plain_quadratic(weight, matrices, groups, pivots)
         return values if scale is None else values * scale.unsqueeze(1)
+    if compiling:
+        return torch.ops.isda.full_quadratic(weight, matrices, groups, pivots, scale)
     return _FullQuadratic.apply(weight, matrices, groups, pivots, scale)
 
 
 def full_gram(weight: Tensor, matrices: Tensor, groups: Tensor, scale: Tensor | None = None) -> Tensor:
     """(K, C, C) tables W Sigma_k W', differentiable in W (and in the matrices if they require it)."""
-    if matrices.requires_grad:
+    compiling = torch.compiler.is_compiling()
+    if matrices.requires_grad or (not compiling and in_transform()):
         gram = weight @ matrices[groups] @ weight.t()
+    elif compiling:
+        gram = torch.ops.isda.full_gram(weight, matrices, groups)
     else:
         gram = _FullGram.apply(weight, matrices, groups)
     return gram if scale is None else gram * scale.view(-1, 1, 1)
@@ -116,6 +122,8 @@ def self_adjoint(operator: Callable[[Tensor], Tensor], vectors: Tensor, *reads: 
 
     ``reads`` are the buffers that the operator depends on; they must not change before the backward pass.
     """
+    if torch.compiler.is_compiling() or in_transform():  # they differentiate the operator itself
+        return operator(vectors)
     return _SelfAdjoint.apply(vectors, operator, UnchangedBuffers(*reads))
 
 
@@ -317,6 +325,10 @@ def class_margins(weight: Tensor, matrices: Tensor, scale: Tensor) -> Tensor:
         matrices: (C, A, A) symmetric; no gradient flows into them.
         scale: (C,) their factors.
     """
+    if torch.compiler.is_compiling():
+        return torch.ops.isda.class_margins(weight, matrices, scale)
+    if in_transform():
+        return _plain_class_margins(weight, matrices, scale)
     return _ClassMargins.apply(weight, matrices, scale)
 
 

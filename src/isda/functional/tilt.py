@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from isda._utils.devices import in_transform
 from isda.functional.grouping import chunks, join_chunks
 
 TILT_STEPS = 4
@@ -47,7 +48,7 @@ class QuadraticTables(NamedTuple):
 
 @torch.no_grad()
 def find_tilt(
-    logits: Tensor, tables: QuadraticTables, start: Tensor, strength: float, steps: int = TILT_STEPS
+    logits: Tensor, tables: QuadraticTables, start: Tensor, strength: float | Tensor, steps: int = TILT_STEPS
 ) -> Tensor:
     """Weights t on the simplex that minimise F(t); F of the result is never above F(start).
 
@@ -66,11 +67,11 @@ def find_tilt(
     Returns:
         (N, C).
     """
-    fixed, num_classes = torch.add(logits, tables.diagonal, alpha=strength / 2), logits.shape[1]
+    fixed, num_classes = add_scaled(logits, tables.diagonal, strength / 2), logits.shape[1]
     if start.ndim == 1:
         few = start.unsqueeze(1)
         weights = torch.ones_like(few, dtype=logits.dtype)
-        start, cross = torch.zeros_like(fixed).scatter_(1, few, weights), tables.product_of_few(few, weights)
+        start, cross = spread(fixed, few, weights), tables.product_of_few(few, weights)
     else:
         cross = tables.product(start)
     if steps == 0:
@@ -83,9 +84,9 @@ def find_tilt(
         tilt = _weights_of_few(newton, fixed, tables, everything, strength, steps)
         return _better(best, tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1])[0]
     # Logits at a quarter of the way from equal weights, where K t = 0, to the start: about where the minimum lies.
-    few = torch.add(fixed, cross, alpha=-strength / 4).topk(size, 1, sorted=False).indices
+    few = add_scaled(fixed, cross, -strength / 4).topk(size, 1, sorted=False).indices
     weights = _weights_of_few(newton, fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
-    tilt = torch.zeros_like(fixed).scatter_(1, few, weights)
+    tilt = spread(fixed, few, weights)
     tilted, value = _evaluate(fixed, tilt, tables.product_of_few(few, weights), strength)
     best = _better(best, tilt, value)
     if steps == 1:
@@ -97,15 +98,33 @@ def find_tilt(
         newton, fixed, tables, few, tilt.gather(1, few), others, shared, strength, steps - steps // 2
     )
     weights, share = weights[:, :-1], weights[:, -1:]
-    tilt = (share * others).scatter_(1, few, weights)
+    tilt = (share * others).scatter(1, few, weights)
     cross = torch.addcmul(tables.product_of_few(few, weights), share, shared)
     return _better(best, tilt, _evaluate(fixed, tilt, cross, strength)[1])[0]
 
 
-def _evaluate(fixed: Tensor, tilt: Tensor, cross: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+def spread(like: Tensor, few: Tensor, weights: Tensor) -> Tensor:
+    """(N, C) zeros but for the weights (N, m) of few classes (N, m)."""
+    zeros = torch.zeros_like(like)
+    # torch.vmap has no rule for the operation in place.
+    return (
+        zeros.scatter(1, few, weights)
+        if not torch.compiler.is_compiling() and in_transform()
+        else zeros.scatter_(1, few, weights)
+    )
+
+
+def add_scaled(first: Tensor, second: Tensor, scale: float | Tensor) -> Tensor:
+    """Add ``scale * second``; the scale is a tensor without dimensions where a graph is recorded."""
+    if isinstance(scale, Tensor):
+        return torch.addcmul(first, second, scale.to(first.dtype))
+    return torch.add(first, second, alpha=scale)
+
+
+def _evaluate(fixed: Tensor, tilt: Tensor, cross: Tensor, strength: float | Tensor) -> tuple[Tensor, Tensor]:
     """(N, C) tilted logits c - K t and (N,) values F(t), from the forms w_j' Sigma wbar = ``cross``."""
-    tilted = torch.add(fixed, cross, alpha=-strength)
-    return tilted, torch.add(torch.logsumexp(tilted, 1), (tilt * cross).sum(1), alpha=strength / 2)
+    tilted = add_scaled(fixed, cross, -strength)
+    return tilted, add_scaled(torch.logsumexp(tilted, 1), (tilt * cross).sum(1), strength / 2)
 
 
 def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +134,7 @@ def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[T
 
 
 def _weights_of_few(
-    newton: _Newton, fixed: Tensor, tables: QuadraticTables, few: Tensor, strength: float, steps: int
+    newton: _Newton, fixed: Tensor, tables: QuadraticTables, few: Tensor, strength: float | Tensor, steps: int
 ) -> Tensor:
     """(N, m) weights of the classes ``few`` that minimise F where there are no others, c = ``fixed`` (N, m).
 
@@ -143,7 +162,7 @@ def _weights_with_others(
     weights: Tensor,
     others: Tensor,
     shared: Tensor,
-    strength: float,
+    strength: float | Tensor,
     steps: int,
 ) -> Tensor:
     """(N, m + 1) weights of the classes ``few``, and one for all others together, that maximise the dual.

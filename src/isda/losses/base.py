@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from isda._utils import checks
 from isda._utils.choices import check_choice
-from isda._utils.devices import on_host, outside_autocast
+from isda._utils.devices import in_graph, on_host, outside_autocast
 from isda.attach import RecordedFeatures, Recorder, find_classifiers, in_backward, record_inputs, sizes_of
 from isda.attach.autograd_compat import outside_graphs, refuse_transforms
 from isda.attach.find import unwrap
@@ -30,7 +30,8 @@ from isda.losses.inputs import (
 )
 from isda.losses.matching import KEPT_SAMPLES, AutomaticStrength, TrainingSamples
 from isda.losses.monitors import EpochMonitor, EvalModeMonitor, RepeatMonitor
-from isda.losses.schedule import StrengthSchedule, batches_of
+from isda.losses.recorded import is_recordable, recorded_loss, recorded_strength, recorded_weight
+from isda.losses.schedule import StrengthSchedule, batches_of, strength_dtype
 from isda.losses.targets import (
     REDUCTIONS,
     as_rows,
@@ -75,7 +76,9 @@ class AugmentedLoss(nn.Module, ABC):
     align_corners = False
     """How logits are resized (F.interpolate)."""
     _recorder: Recorder | None = None
-    _last_strength = 0.0
+    _last_strength: float | None = 0.0
+    """Of the last call that has updated the statistics; None if a graph has it, in ``last_strength``."""
+    last_strength: Tensor
     _held = False
     _samples: TrainingSamples | None = None
     _supports_matching: ClassVar[bool] = False
@@ -107,6 +110,8 @@ class AugmentedLoss(nn.Module, ABC):
         self.covariance.validate = self.validate = validate
         self.num_classes, self.feature_dim = int(num_classes), self.covariance.feature_dim
         self.register_buffer("class_weight", class_weight)
+        strength = torch.zeros((), dtype=strength_dtype(device), device=device)
+        self.register_buffer("last_strength", strength, persistent=False)
         self._repeats, self._eval_mode, self._epochs = RepeatMonitor(), EvalModeMonitor(), EpochMonitor()
 
     def _make_schedule(
@@ -307,7 +312,7 @@ class AugmentedLoss(nn.Module, ABC):
         """The loss at strength 0, reduced."""
 
     @abstractmethod
-    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: Any) -> Tensor:
         """The loss at a strength above 0, reduced; called outside autocast."""
 
     @abstractmethod
@@ -319,6 +324,11 @@ class AugmentedLoss(nn.Module, ABC):
         return len(inputs.classes)
 
     @property
+    def _records_graphs(self) -> bool:
+        """Whether a call can be part of a compiled graph."""
+        return False
+
+    @property
     def _needs_features(self) -> bool:
         """Whether a call at strength 0 may need features."""
         return self.schedule.lambda_0 != 0
@@ -328,7 +338,6 @@ class AugmentedLoss(nn.Module, ABC):
 
     # -- a call ------------------------------------------------------------------------------------------------------
 
-    @outside_graphs
     def forward(
         self,
         logits: Any,
@@ -351,6 +360,19 @@ class AugmentedLoss(nn.Module, ABC):
             weight: weights of the classifier; likewise.
             strength: lambda for this call instead of the schedule's, which then does not move.
         """
+        if in_graph() and is_recordable(self):
+            return recorded_loss(self, logits, targets, features, weight, strength)
+        return self._forward(logits, targets, features, weight, strength)
+
+    @outside_graphs
+    def _forward(
+        self,
+        logits: Any,
+        targets: Tensor,
+        features: Tensor | None,
+        weight: Tensor | None,
+        strength: float | None,
+    ) -> Tensor:
         if not self.training:
             logits, targets = self._classes_second(logits_of(logits), targets)
             self._eval_mode.check(logits, None if self._recorder is None else self._recorder.trains)
@@ -387,10 +409,12 @@ class AugmentedLoss(nn.Module, ABC):
 
     def _begin(self, strength: float | None) -> CallState:
         """What a call with this ``strength`` argument does; a repeated one uses the strength of the first."""
-        repeated = in_backward() or self._held
+        repeated, scheduled = in_backward() or self._held, strength is None
         with self.covariance.reporting_failure(not repeated):
-            used = self.schedule.strength_for_call(self._last_strength if repeated and strength is None else strength)
-        return CallState(updates=not repeated, scheduled=strength is None, strength=used)
+            if repeated and strength is None:
+                strength = float(self.last_strength) if self._last_strength is None else self._last_strength
+            used = self.schedule.strength_for_call(strength)
+        return CallState(updates=not repeated, scheduled=scheduled, strength=used)
 
     def _features_and_weight(
         self, logits: Tensor, features: Tensor | None, weight: Tensor | None, state: CallState
@@ -451,28 +475,34 @@ class AugmentedLoss(nn.Module, ABC):
             logits = as_rows(resize_logits(inputs.logits, inputs.grid, self.align_corners))
             covariance.observe(logits, inputs.classes, inputs.counts)
 
-    def _loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _loss(self, inputs: LossInputs, groups: Groups, strength: Any) -> Tensor:
         """The reduced loss of a batch at a strength; changes no state."""
-        if strength == 0:
+        if not isinstance(strength, Tensor) and strength == 0:
             return self._plain_loss(inputs.logits, inputs.targets)
         with outside_autocast(inputs.logits.device):
             loss, penalty = self._augmented_loss(inputs, groups, strength), self.covariance.penalty()
         if penalty is None:
             return loss
+        if isinstance(strength, Tensor):
+            penalty = torch.where(strength > 0, penalty, 0)
         # Once per loss that is added up, so that it weighs the same in every reduction.
         return loss + penalty * (self._loss_count(inputs) if self.reduction == "sum" else 1)
 
     def _unlabelled_inputs(
         self, logits: Any, weight: Tensor | None, strength: float | None
-    ) -> tuple[Tensor, Tensor, float]:
+    ) -> tuple[Tensor, Tensor, Any]:
         """Logits, weight and strength for a loss without labels, or a ValueError."""
-        refuse_transforms(self)
         logits = logits_of(logits)
-        weight = plain_weight(self._weight_for(logits, weight))
-        strength = self.schedule.strength_for_call(strength)
+        if in_graph():
+            weight = plain_weight(recorded_weight(self, logits, weight))
+            used: float | Tensor = recorded_strength(self, strength)
+        else:
+            refuse_transforms(self)
+            weight = plain_weight(self._weight_for(logits, weight))
+            used = self.schedule.strength_for_call(strength)
         checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
         check_logits(logits, self.num_classes)
-        return logits, weight, strength
+        return logits, weight, used
 
     def _check_classifier(
         self, logits: Tensor, targets: Tensor, features: Tensor | Patches | None, weight: Tensor

@@ -143,7 +143,6 @@ class ISDALoss(SemanticLoss):
         self.max_ratio = None if max_ratio == math.inf else max_ratio
         self._monitor = StrengthMonitor()
 
-    @outside_graphs
     def consistency(
         self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None, bound: str | None = None
     ) -> Tensor:
@@ -160,7 +159,7 @@ class ISDALoss(SemanticLoss):
         """
         bound = self.bound if bound is None else check_choice("bound", bound, _BOUNDS)
 
-        def loss_of(rows: Tensor, weight: Tensor, strength: float) -> Tensor:
+        def loss_of(rows: Tensor, weight: Tensor, strength: Any) -> Tensor:
             if bound == "tilted":
                 narrow = self.covariance.as_statistics(rows)
                 return tilted_consistency(narrow, weight, self.covariance, strength, self.tilt_steps).to(rows.dtype)
@@ -337,7 +336,11 @@ class ISDALoss(SemanticLoss):
 
     # -- how it is computed ------------------------------------------------------------------------------------------
 
-    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+    @property
+    def _records_graphs(self) -> bool:
+        return self.offset is None and self.shift is None
+
+    def _augmented_loss(self, inputs: LossInputs, groups: Groups, strength: Any) -> Tensor:
         # An ignored row adds nothing to the loss, but an ignored pixel is mixed with its neighbours.
         augmented = self._augment(inputs, groups, strength, mask=inputs.logits.ndim > 2)
         size = inputs.targets.shape[2:] if is_soft(inputs.targets) else inputs.targets.shape[1:]
@@ -355,7 +358,7 @@ class ISDALoss(SemanticLoss):
             label_smoothing=self.label_smoothing,
         )
 
-    def _augment(self, inputs: LossInputs, groups: Groups, strength: float, *, mask: bool) -> Tensor:
+    def _augment(self, inputs: LossInputs, groups: Groups, strength: Any, *, mask: bool) -> Tensor:
         """Logits plus half the scaled variances, at the resolution of the logits; none where ``mask`` and ignored."""
         logits = self._wide(inputs.logits)
         weight = self.covariance.as_statistics(inputs.weight)
@@ -363,13 +366,13 @@ class ISDALoss(SemanticLoss):
         variance = self._row_variances(rows, groups, weight, strength)
         if inputs.counts is not None and mask:
             variance = variance * inputs.counts.unsqueeze(1)
-        self._monitor.check(variance, rows, strength)
         if self.max_ratio is not None:
             variance = capped_variance(variance, rows, strength, self.max_ratio)
+        self._monitor.check(variance, rows, strength)
         variance = resize_rows(variance, inputs.grid, logits, self.align_corners)
         return augmented_logits(logits, variance, strength)
 
-    def _row_variances(self, rows: Tensor, groups: Groups, weight: Tensor, strength: float) -> Tensor:
+    def _row_variances(self, rows: Tensor, groups: Groups, weight: Tensor, strength: float | Tensor) -> Tensor:
         """(N, C) variances of the margins of rows, or the tilted ones, which depend on the strength."""
         if self.bound == "tilted":
             labels = groups.labels

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from isda._utils import checks
 from isda._utils.devices import in_eval_mode
 from isda.attach.autograd_compat import outside_graphs
-from isda.losses.schedule import StrengthSchedule
+from isda.losses.schedule import StrengthSchedule, strength_dtype
 from isda.losses.targets import is_soft
 
 SOLUTIONS = 5
@@ -96,16 +96,23 @@ class AutomaticStrength(StrengthSchedule):
     """
 
     automatic = True
+    level: Tensor
+    """The strength, where graphs read it."""
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         super().__init__(0.0, None, device, "constant")
         self.lambda_0 = math.nan
         self.solutions: list[float] = []
+        self.register_buffer("level", torch.zeros((), dtype=strength_dtype(device), device=device), persistent=False)
 
     @property
     def strength(self) -> float:
         """The current lambda."""
         return median(self.solutions) if self.solutions else 0.0
+
+    def recorded_strength(self, dtype: torch.dtype) -> Tensor:
+        """The current lambda, without dimensions."""
+        return self.level.to(dtype)
 
     @property
     def matched(self) -> bool:
@@ -115,6 +122,7 @@ class AutomaticStrength(StrengthSchedule):
     def add(self, solution: float) -> None:
         """Take a solution into the median."""
         self.solutions = [*self.solutions, solution][-SOLUTIONS:]
+        self.level.fill_(self.strength)
 
     def get_extra_state(self) -> Tensor:
         """The solutions, oldest first, padded by -1."""
@@ -124,6 +132,7 @@ class AutomaticStrength(StrengthSchedule):
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the solutions."""
         self.solutions = [value for value in state.tolist() if value >= 0]
+        self.level.fill_(self.strength)
 
     def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
         super()._check_state(state, prefix)
@@ -157,15 +166,22 @@ class TrainingSamples:
         """Copies hold no samples."""
         return (TrainingSamples, (None, self._least))
 
-    @outside_graphs
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the inputs of a training pass until its labels come."""
-        if self._removed or not self._least:
-            return
+        if self.keeps_batches:
+            self._keep(module, args, kwargs)
+
+    @outside_graphs
+    def _keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._model is None:
             self._model = weakref.ref(module)
         if module.training and torch.is_grad_enabled():
             self._inputs = (args, kwargs)
+
+    @property
+    def keeps_batches(self) -> bool:
+        """Whether inputs are kept."""
+        return self._least > 0 and not self._removed
 
     def remove(self) -> None:
         """Take the hook off the model and drop the samples."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from isda._utils.checks import warn
-from isda._utils.devices import READ_EVERY, on_host
+from isda._utils.devices import READ_EVERY, in_graph, on_host
 
 if TYPE_CHECKING:
     from isda.covariance import CovarianceModel
@@ -23,12 +23,12 @@ _RATIO = 10.0
 _GROWTH = 1.1
 
 
-def variance_and_spread(variance: Tensor, logits: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+def variance_and_spread(variance: Tensor, logits: Tensor, strength: float | Tensor) -> tuple[Tensor, Tensor]:
     """The mean of strength/2 * variance (N, C), and what the logits (N, C) of a sample vary by on average; detached."""
     return strength / 2 * variance.detach().mean(), logits.detach().std(1, correction=0).mean()
 
 
-def capped_variance(variance: Tensor, logits: Tensor, strength: float, max_ratio: float) -> Tensor:
+def capped_variance(variance: Tensor, logits: Tensor, strength: float | Tensor, max_ratio: float) -> Tensor:
     """The variance (N, C) as of a smaller strength where its term would exceed ``max_ratio`` times the logits' spread.
 
     Nothing is read on the host, and a variance within the limit is returned to the bit.
@@ -49,8 +49,10 @@ class StrengthMonitor:
         self._calls, self._seen_strength, self._warned = 0, 0.0, _RATIO
         self._worst: Tensor | None = None
 
-    def check(self, variance: Tensor, logits: Tensor, strength: float) -> None:
+    def check(self, variance: Tensor, logits: Tensor, strength: Any) -> None:
         """Look at strength/2 * variance (N, C) and at what the logits (N, C) of a sample vary by, on average."""
+        if in_graph():
+            return
         self._calls += 1
         if self._worst is not None and self._calls % READ_EVERY == 1:
             self._warn(self._worst)
@@ -73,7 +75,7 @@ class StrengthMonitor:
         self._warned = 2 * ratio  # again only if it becomes much worse
         warn(
             f"the variance term averages {added:.3g} where the logits of a sample vary by {spread:.3g}: at strength "
-            f"{strength:.3g} it swamps them, and training may diverge; decay the learning rate, lower lambda_0, clip "
+            f"{strength:.3g} it swamps them, and training may diverge; lower the learning rate, lower lambda_0, clip "
             "gradients, or use bound='tilted'"
         )
 

@@ -15,14 +15,18 @@ from torch import Tensor, nn
 from isda._utils import checks
 from isda._utils.checks import warn
 from isda._utils.choices import check_choice
-from isda._utils.devices import HostMirror, on_host
-from isda.attach.autograd_compat import outside_graphs
+from isda._utils.devices import HostMirror, in_graph, on_host
 
 SCHEDULES = ("linear", "constant")
 DEFAULT_STEPS = 10_000
 """T of a linear schedule whose total_steps were not given."""
 _EXTERNAL = -1
 """The microstep of a schedule whose steps are set from outside: forwards do not move it."""
+
+
+def strength_dtype(device: torch.device | str | None) -> torch.dtype:
+    """The type of a strength that is kept on a device: float64 where there is one."""
+    return torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
 
 
 class StrengthSchedule(nn.Module):
@@ -121,6 +125,34 @@ class StrengthSchedule(nn.Module):
         checks.check_strength("strength", strength)
         return strength
 
+    # -- where a graph is recorded: the same on the device, without a value on the host -------------------------------
+
+    def recorded_strength(self, dtype: torch.dtype) -> Tensor:
+        """The current lambda, without dimensions."""
+        if self.kind == "constant":
+            return torch.full((), self.lambda_0, dtype=dtype, device=self.step.device)
+        total = self.total_steps or DEFAULT_STEPS
+        return self.step.clamp(max=total).to(dtype) * self.lambda_0 / total
+
+    def record_advance(self) -> None:
+        """``advance``."""
+        self._step_on_host.is_recorded = self._microstep_on_host.is_recorded = True
+        external, counted = self.microstep == _EXTERNAL, self.microstep.clamp(min=0) + 1
+        if self._optimizer is not None:
+            if self._optimizer.batches:
+                self.microstep.copy_(counted)
+            return
+        full = counted >= self.advance_every
+        if self.advance_every > 1:
+            self.microstep.copy_(torch.where(external, _EXTERNAL, torch.where(full, 0, counted)))
+        self._record_move((full & ~external).to(torch.int64))
+
+    def _record_move(self, steps: Tensor) -> None:
+        if self.kind == "linear":
+            total = self.total_steps or DEFAULT_STEPS
+            steps = torch.minimum(steps, (total - self.step).clamp(min=0))
+        self.step.add_(steps)
+
     def set_step(self, step: int) -> None:
         """Set t; from now on it moves by this alone, or by the steps of an optimizer."""
         step = checks.check_integer("step", step)
@@ -164,6 +196,11 @@ class StrengthSchedule(nn.Module):
         self._move(1)
 
     def _after_optimizer_step(self, batches: bool) -> None:
+        if in_graph():
+            self._record_move(self.microstep.clamp(min=0) if batches else torch.ones_like(self.step))
+            if batches:
+                self.microstep.zero_()
+            return
         if not batches:
             self._move(1)
             return
@@ -204,7 +241,6 @@ class _OptimizerHook:
         """A copy follows no optimizer."""
         return (_OptimizerHook, (None, None, self.batches))
 
-    @outside_graphs
     def __call__(self, *_: Any) -> None:
         """After a step."""
         schedule = None if self._schedule is None else self._schedule()
@@ -241,9 +277,10 @@ class _Counter:
 
     def __init__(self) -> None:
         self._mirror: HostMirror[int] = HostMirror()
+        self.is_recorded = False  # whether graphs change the buffer: a replay leaves no trace in Python
 
     def read(self, buffer: Tensor) -> int:
-        if on_host(buffer):
+        if on_host(buffer) or self.is_recorded:
             return int(buffer)
         value = self._mirror.read(buffer)
         if value is None:

@@ -133,10 +133,10 @@ class SemanticLoss(AugmentedLoss):
             label_smoothing=self.label_smoothing,
         )
 
-    def _loss(self, inputs: LossInputs, groups: Groups, strength: float) -> Tensor:
+    def _loss(self, inputs: LossInputs, groups: Groups, strength: Any) -> Tensor:
         return super()._loss(self._with_terms(inputs, groups, strength), groups, strength)
 
-    def _with_terms(self, inputs: LossInputs, groups: Groups, strength: float) -> LossInputs:
+    def _with_terms(self, inputs: LossInputs, groups: Groups, strength: Any) -> LossInputs:
         """The inputs with what shifts and offsets add to the logits (isda.functional.long_tail)."""
         if self.offset is None and self.shift is None:
             return inputs
@@ -164,7 +164,7 @@ class SemanticLoss(AugmentedLoss):
         logits: Tensor,
         weight: Tensor | None,
         strength: float | None,
-        loss_of: Callable[[Tensor, Tensor, float], Tensor],
+        loss_of: Callable[[Tensor, Tensor, Any], Tensor],
     ) -> Tensor:
         """The reduced loss of unlabelled samples; ``loss_of`` maps rows of logits, W and lambda to losses (rows,)."""
         logits, weight, strength = self._unlabelled_inputs(logits, weight, strength)
