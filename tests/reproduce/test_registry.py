@@ -8,6 +8,7 @@ import torch
 
 from enlarged_digits import enlarged
 from isda.engine.task import find_task
+from isda.engine.tuning.search_space import grid_points, parse_searches
 from isda.networks import create
 from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.reproduce.experiment import TableExperiment, with_dependencies
@@ -113,6 +114,19 @@ def test_as_many_trials_are_counted_as_the_search_asks_for(name):
         assert training.trials(SCALES["small"]) == min(3, math.prod(open_values))
 
 
+@pytest.mark.parametrize(("name", "points"), [("table-4", 9), ("figure-10", 5)])
+def test_as_many_trials_are_counted_as_a_search_of_its_own_asks_for(name, points):
+    """RandAugment's N and M, and the weight of the uncertainty loss."""
+    searching = [training for training in EXPERIMENTS[name].trainings() if training.search]
+    assert searching
+    for training in searching:
+        options = {training.method: find_task(training.task).options(training.method)}
+        (searched,) = parse_searches(training.search, options, training.settings, []).values()
+        assert len(grid_points(searched)) == points
+        assert training.trials(SCALES["paper"]) == points
+        assert training.trials(SCALES["smoke"]) == 2
+
+
 def test_table_6_takes_45_trials_with_isda_and_3_without(tmp_path):
     progress = experiment_progress(EXPERIMENTS["table-6"], SCALES["paper"], 5, tmp_path, None)
     assert progress.runs == 22 * (5 + 45) + 22 * (5 + 3)
@@ -187,6 +201,11 @@ def test_figures_7_and_14_have_the_resnet_50_of_table_1_if_there_is_a_biggan():
         assert training.name in table
         assert training.settings.network == "resnet-50"
         assert [one.settings.data for one in EXPERIMENTS[name].trainings()] == ["cifar10"] * 2
+        # The strength of the authors' script; at their network's own, 7.5, features would move six times as far.
+        with_biggan = EXPERIMENTS[name].with_biggan("package.Class")
+        assert with_biggan.options(SCALES["paper"]).strength == 0.2
+        assert "ResNet-50 with ISDA of Table 1" in with_biggan.note
+        assert "--biggan" in EXPERIMENTS[name].note
     assert EXPERIMENTS["figure-6"].with_biggan("package.Class") is EXPERIMENTS["figure-6"]
 
 

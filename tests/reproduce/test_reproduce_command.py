@@ -10,8 +10,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from enlarged_digits import enlarged
 from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import run_folders
 from isda.reproduce.figures import run_apart
@@ -118,6 +120,9 @@ def test_the_papers_difference_is_to_its_own_base_which_need_not_be_selected(tmp
     assert [cell["row"] for cell in table["cells"]] == ["Center Loss"]
     (difference,) = table["differences"]
     assert difference["paper"] == pytest.approx(6.38 - 6.76)
+    # One seed: no interval, and no sentence about one.
+    assert difference["half_width"] is None
+    assert "without confidence intervals" in (tmp_path / "table-5.html").read_text()
 
 
 def test_precision_and_composition_reach_the_runs_and_their_folders(tmp_path):
@@ -302,6 +307,30 @@ def test_a_training_takes_what_was_chosen_for_another_and_chooses_the_rest(tmp_p
 
 
 @pytest.mark.slow
+def test_randaugment_is_chosen_without_isda_which_takes_it(tmp_path):
+    """Table 4: N and M on held-out images, once; the number of runs is what the list announces."""
+    data = enlarged("cifar10")
+    images = {"x_train": data.x_train, "x_test": data.x_test}
+    arrays = {name: part.permute(0, 2, 3, 1).numpy() for name, part in images.items()}
+    arrays |= {"y_train": data.y_train.numpy(), "y_test": data.y_test.numpy(), "classes": np.array(data.classes)}
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    out, words = tmp_path / "all", ("--seeds", "1", "--data-root", tmp_path)
+    command = ("reproduce", "table-4", "--only", "RandAugment", "Wide-ResNet-28-10", "CIFAR-10")
+    _, err, code = isda(*command, *words, "--out", out, "--json", tmp_path / "made.json")
+    assert code is None, err
+    configs = [json.loads((run / "config.json").read_text()) for run in run_folders(out)]
+    assert len(configs) == 2 * (2 + 1)
+    tried = {config["augment"] for config in configs if config["evaluated_on"] == "held-out"}
+    assert tried == {"randaugment-1-5", "randaugment-3-14"}
+    final = {config["method"]: config["augment"] for config in configs if config["evaluated_on"] == "test"}
+    assert final["isda"] == final["cross-entropy"]
+    assert f"augment={final['isda']} as chosen for cross-entropy" in (out / "table-4.html").read_text()
+    listed, _, _ = isda("reproduce", "list", *words, "--out", out, "--json", "-")
+    (row,) = (row for row in json.loads(listed) if row["name"] == "table-4")
+    assert (row["runs_done"], row["cells_done"]) == (6, 2)
+
+
+@pytest.mark.slow
 def test_what_cannot_be_drawn_takes_no_other_result_with_it(tmp_path):
     """Figure 8 is drawn by a process of its own: whatever ends it, every page is there, and the error is told."""
     training = "cifar10-resnet-110-cross-entropy"
@@ -348,6 +377,8 @@ def test_a_part_of_a_table_runs_from_end_to_end(drawn, tmp_path):
 REAL_DATA = "ISDA_REAL_DATA"
 """The environment variable with a folder of cifar10.npz and cifar100.npz, and svhn.npz if it is there."""
 REAL_FILES = ("cifar10.npz", "cifar100.npz", "svhn.npz")
+REAL_IMAGES = {"x_train": 2000, "y_train": 2000, "x_test": 500, "y_test": 500}
+"""The first so many images: trainings at scale smoke see 100, and evaluation would take most of the time."""
 
 
 @pytest.fixture(params=["digits", "real"])
@@ -366,9 +397,11 @@ def everything_root(drawn, tmp_path, monkeypatch, request) -> Path:
     assert not missing, f"{REAL_DATA}={folder} lacks {' and '.join(missing)}"
     root = tmp_path / "data"
     root.mkdir()
-    real = [Path(folder, name).absolute() for name in REAL_FILES if Path(folder, name).is_file()]
-    for source in (*drawn.iterdir(), *real):
+    for source in drawn.iterdir():
         (root / source.name).symlink_to(source)
+    for name in filter(lambda name: Path(folder, name).is_file(), REAL_FILES):
+        with np.load(Path(folder, name)) as arrays:
+            np.savez(root / name, **{key: arrays[key][: REAL_IMAGES.get(key)] for key in arrays.files})
     return root
 
 

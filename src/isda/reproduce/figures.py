@@ -131,6 +131,10 @@ class Figure13(InversionFigure):
     images = 20
 
 
+IMAGENET_STRENGTH = 0.2
+"""λ of the draws on ImageNet, of the authors' script; the λ0 of Table 1's ResNet-50 is 7.5."""
+
+
 class ImageNetFigure(InversionFigure):
     """ResNet-50 of Table 1 and a BigGAN, if there is one; else the networks of Figure 6, on CIFAR-10.
 
@@ -141,13 +145,14 @@ class ImageNetFigure(InversionFigure):
     def __init__(self, biggan: str | None = None) -> None:
         self.biggan = biggan
         self.note = (
-            "The paper shows ImageNet with BigGAN, whose weights are not distributed with this package: --biggan takes "
-            "them (docs/visualize.md). This page shows CIFAR-10."
+            "The paper shows ImageNet, with the images of a BigGAN. This page has the classifier and the generator of "
+            "Figure 6 instead; --biggan NAME:WEIGHTS makes the figure on ImageNet (docs/visualize.md)."
         )
         if biggan:
             self.note = (
-                "The paper does not say which network and rates it has on ImageNet; the network is that of the "
-                f"authors' script, the rates are ours, the generator is {biggan}."
+                "The paper does not say which network, rates and strength it has on ImageNet. The network is the "
+                "ResNet-50 with ISDA of Table 1 (in the authors' script torchvision's, without ISDA), the strength "
+                f"that of their script ({IMAGENET_STRENGTH:g}), the rates are ours; the generator is {biggan}."
             )
 
     @property
@@ -164,9 +169,11 @@ class ImageNetFigure(InversionFigure):
         return [imagenet_pair("resnet-50")[1]] if self.biggan else super().all_trainings()
 
     def options(self, scale: Scale) -> InversionOptions:
-        """Rates of ours on ImageNet."""
+        """Rates of ours and the strength of the authors' script on ImageNet."""
         options = super().options(scale)
-        return replace(options, lr=None, tolerance=type(options).tolerance) if self.biggan else options
+        if not self.biggan:
+            return options
+        return replace(options, lr=None, tolerance=type(options).tolerance, strength=IMAGENET_STRENGTH)
 
 
 class Figure7(ImageNetFigure):
@@ -207,6 +214,10 @@ class PagesFigure(FigureExperiment):
         return written
 
 
+MAPPED_IMAGES, FEW_MAPPED_IMAGES = 2000, 500
+"""Test images of a map at the paper's scale, and below it; ours."""
+
+
 class Figure8(PagesFigure):
     """ResNet-110, and VAT with 4,000 labels, on CIFAR-10."""
 
@@ -228,7 +239,8 @@ class Figure8(PagesFigure):
         """The maps of a pair, by `isda map` in a process of its own."""
         runs = [str(run) for training in self.parts()[name] if (run := _first_run(outcomes, training))]
         if runs:
-            words = ["--images", "2000" if context.scale.full else "500", "--device", str(context.device)]
+            images = MAPPED_IMAGES if context.scale.full else FEW_MAPPED_IMAGES
+            words = ["--images", str(images), "--device", str(context.device)]
             words += [] if context.data_root is None else ["--data-root", str(context.data_root)]
             run_apart([sys.executable, "-m", "isda", "map", *runs, *words, "--out", str(page)])
         return bool(runs)

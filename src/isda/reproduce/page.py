@@ -11,7 +11,7 @@ from isda.analysis.pages import write_page
 from isda.report.markup import Markup, boxed_table, column, join, number_cell, tag
 from isda.report.wording import number, plus_minus
 from isda.reproduce.experiment import Experiment
-from isda.reproduce.results import INTERVALS, CellResult, Gain
+from isda.reproduce.results import CellResult, Gain, intervals_text
 from isda.reproduce.training import Outcomes, Scale
 
 GAIN_HEADS = ("", "column", "seeds", "ours", "paper")
@@ -70,7 +70,7 @@ def write_table_page(
         ]
         caption = (
             "The row's value minus that of the same method without ISDA (of the basic method, for other losses) on the "
-            f"same seeds, {INTERVALS}; beside it the difference of the paper's means."
+            f"same seeds, {intervals_text(gains)}; beside it the difference of the paper's means."
         )
         parts.append(tag("h2", "Differences"))
         parts.append(boxed_table("Differences", caption, head, rows))

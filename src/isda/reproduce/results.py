@@ -103,7 +103,14 @@ def _improvements(cell: TableCell, values: Mapping[int, float], base: TrainingOu
 INTERVALS = (
     "simultaneous 95% confidence intervals of all rows of a column (multivariate t, one variance pooled over them)"
 )
-"""What `gains` are given with; for captions."""
+"""What `gains` are given with, if there are enough runs."""
+
+NO_INTERVALS = "without confidence intervals, for which there are too few runs"
+
+
+def intervals_text(differences: Sequence[Gain]) -> str:
+    """What differences are given with; for captions."""
+    return INTERVALS if any(gain.ours.half_width is not None for gain in differences) else NO_INTERVALS
 
 
 def gains(experiment: TableExperiment, cells: Sequence[TableCell], outcomes: Outcomes) -> list[Gain]:

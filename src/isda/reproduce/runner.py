@@ -19,7 +19,7 @@ from isda.engine.settings import RunSettings, Saving
 from isda.engine.task import find_task
 from isda.engine.tuning.method_search import SearchState
 from isda.engine.tuning.request import FINAL_FOLDER, SearchOptions, make_candidates
-from isda.engine.tuning.search_space import Proposal, apply_point
+from isda.engine.tuning.search_space import Proposal, apply_point, value_text
 from isda.reproduce.experiment import Experiment, TableExperiment, with_dependencies
 from isda.reproduce.training import Scale, Training, TrainingOutcome
 from isda.reproduce.workload import MachineSpeed, Work
@@ -86,6 +86,7 @@ class _TrainingProgress:
         self.differences: tuple[str, ...] = ()
         self.problems: list[str] = []
         self.settings: RunSettings | None = None
+        self.inherited = ""
         self.search: SearchState | None = None
         self.trials: list[tuple[Proposal, list[PlannedRun]]] = []
         self.final: list[PlannedRun] = []
@@ -140,17 +141,20 @@ class _TrainingProgress:
             self.training,
             {run.config.seed: run.folder for run in self.final if RunFolder(run.folder).finished},
             self.differences,
-            record.chosen_method if record else self._inherited_method(),
+            "; ".join(filter(None, [record.chosen_method if record else self._inherited_method(), self.inherited])),
             record.notes if record else (),
             tuple(self.problems),
         )
 
-    def with_choice(self, settings: RunSettings) -> RunSettings:
-        """The settings of another training, with the options of the method that were chosen for this one."""
+    def with_choice(self, settings: RunSettings) -> tuple[RunSettings, str]:
+        """The settings of another training with what was chosen for this one, and those of the run in words."""
         point = None if self.search is None else self.search.record().chosen
         if self.search is None or point is None:
             raise ValueError(f"it takes the options that are chosen for {self.training.name}, which failed")
-        return apply_point(settings, self.search.candidate.searched, point)[0]
+        searched = self.search.candidate.searched
+        of_run = ", ".join(f"{one.name}={value_text(point[one.name])}" for one in searched if not one.of_method)
+        words = f"{of_run} as chosen for {self.training.method}" if of_run else ""
+        return apply_point(settings, searched, point)[0], words
 
     def _inherited_method(self) -> str:
         """The method with the options of another training, if it takes any."""
@@ -163,7 +167,7 @@ class _TrainingProgress:
         folders = {key: others[needed.name].first_folder() for key, needed in training.dependencies.items()}
         settings = training.with_folders(scaled.settings, folders)
         if training.chosen_from is not None:
-            settings = others[training.chosen_from.name].with_choice(settings)
+            settings, self.inherited = others[training.chosen_from.name].with_choice(settings)
         self.settings = settings
         planner = self._planner()
         if training.tuned:

@@ -74,6 +74,10 @@ class Table2(CostTable):
     """Every network with and without ISDA on both CIFAR sets; parameters are those at full width."""
 
     name = "table-2"
+    note = (
+        "The printed parameters of Shake-Shake include shortcuts that the authors' code builds in every block and uses "
+        "only where the shape changes."
+    )
     networks = CIFAR_NETWORKS
 
     def cells(self) -> list[TableCell]:
@@ -102,8 +106,9 @@ class Table3(CostTable):
 AUGMENTATIONS = {"Cutout": "cutout", "RandAugment": "randaugment", "AutoAugment": "autoaugment"}
 
 
-RANDAUGMENT_GRID = (f"augment={','.join(f'randaugment-{n}-{m}' for n in (1, 2, 3) for m in (5, 9, 14))}",)
-"""N and M: RandAugment's publication chooses them on 5,000 held-out images; the values are ours."""
+RANDAUGMENT_N, RANDAUGMENT_M = (1, 2, 3), (5, 9, 14)
+"""Operations and level: RandAugment's publication chooses them on 5,000 held-out images; the values are ours."""
+RANDAUGMENT_GRID = (f"augment={','.join(f'randaugment-{n}-{m}' for n in RANDAUGMENT_N for m in RANDAUGMENT_M)}",)
 
 
 def _augmented_pair(data: str, network: str, augment: str) -> tuple[Training, Training]:
@@ -120,8 +125,8 @@ class Table4(TableExperiment):
 
     name = "table-4"
     note = (
-        "RandAugment's N and M are chosen on held-out images from 1, 2, 3 and 5, 9, 14, without ISDA; the method with "
-        "ISDA takes them, and chooses its strength."
+        f"RandAugment's N and M are chosen on held-out images from {', '.join(map(str, RANDAUGMENT_N))} and "
+        f"{', '.join(map(str, RANDAUGMENT_M))}, without ISDA; the method with ISDA takes them and chooses its strength."
     )
 
     def cells(self) -> list[TableCell]:
@@ -154,7 +159,10 @@ class Table5(TableExperiment):
     """ResNet-110 and Wide-ResNet-28-10 on both CIFAR sets."""
 
     name = "table-5"
-    note = "Other methods have the settings that the paper chose; ISDA's strength is chosen on held-out images."
+    note = (
+        "Other methods have the settings that the paper names, else those of their publications (docs/deviations.md); "
+        "ISDA's strength is chosen on held-out images."
+    )
 
     def cells(self) -> list[TableCell]:
         """Test errors that the paper prints."""
@@ -225,7 +233,10 @@ class Table7(TableExperiment):
     """PSPNet and DeepLab-v3 with and without ISDA."""
 
     name = "table-7"
-    note = "λ0 is 7.5, the default of the authors' code. The row of DeepLab-v3's publication is not reproduced."
+    note = (
+        "λ0 is 7.5, the default of the authors' code. Images are evaluated by sliding windows of the size of training "
+        "crops, as in that code. The row of DeepLab-v3's publication is not reproduced."
+    )
 
     def cells(self) -> list[TableCell]:
         """Mean IoU, and its improvement by ISDA."""

@@ -60,7 +60,8 @@ SCALES: Mapping[str, Scale] = {
         Scale(
             name="small",
             description=(
-                "2,000 images, 10 epochs, networks narrowed to 6 million multiply-adds: for an hour or two on a CPU"
+                "2,000 images (all of ImageNet, Cityscapes and COCO), 10 epochs, classifiers narrowed to 6 million "
+                "multiply-adds: for an hour or two on a CPU"
             ),
             seeds=3,
             images=2000,
@@ -72,7 +73,8 @@ SCALES: Mapping[str, Scale] = {
         Scale(
             name="smoke",
             description=(
-                "100 images, 2 epochs, networks of a million multiply-adds: tests that everything runs, no evidence"
+                "100 images (all of ImageNet, Cityscapes and COCO), 2 epochs, classifiers of a million multiply-adds: "
+                "tests that everything runs, no evidence"
             ),
             seeds=2,
             images=100,
@@ -160,7 +162,10 @@ class Training(ABC):
         if not self.tuned:
             return 0
         given = given_options(self.method)
-        points = math.prod(len(values) for name, values in self.grid().items() if name not in given)
+        sizes = [len(values) for name, values in self.grid().items() if name not in given]
+        if self.search:
+            sizes = [len(word.partition("=")[2].split(",")) for word in self.search]
+        points = math.prod(sizes)
         return points if scale.trials is None else min(points, scale.trials)
 
     @abstractmethod

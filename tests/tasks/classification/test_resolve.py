@@ -85,6 +85,12 @@ def test_imagenet_has_a_network_of_its_own():
     assert resolve(Settings(batch_size=20), pictures("cifar10")).network == "fast-cnn"
 
 
+def test_the_batch_of_a_recipe_fits_small_data():
+    with pytest.warns(UserWarning, match="batch_size is 100, all training images; the recipe's 128 are more"):
+        config = small_config(batch_size=None)
+    assert (config.batch_size, config.steps_per_epoch) == (100, 1)
+
+
 def test_options_of_the_network_are_numbers_where_they_look_like_numbers():
     config = small_config(network="resnet-8", width=None, network_options={"width": "0.5", "dropout": "0"})
     assert config.network_options == {"in_channels": 1, "width": 0.5, "dropout": 0}

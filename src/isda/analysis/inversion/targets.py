@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,8 +45,19 @@ def class_covariance(observed: Observed, label: int) -> Tensor:
     return torch.diag(matrix.diagonal()) if diagonal else matrix
 
 
+def class_root(observed: Observed, label: int) -> Tensor:
+    """(A, A) symmetric root of `class_covariance`."""
+    return symmetric_root(class_covariance(observed, label)[None])[0]
+
+
 def augmented_features(
-    observed: Observed, rows: Tensor, count: int, *, strength: float | None = None, seed: int = 0
+    observed: Observed,
+    rows: Tensor,
+    count: int,
+    *,
+    strength: float | None = None,
+    seed: int = 0,
+    root: Callable[[int], Tensor] | None = None,
 ) -> Tensor:
     """(N, count, A) float64 draws from N(a, lambda Sigma_y) for the features a of rows (N,), as ISDA augments them.
 
@@ -54,19 +66,19 @@ def augmented_features(
         rows: of ``observed.features``.
         count: draws for each.
         strength: lambda; by default that of the run.
-        seed: the draws of an image depend on it and on the image, not on the other rows.
+        seed: the draws of an image depend on it and on the image, not on the other rows. With another strength they
+            lie on the same rays from a.
+        root: by default `class_root` of the run; a caller that keeps roots passes its own.
     """
     strength = strength_of(observed) if strength is None else strength
     check_strength("strength", strength)
-    roots: dict[int, Tensor] = {}
+    root = root or lru_cache(maxsize=None)(partial(class_root, observed))
     moved = []
     for row in rows.tolist():
         label, a = int(observed.labels[row]), observed.features[row]
-        if label not in roots:
-            roots[label] = symmetric_root(class_covariance(observed, label)[None])[0]
         rng = generator(seed, _MOVES, int(observed.indices[row]))
         noise = torch.randn(count, len(a), generator=rng, dtype=a.dtype)
-        moved.append(a + math.sqrt(strength) * noise @ roots[label])
+        moved.append(a + math.sqrt(strength) * noise @ root(label))
     return torch.stack(moved)
 
 

@@ -15,7 +15,7 @@ from isda._utils.choices import check_choice
 from isda.data import CATALOGUE, DataSet, long_tailed
 from isda.data.augment import Draws
 from isda.engine.options import split_method
-from isda.engine.settings import AUTO, Recipe, warm_up_steps
+from isda.engine.settings import AUTO, Recipe, fit_batch_size, warm_up_steps
 from isda.engine.trainer import OPTIMISERS
 from isda.networks.registry import IMAGENET
 from isda.networks.timm_models import TIMM_PREFIX
@@ -49,9 +49,8 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
     values = image_fields(settings, data, network, recipe)
     pretrained = settings.pretrained is not None
     augment = settings.augment or default_augmentation(data, network in IMAGENET and not pretrained, pretrained)
-    images, size = _training_images(settings, data), values["batch_size"]
-    if not 0 < size <= images:
-        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    images = _training_images(settings, data)
+    size = fit_batch_size(values["batch_size"], images, settings.batch_size is not AUTO)
     counts = _class_counts(settings, data)
     parts = class_parts(counts) if settings.imbalance is not None else {}
     values |= {
@@ -59,6 +58,7 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
         "method": name,
         "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
         "augment": check_augmentation(augment),
+        "batch_size": size,
         "class_counts": counts,
         "train_images": images,
         "steps_per_epoch": images // size,

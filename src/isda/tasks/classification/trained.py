@@ -19,12 +19,16 @@ from isda.engine.run_folder import RunFolder
 from isda.engine.run_records import config_errors, open_finished_run
 from isda.engine.task import find_task, task_names
 from isda.networks import Network
+from isda.networks.export import export_onnx
 from isda.tasks.classification.pretrained import create_network
 from isda.tasks.classification.settings import ClassificationConfig, measured_parts
 from isda.tasks.classification.task import Classification
 from isda.tasks.common.data import EvaluationImages, evaluation_batches
 from isda.tasks.common.evaluation import evaluate
 from isda.tasks.common.trained import label_map, restore_network
+
+DECODED_SIZE = 256
+"""Height and width of an image that stands for those of a folder, which the pipeline resizes or crops."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,19 @@ class TrainedClassifier:
             pixels = self.pipeline(image.unsqueeze(0)).to(self.config.dtype)
             rows.append(self.network(pixels).float().softmax(1))
         return torch.cat(rows)
+
+    def export_onnx(self, path: Path) -> None:
+        """Write the network as an ONNX graph for images of the size it was trained on, see `networks.export`."""
+        config = self.config
+        size = config.image_size or (DECODED_SIZE, DECODED_SIZE)
+        image = self.pipeline(torch.zeros(1, config.channels, *size, dtype=torch.uint8)).float()
+        metadata = {
+            "network": config.network,
+            "classes": list(config.classes),
+            "mean": list(config.mean),
+            "std": list(config.std),
+        }
+        export_onnx(self.network.float(), image, path, metadata)
 
 
 def fit_size(image: Tensor, size: tuple[int, int]) -> Tensor:

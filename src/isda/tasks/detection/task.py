@@ -17,7 +17,7 @@ from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.method import NamedMethod, Outcome, find_method_class
 from isda.engine.options import split_method
-from isda.engine.settings import AUTO, RunSettings, warm_up_steps
+from isda.engine.settings import AUTO, RunSettings, fit_batch_size, warm_up_steps
 from isda.engine.task import Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.networks.detection import Detector, has_masks, names
@@ -82,17 +82,16 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
     if has_masks(network) and not (data.train.has_masks and data.validation.has_masks):
         raise ValueError(f"network {network} needs the masks of all objects, {data.name} does not have them")
     recipe = settings.shortened(RECIPE)
-    if settings.batch_size is not AUTO:
-        # In proportion to the images of a step (Goyal et al., 2017).
-        recipe |= {"lr": recipe["lr"] * settings.batch_size / recipe["batch_size"]}
+    given, images = settings.batch_size is not AUTO, len(data.train.marked)
+    size = settings.batch_size if given else recipe["batch_size"]
+    size = fit_batch_size(size, images, given, "training images with objects")
+    # In proportion to the images of a step (Goyal et al., 2017).
+    recipe |= {"lr": recipe["lr"] * size / recipe["batch_size"]}
     name, words = split_method(settings.method or "multi-task")
     method: type[DetectionMethod] = find_method_class(name, METHODS, DetectionMethod)  # type: ignore[type-abstract]
     options = {key: value for key, value in method.resolve(words, recipe).items() if value is not None}
     values = settings.resolved(recipe)
     backbone = _backbone(settings, options)
-    images, size = len(data.train.marked), values["batch_size"]
-    if not 0 < size <= images:
-        raise ValueError(f"batch_size must be from 1 to {images}, the training images with objects, got {size}")
     steps_per_epoch = images // size
     warm_up = default_warm_up_steps(steps_per_epoch * recipe["epochs"])
     # Nothing is frozen where weights are random; not all of timm's networks run their layers one after the other.
@@ -101,6 +100,7 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
     values["settings"] |= {"data": data.source}
     values |= {
         "task": "detection",
+        "batch_size": size,
         "data": data.name,
         "network": network,
         "method": name,

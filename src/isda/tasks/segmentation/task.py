@@ -18,7 +18,7 @@ from isda.data.segmentation import IGNORED, SegmentationData, load
 from isda.engine.checkpoint import State
 from isda.engine.config import RunConfig
 from isda.engine.options import option_types, split_method
-from isda.engine.settings import AUTO, RunSettings, warm_up_steps
+from isda.engine.settings import AUTO, RunSettings, fit_batch_size, warm_up_steps
 from isda.engine.task import HeldOut, Job, RunContext, Task
 from isda.engine.trainer import Trainer
 from isda.losses.targets import resize_labels
@@ -60,9 +60,8 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
             set that is wrong.
     """
     images = len(data.train)
-    size = BATCH_SIZE if settings.batch_size is AUTO else settings.batch_size
-    if not 0 < size <= images:
-        raise ValueError(f"batch_size must be from 1 to {images}, the training images, got {size}")
+    given = settings.batch_size is not AUTO
+    size = fit_batch_size(settings.batch_size if given else BATCH_SIZE, images, given)
     steps_per_epoch = images // size
     recipe = settings.shortened(recipe_for(steps_per_epoch))
     name, words = split_method(settings.method or "isda")
@@ -77,6 +76,7 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         values["settings"] |= {"data": data.source}
     values |= {
         "task": "segmentation",
+        "batch_size": size,
         "data": data.name,
         "data_digest": data.digest,
         "network": check_choice("network", values["network"], networks.names()),

@@ -16,7 +16,7 @@ from isda.data import DataSet, ZCAWhitening
 from isda.data.augment import Compose
 from isda.engine.config import RunConfig
 from isda.engine.options import option_types, split_method
-from isda.engine.settings import AUTO, RunSettings, warm_up_steps
+from isda.engine.settings import AUTO, RunSettings, fit_batch_size, warm_up_steps
 from isda.engine.task import HeldOut, Job, RunContext
 from isda.networks import Network
 from isda.semi import NAMES, defaults_for, inputs_for
@@ -71,9 +71,7 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
     samples = labels - held + unlabelled
     defaults, inputs = defaults_for(method, data.name), inputs_for(data.name)
     values = image_fields(settings, data, network, recipe, held)
-    size = values["batch_size"]
-    if not 0 < size <= samples:
-        raise ValueError(f"batch_size must be from 1 to {samples}, the training images, got {size}")
+    size = fit_batch_size(values["batch_size"], samples, settings.batch_size is not AUTO)
     per_batch = settings.labelled_beside(size, defaults, labels - held, samples)
     augment = settings.augment or _augmentation(data, inputs.flip)
     if augment not in WEAK:
@@ -82,6 +80,7 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
     shortcuts = settings.part_of("method_options")
     values |= {
         "task": "semi-supervised",
+        "batch_size": size,
         "method": name,
         "method_options": resolve_options(text, defaults, labels - held, samples, recipe, shortcuts),
         "augment": augment,
