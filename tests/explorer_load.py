@@ -148,8 +148,9 @@ def _paths(count: int, images: int, chance: random.Random) -> list[str]:
         *(lambda: "/", lambda: "/explore.js", lambda: "/run.json", lambda: "/map.json"),
         *(lambda: f"/class.json?label={chance.randrange(10)}", lambda: f"/image/{chance.randrange(images)}"),
         *(lambda: f"/view.json?{view()}", lambda: f"/picture.png?{view()}"),
+        lambda: f"/view.json?row={chance.randrange(images)}&draw={chance.randrange(100)}&strength=0.5",
     )
-    return [kind() for kind in chance.choices(kinds, (1, 1, 1, 1, 2, 8, 4, 2), k=count)]
+    return [kind() for kind in chance.choices(kinds, (1, 1, 1, 1, 2, 8, 4, 2, 2), k=count)]
 
 
 def _answer(port: int, path: str) -> tuple[int, bytes]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from isda.analysis.directions import class_directions, land, make_atlas, nearest
-from isda.analysis.directions.atlas import DEVIATIONS
+from isda.analysis.directions.atlas import DEVIATIONS, visible_spread
 
 
 def oracle(features):
@@ -93,3 +93,38 @@ def test_ends_are_the_extreme_projections_and_landings_those_of_the_moved_featur
         point = seen.features[view.moved] + step * one.variance**0.5 * direction.vectors[1]
         assert landing.nearest.tolist() == nearest(seen, point, 2, without=view.moved)[0].tolist()
         torch.testing.assert_close(landing.probabilities, (seen.weight @ point + seen.bias).softmax(0))
+
+
+def spread_oracle(low, high):
+    """|m_H - m_L| / sqrt((V_L + V_H) / 2), by numpy."""
+    low, high = (np.stack([np.asarray(image, dtype=float).ravel() for image in end]) for end in (low, high))
+    within = (low.var(0, ddof=1).sum() + high.var(0, ddof=1).sum()) / 2
+    return np.linalg.norm(high.mean(0) - low.mean(0)) / np.sqrt(within)
+
+
+def test_visible_spread_is_the_distance_of_mean_images_over_the_deviation_at_an_end():
+    low, high = torch.randint(0, 100, (5, 3, 8, 8)).byte(), torch.randint(90, 256, (4, 3, 8, 8)).byte()
+    assert visible_spread(low, high) == pytest.approx(spread_oracle(low, high))
+    # Grey images are compared as their three equal channels: the ratio is the same.
+    assert visible_spread(low[:, :1], high[:, :1]) == pytest.approx(spread_oracle(low[:, :1], high[:, :1]))
+    assert visible_spread(low[:1], high) is None
+    assert visible_spread(low[:1].repeat(2, 1, 1, 1), low[:1].repeat(2, 1, 1, 1)) == 0
+
+
+def test_large_images_of_different_sizes_have_a_visible_spread():
+    dark = [torch.full((3, 90 + 10 * number, 120), 20 + number, dtype=torch.uint8) for number in range(3)]
+    bright = [torch.full((1, 70, 80 + number), 220 + number, dtype=torch.uint8) for number in range(3)]
+    # Constant images stay constant in any size: means 21 and 221, variance 1 at both ends.
+    assert visible_spread(dark, bright) == pytest.approx(200)
+
+
+def test_the_most_telling_direction_has_the_largest_share_times_visible_spread(seen):
+    [view] = make_atlas(seen, classes=["4"], directions=3, images=2).classes
+    rows, found = seen.rows_of(4), class_directions(seen, 4, 3)
+    scores = []
+    for vector, share, one in zip(found.vectors, found.shares.tolist(), view.directions, strict=True):
+        order = rows[(seen.features[rows] @ vector).argsort()]
+        expected = spread_oracle(seen.images(order[:2]), seen.images(order[-2:]))  # a tenth, but at least 2
+        assert one.visible == pytest.approx(expected)
+        scores.append(share * expected)
+    assert view.most_telling == int(np.argmax(scores))

@@ -42,18 +42,45 @@ def test_the_table_the_page_and_the_json_agree(written):
 
 def test_the_images_of_the_page_are_those_of_the_data_set(written, seen):
     _, page, record = written
-    first = record["classes"][0]["directions"][0]
-    data = re.search(r'src="data:image/png;base64,([^"]+)"', page).group(1)
-    strip = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
-    assert strip.shape == (8, 3 * 8 + 2 * 2, 4)
-    for column, index in enumerate(first["low"]):
-        assert (strip[:, column * 10 : column * 10 + 8, 0] == seen.data.x_train[index, 0].numpy()).all()
+    shown = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="training image (\d+), (\d)" width="64"', page)
+    assert len(shown) == page.count("<img ")
+    for data, index, name in shown[:100]:
+        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+        assert (pixels == seen.data.x_train[int(index), 0].numpy()[..., None]).all()
+        assert int(seen.data.y_train[int(index)]) == int(name)
+    # The strip on top begins with the most telling direction of the first class.
+    first = record["classes"][0]
+    telling = first["directions"][first["most_telling"]]
+    assert [int(index) for _, index, _ in shown[:6]] == telling["low"] + telling["high"]
 
 
 def test_the_page_is_one_file_without_scripts(written):
     _, page, _ = written
     assert not re.search(r"""<script|(?:src|href)="(?!data:|#)|url\(""", page)
     assert all(attributes.count('alt="') == 1 for attributes in re.findall(r"<img ([^>]*)>", page))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"])
+def test_images_are_enlarged_by_whole_factors_and_a_class_unfolds(browser, written, tmp_path, width, scheme):
+    file = tmp_path / "page.html"
+    file.write_text(written[1])
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, is_mobile=width < 600, color_scheme=scheme, offline=True
+    )
+    page = context.new_page()
+    page.goto(file.as_uri())
+    shown = [page.locator(".telling img").nth(number) for number in range(60)]
+    assert page.locator(".telling img").count() == len(shown)
+    assert {(box["width"], box["height"]) for box in (image.bounding_box() for image in shown[:12])} == {(64, 64)}
+    rendering = "[...document.images].every(image => getComputedStyle(image).imageRendering == 'pixelated')"
+    assert page.evaluate(rendering)
+    assert page.locator("details.class[open]").count() == 0
+    page.locator(".telling").get_by_role("link", name="3", exact=True).click()
+    assert page.locator("details.class[open] > summary strong").all_inner_texts() == ["3"]
+    assert page.get_by_role("heading", name="3, direction 1").is_visible()
+    page.locator("#class3 details summary").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    context.close()
 
 
 def test_classes_with_few_images_are_said(small_run, tmp_path):
@@ -111,4 +138,5 @@ def test_photographs_of_any_size_are_shown_small(tmp_path):
     _, err, code = isda("directions", tmp_path / "run", "--directions", 1, "--images", 2, "--out", page)
     assert code is None, (err, code)
     data = re.search(r'src="data:image/webp;base64,([^"]+)"', page.read_text()).group(1)
-    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (2 * 112 + 2, 112)
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (112, 112)
+    assert 'width="64" height="64"' in page.read_text()

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from explorer_load import explorer, load
+from isda.analysis.explorer import Scene
 from small_runs import isda
 
 
@@ -100,13 +102,32 @@ def test_the_page_itself_is_answered(port, site):
 
 
 @pytest.mark.parametrize(
-    "path", ["/view.json", "/view.json?row=x", "/view.json?row=1&moves=1,nan", "/picture.png?row=1&moves=a"]
+    ("path", "told"),
+    [
+        ("/view.json", "row must be an integer from 0"),
+        ("/view.json?row=x", "row must be an integer from 0 to below 1000000000, got 'x'"),
+        ("/view.json?row=60", "row must be from 0 to 59, got 60"),
+        ("/view.json?row=1&moves=1,nan", "moves must be numbers, got 'nan'"),
+        ("/view.json?row=1&moves=1,,2", "moves must be numbers, got ''"),
+        ("/picture.png?row=1&moves=a", "moves must be numbers, got 'a'"),
+        ("/view.json?row=1&among=all", "among must be one of any, own, got 'all'"),
+        ("/view.json?row=1&draw=0", "draw and strength must be given together, strength is missing"),
+        ("/view.json?row=1&strength=1", "draw and strength must be given together, draw is missing"),
+        ("/view.json?row=1&draw=0&strength=1&moves=1", "moves and draw must not be given together"),
+        ("/view.json?row=1&draw=-1&strength=1", "draw must be an integer"),
+        ("/view.json?row=1&draw=9999999&strength=1", "draw must be from 0 to 1000000, got 9999999"),
+        ("/view.json?row=1&draw=0&strength=inf", "strength must be numbers, got 'inf'"),
+        ("/view.json?row=1&draw=0&strength=200", "strength must be from 0 to 100, got 200"),
+        ("/view.json?row=1&seed=1", "parameter must be one of row, among, moves, draw, strength, got 'seed'"),
+        ("/view.json?row=1&row=2", "each of row, among, moves, draw, strength must be given at most once"),
+        ("/class.json?label=10", "label must be from 0 to 9, got 10"),
+        ("/class.json?row=1", "parameter must be one of label, got 'row'"),
+    ],
 )
-def test_a_bad_question_is_answered_in_a_sentence(port, path):
+def test_a_bad_question_is_answered_in_a_sentence(port, path, told):
     status, _, body = ask(port, path)
     assert status == 400
-    assert json.loads(body)["error"]
-    assert ask(port, "/class.json?label=10")[0] == 400
+    assert told in json.loads(body)["error"]
 
 
 def test_it_only_answers_questions(port):
@@ -172,6 +193,74 @@ def test_a_person_chooses_a_class_and_moves_a_slider_by_keys_and_the_picture_cha
     page.get_by_role("button", name="Back to the image").click()
     until(page, f"JSON.stringify({sources}) == {json.dumps(json.dumps(before, separators=(',', ':')))}")
     assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in requests)
+    assert complaints == []
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")], ids=["desk", "phone"])
+def test_a_person_draws_augmented_features_and_the_numbers_are_those_of_the_logits(browser, port, seen, width, scheme):
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, is_mobile=width < 600, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text))
+    rows = "[...document.querySelectorAll('#draws tr')].map(row => row.innerText.replace(/\\s+/g, ' ').trim())"
+
+    def draw_two() -> list[str]:
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.wait_for_selector("#nearest li")
+        assert page.locator(".draws").is_hidden()
+        # lambda_0 of the run, and one step of the slider.
+        assert page.locator("#strength-text").inner_text() == "λ = 1.00"
+        page.get_by_label("Strength λ").focus()
+        page.keyboard.press("ArrowRight")
+        assert page.locator("#strength-text").inner_text() == "λ = 1.05"
+        for count in (1, 2):
+            page.get_by_role("button", name="Draw from N(a, λΣ)").click()
+            until(page, f"document.querySelectorAll('#draws tr').length == {count}")
+        until(page, "document.querySelector('#said').textContent.startsWith('Draw 1 at λ = 1.05')")
+        return page.evaluate(rows)
+
+    shown = draw_two()
+    scene = Scene(seen, directions=3)
+    row = int(seen.rows_of(0)[0])
+
+    def numbers(seed: int, strength: float) -> tuple[str, str, str, str]:
+        feature = scene.draw(row, strength, seed).feature.numpy()
+        logits = seen.weight.numpy() @ feature + seen.bias.numpy()
+        p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        margin = logits[0] - logits[1:].max()
+        label, best = int(p.argmax()), f"{100 * p.max():.1f}%"
+        return str(label), best, f"{margin:+.2f}".replace("-", "−"), f"{-(p * np.log(p)).sum():.3f}"
+
+    for text, seed in zip(shown, (1, 0), strict=True):
+        label, best, margin, entropy = numbers(seed, 1.05)
+        assert text == f"{seed} 1.05 {label} {best} {margin} {entropy}"
+    label, best, margin, entropy = numbers(1, 1.05)
+    present = "[...document.querySelectorAll('#certainty tr')].map(row => row.lastChild.textContent)"
+    assert page.evaluate(present) == [label, best, margin, entropy]
+    assert page.locator("#map .cross").count() == 2
+    assert page.locator("#source img").get_attribute("src") == f"/image/{row}"
+    near = int(scene.draw(row, 1.05, 1).landing.nearest[0])
+    assert page.locator("#target img").get_attribute("src") == f"/image/{near}"
+    # The strength moves the present draw and keeps its number.
+    page.get_by_label("Strength λ").focus()
+    page.keyboard.press("End")
+    label, best, margin, entropy = numbers(1, 5.0)
+    until(page, f"{rows}[0] == '1 5.00 {label} {best} {margin} {entropy}'")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("[...document.images].every(image => image.hasAttribute('alt'))")
+    # Ten more; a slider leaves the draws, and their table stays.
+    page.get_by_role("button", name="Draw ten").click()
+    until(page, "document.querySelectorAll('#draws tr').length == 12")
+    until(page, "document.querySelector('#said').textContent.startsWith('Draw 11')")
+    page.get_by_label("Direction 1,").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('#said').textContent.startsWith('Moved by the sliders')")
+    assert page.locator("#draws tr").count() == 12
+    # The same page again.
+    assert draw_two() == shown
     assert complaints == []
     context.close()
 

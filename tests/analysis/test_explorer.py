@@ -11,6 +11,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import uvicorn
@@ -21,7 +22,7 @@ from starlette.routing import Route
 
 from isda.analysis.directions import class_directions
 from isda.analysis.explorer import Scene, class_plane
-from isda.analysis.explorer.scene import draw_view, spread_labels
+from isda.analysis.explorer.scene import certainty, draw_view, spread_labels
 from isda.analysis.explorer.server import Guard, RequestWorkers, is_loopback, listen
 
 
@@ -60,6 +61,72 @@ def test_what_nobody_can_see_is_refused(scene, asked, told):
         scene.view(*asked)
 
 
+def test_draws_are_normal_around_the_feature_with_lambda_times_the_covariance_of_the_class(scene, seen):
+    row, strength, count = 17, 0.7, 800
+    members = seen.features[seen.rows_of(int(seen.labels[row]))].numpy()
+    values, vectors = np.linalg.eigh(strength * np.cov(members.T, bias=True))
+    steps = np.stack([scene.draw(row, strength, seed).feature.numpy() for seed in range(count)])
+    steps -= seen.features[row].numpy()
+    # The class has as many directions as images but one; a draw stays in their space.
+    rank = len(members) - 1
+    scale = values[-1] ** 0.5
+    assert np.abs(steps @ vectors[:, :-rank]).max() < 1e-6 * scale
+    standard = steps @ vectors[:, -rank:] / np.sqrt(values[-rank:])
+    # Means have the standard error 1 / sqrt(n), variances sqrt(2 / n), covariances 1 / sqrt(n): five of each.
+    error = count**-0.5
+    assert np.abs(standard.mean(0)).max() < 5 * error
+    difference = np.abs(standard.T @ standard / count - np.eye(rank))
+    assert difference.max() < 5 * 2**0.5 * error
+
+
+def test_a_seed_is_a_draw_and_the_strength_only_scales_it(scene, seen):
+    first, again, other = (scene.draw(3, 0.5, seed) for seed in (4, 4, 5))
+    assert torch.equal(first.feature, again.feature)
+    assert not torch.allclose(first.feature, other.feature)
+    a = seen.features[3]
+    torch.testing.assert_close(scene.draw(3, 2.0, 4).feature - a, 2 * (first.feature - a))
+    assert torch.equal(scene.draw(3, 0.0, 4).feature, a)
+    assert not torch.allclose(scene.draw(4, 0.5, 4).feature - seen.features[4], first.feature - a)
+
+
+def test_margin_and_entropy_are_those_of_the_logits(scene, seen):
+    view = scene.draw(9, 3.0, 1)
+    label = int(seen.labels[9])
+    described = scene.describe_view(view)
+    for name, feature in (("source", seen.features[9]), ("moved", view.feature)):
+        logits = seen.weight.numpy() @ feature.numpy() + seen.bias.numpy()
+        p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        shown = described[name]
+        assert shown["predicted"] == seen.classes[int(logits.argmax())]
+        assert shown["probability"] == pytest.approx(p.max())
+        assert shown["margin"] == pytest.approx(logits[label] - np.delete(logits, label).max())
+        assert shown["entropy"] == pytest.approx(-(p * np.log(p)).sum())
+    assert described["draw"] == {"strength": 3.0, "seed": 1}
+    assert described["distance"] == pytest.approx(float((view.feature - seen.features[9]).norm()))
+
+
+def test_logits_far_apart_and_a_single_class_are_certain():
+    far = certainty(torch.tensor([0.0, 5000.0], dtype=torch.float64), 0)
+    assert far == (1, 1.0, -5000.0, 0.0)
+    assert certainty(torch.tensor([3.0]), 0) == (0, 1.0, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((60, 1.0, 0), "row must be from 0 to 59, got 60"),
+        ((0, -0.1, 0), "strength must be from 0 to 100, got -0.1"),
+        ((0, float("nan"), 0), "strength must be from 0 to 100, got nan"),
+        ((0, 101.0, 0), "strength must be from 0 to 100, got 101"),
+        ((0, 1.0, -1), "draw must be from 0 to 1000000, got -1"),
+        ((0, 1.0, 0, "others"), "among must be one of any, own"),
+    ],
+)
+def test_bad_draws_are_refused(scene, asked, told):
+    with pytest.raises(ValueError, match=told):
+        scene.draw(*asked)
+
+
 def test_the_plane_holds_the_most_of_the_class_means_that_a_plane_can(seen):
     plane = class_plane(seen.features, seen.labels)
     torch.testing.assert_close(plane.axes @ plane.axes.T, torch.eye(2, dtype=torch.float64))
@@ -89,6 +156,7 @@ def test_the_picture_changes_with_the_view(scene):
     still, moved = draw_view(scene, scene.view(3, [])), draw_view(scene, scene.view(3, [3]))
     assert Image.open(io.BytesIO(moved)).size == (1440, 662)
     assert still != moved
+    assert draw_view(scene, scene.draw(3, 9.0, 0)) != still
 
 
 def test_a_class_without_images_or_directions_is_described(with_features):

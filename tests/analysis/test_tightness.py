@@ -113,6 +113,14 @@ def test_damaged_checkpoints_are_passed_over(runs, tmp_path):
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(ValueError, match="no readable checkpoint"):
         list(bounds_over_training(copy))
+    main(
+        ["tightness", str(copy), "--images", "20", "--out", str(tmp_path / "page.html"), "--json", str(tmp_path / "a")]
+    )
+    record = json.loads((tmp_path / "a").read_text())
+    expected = bounds_at(observe(copy, most=20), [0.5])[0]
+    assert record["training"] == []
+    assert [point["strength"] for point in record["finished"]] == [0.5]
+    assert record["finished"][0]["published"] == pytest.approx(float(expected.published.mean()))
 
 
 def test_the_command_prints_writes_and_says_what_is_wrong(runs, tmp_path, capsys):

@@ -64,8 +64,12 @@ def image_strip(images: Sequence[Tensor] | Tensor, columns: int) -> Tensor:
     return sheet
 
 
-def encode_image(image: Tensor) -> bytes:
+def encode_image(image: Tensor, *, exact: bool = False) -> bytes:
     """A uint8 image (3, H, W) or (4, H, W) as a PNG file, or as a WebP file if it is larger than LARGEST.
+
+    Args:
+        image: the pixels.
+        exact: a PNG file of any size.
 
     Example:
         >>> encode_image(torch.zeros(3, 8, 8, dtype=torch.uint8))[1:4]
@@ -75,7 +79,7 @@ def encode_image(image: Tensor) -> bytes:
 
     buffer = io.BytesIO()
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-    if min(image.shape[1:]) > LARGEST:
+    if min(image.shape[1:]) > LARGEST and not exact:
         picture.save(buffer, "webp", quality=85)
     else:
         picture.save(buffer, "png", optimize=True)

@@ -25,7 +25,7 @@ from isda.covariance import CovarianceModel, FullCovariance
 from isda.engine.config import read_config
 from isda.engine.processes import Processes
 from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import config_errors
+from isda.engine.run_records import config_errors, find_run
 from isda.engine.task import RunContext
 from isda.engine.trainer import Trainer
 from isda.functional.bounds import jensen_bound, margin_from_gram, tilted_bound
@@ -174,9 +174,7 @@ def bounds_over_training(
     Raises:
         ValueError: not a run of a classifier, no checkpoint, or its data set has changed.
     """
-    run = RunFolder(folder)
-    if not run.started:
-        raise ValueError(f"no run in {run.path}: a run folder holds {run.config_file.name}")
+    run = find_run(folder)
     task, config = classifier_of(run, read_config(run.config_file))
     data = run_data(config, data_root)
     device = torch.device(device)
@@ -368,11 +366,16 @@ def draw_tightness(
     points = bounds_over_training(
         run, data_root, device, most=options.images, lambda_0=options.lambda_0, draws=options.draws, seed=options.seed
     )
-    checkpoints = list(watched(points))
+    opened = find_run(run)
+    # A short run, or one of another machine, has no checkpoints: then the finished network is measured.
+    finished_only = opened.finished and not opened.checkpoints.steps
+    checkpoints = [] if finished_only else list(watched(points))
     finished: list[Bounds] = []
-    if options.strengths:
+    if options.strengths or finished_only:
         observed = observe(run, data_root, device, most=options.images)
-        finished = bounds_at(observed, options.strengths, options.draws, options.seed)
+        own = options.lambda_0, observed.trained.config.method_options.get("lambda_0"), DEFAULT_STRENGTH
+        strength = next(value for value in own if isinstance(value, int | float))
+        finished = bounds_at(observed, options.strengths or (strength,), options.draws, options.seed)
     stored = read_config(RunFolder(run).config_file)
     title = f"How tight the bounds are: {stored['network']} on {stored['data']}, {stored['method']}"
     command = command_line("tightness", run, **asdict(options), out=out)

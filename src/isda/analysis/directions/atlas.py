@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from isda._utils import seeds
 from isda._utils.choices import check_choice
 from isda.analysis.directions.eigenvectors import Landing, class_directions, land
+from isda.analysis.pages import thumbnail
 from isda.analysis.training_features import Observed, features_of
 from isda.report.across import holm
 from isda.tasks.classification.trained import load_classifier
@@ -114,6 +116,44 @@ def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else 1.0
 
 
+SEEN_AT_END = 20
+"""Most images at an end of which `visible_spread` is measured."""
+COMPARED_SIDE = 32
+"""Side in pixels at which larger images are compared."""
+
+
+def visible_spread(low: Sequence[Tensor] | Tensor, high: Sequence[Tensor] | Tensor) -> float | None:
+    """How far the images at the two ends of a direction differ in pixels, over how far images at one end differ.
+
+    |m_H - m_L| / sqrt((V_L + V_H) / 2), with m the mean image of an end and V = sum_i |x_i - m|^2 / (n - 1). Random
+    groups of n images have about sqrt(2 / n).
+
+    Args:
+        low: uint8 images (C, H, W) at one end, of any sizes.
+        high: those at the other.
+
+    Returns:
+        The ratio; None with fewer than two images at an end.
+    """
+    if min(len(low), len(high)) < 2:
+        return None
+    pixels = _comparable([*low, *high])
+    ends = pixels[: len(low)], pixels[len(low) :]
+    across = (ends[0].mean(0) - ends[1].mean(0)).square().sum()
+    within = torch.stack([end.var(0).sum() for end in ends]).mean()
+    # Equal images at an end still have the resolution of a pixel.
+    return float((across / within.clamp_min(pixels.shape[1] / 255**2)).sqrt())
+
+
+def _comparable(images: Sequence[Tensor]) -> Tensor:
+    """(N, P) float64 pixels from 0 to 1 of images of one size, at most 32 x 32."""
+    small = [thumbnail(image).double() / 255 for image in images]
+    if len({image.shape for image in small}) > 1 or max(small[0].shape[1:]) > COMPARED_SIDE:
+        size = (COMPARED_SIDE, COMPARED_SIDE)
+        small = [F.interpolate(image[None], size, mode="bilinear", antialias=True)[0] for image in small]
+    return torch.stack(small).flatten(1)
+
+
 DEVIATIONS = (-3.0, -1.5, 1.5, 3.0)
 """Moves of a feature, in standard deviations of its class along the direction."""
 MOST_CLASSES = 20
@@ -133,6 +173,8 @@ class DirectionView:
     """Rows of the images with the largest, the largest first."""
     landings: tuple[Landing, ...]
     """For each of `DEVIATIONS`."""
+    visible: float | None = None
+    """`visible_spread` of a tenth of the class at each end, from 2 to 20 images; None for fewer than 4 images."""
     judged: JudgedEnds | None = None
     corrected_p: float | None = None
     """The larger p of `judged`, corrected for the number of directions in the atlas."""
@@ -147,6 +189,12 @@ class ClassView:
     moved: int | None
     """Row of the image whose feature is moved, the nearest to the class mean; None if there is no direction."""
     directions: tuple[DirectionView, ...]
+
+    @property
+    def most_telling(self) -> int | None:
+        """Number of the direction with the largest share x visible spread, from 0; None if there is no direction."""
+        scores = [direction.share * (direction.visible or 0) for direction in self.directions]
+        return scores.index(max(scores)) if scores else None
 
 
 @dataclass(frozen=True)
@@ -182,6 +230,7 @@ class Atlas:
                     "name": self.observed.classes[view.label],
                     "images": view.images,
                     "moved": None if view.moved is None else int(self.observed.indices[view.moved]),
+                    "most_telling": view.most_telling,
                     "directions": [self._direction_json(direction) for direction in view.directions],
                 }
                 for view in self.classes
@@ -205,6 +254,7 @@ class Atlas:
             "share": direction.share,
             "low": indices[direction.low].tolist(),
             "high": indices[direction.high].tolist(),
+            "visible_spread": direction.visible,
             "landings": landings,
             "judged": None if judged is None else asdict(judged) | {"corrected_p": direction.corrected_p},
         }
@@ -278,7 +328,9 @@ def _class_view(observed: Observed, label: int, count: int, images: int, judge: 
         )
         ends = judged[number] if judged else None
         share = float(directions.shares[number])
-        views.append(DirectionView(variance, share, order[:shown], order.flip(0)[:shown], landings, ends))
+        compared = min(max(2, min(len(rows) // 10, SEEN_AT_END)), len(rows) // 2)
+        visible = visible_spread(observed.images(order[:compared]), observed.images(order[-compared:]))
+        views.append(DirectionView(variance, share, order[:shown], order.flip(0)[:shown], landings, visible, ends))
     return ClassView(label, len(rows), moved, tuple(views))
 
 

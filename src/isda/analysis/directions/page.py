@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isda._utils.errors import expect_type
 from isda.analysis.directions.atlas import DEVIATIONS, MOST_CLASSES, Atlas, ClassView, DirectionView
-from isda.analysis.pages import GAP, LARGEST, encode_image, image_strip, write_page
+from isda.analysis.pages import LARGEST, encode_image, thumbnail, write_page
 from isda.report.markup import Markup, boxed_table, column, data_uri, tag
 from isda.report.terminal_tables import add_text_row, text_table
 from isda.report.wording import counted, number
@@ -109,42 +109,90 @@ def atlas_table(atlas: Atlas) -> Table:
     return table
 
 
-COLUMNS = 6
-"""Images in a row of a strip."""
-SHOWN = 52
-"""Width of an image in CSS pixels: a row fits a phone."""
+SHOWN = 64
+"""About the width of an image in CSS pixels; small ones are enlarged by a whole factor."""
+TELLING_IMAGES = 4
+"""Images at each end in the strip of the most telling directions."""
+STYLE = """
+body { max-width: 76rem; }
+.images { display: flex; flex-wrap: wrap; gap: 4px; }
+.images img { display: block; }
+.telling { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1.5rem 1rem; }
+.telling { margin: 1rem 0 3rem; padding: 0; list-style: none; }
+.telling h3 { margin: 0; font-size: 1.15rem; }
+.telling p { margin: 0 0 .3rem; }
+.telling .end-name { margin: .4rem 0 .15rem; color: var(--ink); }
+.ends { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.ends figcaption { margin: .35rem 0 .75rem; }
+.ends figcaption::before { counter-increment: none; content: none; }
+details.class { border-top: 1px solid var(--rule); }
+details.class > summary { padding: .8rem 0; font-size: 1.05rem; }
+details.class section { margin: 0 0 2rem; padding: 0; border: 0; }
+details.class h3 { margin-top: 1.75rem; }
+td .images { min-width: 4.5rem; }
+tr:has(.images) > * { vertical-align: middle; }
+"""
 
 
 def write_atlas(atlas: Atlas, path: Path, command: str) -> None:
     """Write the page; ``command`` is the command line that makes it."""
     observed, config = atlas.observed, atlas.observed.trained.config
     lede = (
-        f"{counted(len(observed.labels), 'training image')}, {config.method}, seed {config.seed}. For each class the "
-        "directions in which its features vary most: the eigenvectors of its covariance."
+        f"What varies within each class, as this network sees it ({config.method}, seed {config.seed}; "
+        f"{len(observed.labels):,} training images). A direction is an eigenvector of the covariance of the features "
+        "of a class; ISDA moves features along these directions."
     )
     title = f"Directions of {config.network} on {config.data}"
-    sections = [_class_section(atlas, view) for view in atlas.classes]
-    write_page(path, "isda directions", title, lede, sections, command, intro=_intro(atlas))
+    parts = [_telling_section(atlas), *(_class_section(atlas, view) for view in atlas.classes)]
+    write_page(path, "isda directions", title, lede, parts, command, STYLE, _intro(atlas))
 
 
 def _intro(atlas: Atlas) -> list[Markup]:
     text = (
-        "The ends of a direction show the images that lie furthest along it, either way: what do those of one end "
-        "have in common that those of the other lack? Below, the feature of the image nearest to the class mean is "
-        "moved along the direction by standard deviations of the class (σ); shown are the training images, of any "
-        "class, nearest to it in feature space, and the classifier's probabilities."
-    )
-    links = (
-        tag("li", tag("a", atlas.observed.classes[view.label], href=f"#class{view.label}"), f" · {_together(view)}")
-        for view in atlas.classes
+        "How to read it: for each direction, the training images that lie furthest along it, at the low and at the "
+        "high end. What do the images at one end have in common that those at the other lack? It may be pose, size, "
+        "colour or background; some directions have no name."
     )
     verdicts, left_out = verdicts_text(atlas), left_out_text(atlas)
     return [
         tag("p", text),
         *([tag("p", verdicts, class_="finding")] if verdicts else []),
         *([tag("p", left_out, class_="note")] if left_out else []),
-        tag("nav", tag("ul", *links), aria_label="Classes"),
     ]
+
+
+def _telling_section(atlas: Atlas) -> Markup:
+    """For each class the direction with the largest share x visible spread."""
+    note = (
+        "Of each class the direction with the largest product of its share of the variance and its visible spread: the "
+        "distance in pixels between the mean images of its two ends, over the standard deviation of images at one end."
+    )
+    return tag(
+        "section",
+        tag("h2", "The most telling direction of each class", id="telling-heading"),
+        tag("p", note, class_="note"),
+        tag("ul", *(_telling(atlas, view) for view in atlas.classes), class_="telling"),
+        aria_labelledby="telling-heading",
+    )
+
+
+def _telling(atlas: Atlas, view: ClassView) -> Markup:
+    name = atlas.observed.classes[view.label]
+    heading = tag("h3", tag("a", name, href=f"#class{view.label}"))
+    if view.most_telling is None:
+        return tag("li", heading, tag("p", "no direction", class_="note"))
+    direction = view.directions[view.most_telling]
+    visible = "" if direction.visible is None else f" · visible spread {number(direction.visible, 1)}"
+    text = f"direction {view.most_telling + 1} · {percent(direction.share)} of the variance{visible}"
+    ends = [
+        part
+        for end, rows in (("low end", direction.low), ("high end", direction.high))
+        for part in (
+            tag("p", end, class_="note end-name"),
+            _images(atlas.observed, rows[:TELLING_IMAGES], f"{name}, {end} of the most telling direction"),
+        )
+    ]
+    return tag("li", heading, tag("p", text, class_="note"), *ends)
 
 
 def _together(view: ClassView) -> str:
@@ -155,42 +203,44 @@ def _together(view: ClassView) -> str:
 
 
 def _class_section(atlas: Atlas, view: ClassView) -> Markup:
-    name = f"class{view.label}"
+    # The id is inside the details: browsers open them for a link to it.
+    name = atlas.observed.classes[view.label]
     lacking = lacking_text(view, atlas.requested)
-    return tag(
+    section = tag(
         "section",
-        tag("h2", atlas.observed.classes[view.label], id=f"{name}-heading"),
-        tag("p", f"{counted(view.images, 'image')} · {_together(view)}", class_="subline"),
         *([tag("p", lacking, class_="note")] if lacking else []),
         *(
             part
             for index, direction in enumerate(view.directions, start=1)
-            for part in _direction(atlas, view, direction, f"{atlas.observed.classes[view.label]}, direction {index}")
+            for part in _direction(atlas, view, direction, f"{name}, direction {index}")
         ),
-        id=name,
-        aria_labelledby=f"{name}-heading",
+        id=f"class{view.label}",
+        aria_label=name,
     )
+    summary = tag("summary", tag("strong", name), f" · {counted(view.images, 'image')} · {_together(view)}")
+    return tag("details", summary, section, class_="class")
 
 
 def _direction(atlas: Atlas, view: ClassView, direction: DirectionView, name: str) -> list[Markup]:
     ends = tag(
         "div",
-        _end(atlas.observed, direction.low, f"{name}, low end"),
-        _end(atlas.observed, direction.high, f"{name}, high end"),
+        _end(atlas.observed, direction.low, name, "low end"),
+        _end(atlas.observed, direction.high, name, "high end"),
         class_="pair ends",
     )
     verdict = verdict_text(direction)
+    landings = _landings(atlas.observed, view, direction, name)
     return [
         tag("h3", f"{name}: {percent(direction.share)} of the variance"),
         ends,
         *([tag("p", verdict, class_="note")] if verdict else []),
-        tag("details", tag("summary", "A feature moved along it"), _landings(atlas.observed, view, direction, name)),
+        tag("details", tag("summary", "A feature moved along it, and where it lands"), landings),
     ]
 
 
-def _end(observed: Observed, rows: Tensor, name: str) -> Markup:
-    caption = f"{name}: images {', '.join(map(str, observed.indices[rows].tolist()))}."
-    return tag("figure", _strip(observed, rows, caption), tag("figcaption", caption))
+def _end(observed: Observed, rows: Tensor, name: str, end: str) -> Markup:
+    caption = f"{end.capitalize()}: images {', '.join(map(str, observed.indices[rows].tolist()))}."
+    return tag("figure", _images(observed, rows, f"{name}, {end}"), tag("figcaption", caption))
 
 
 def _landings(observed: Observed, view: ClassView, direction: DirectionView, name: str) -> Markup:
@@ -205,30 +255,38 @@ def _landings(observed: Observed, view: ClassView, direction: DirectionView, nam
     itself = ("not moved", origin.new_tensor([view.moved]), observed.logits(start).softmax(0))
     rows = []
     for move, shown, probabilities in (*steps[:middle], itself, *steps[middle:]):
-        images = _strip(observed, shown, f"{name}, {move}: {_class_names(observed, shown)}")
+        images = _images(observed, shown, f"{name}, {move}")
         cell = tag("td", images, tag("span", _class_names(observed, shown), class_="note"))
         best = probabilities.topk(min(2, len(probabilities)))
         predicted = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         text = ", ".join(f"{observed.classes[label]} {percent(value)}" for label, value in predicted)
         rows.append([tag("th", move, scope="row", class_="word"), cell, tag("td", text)])
-    head = [column("moved by"), column("nearest training images, of any class"), column("the classifier says")]
-    caption = f"Image {int(origin[0])}, the nearest to the mean of the class, moved along {name}."
+    head = [column("moved by"), column("nearest training images, of any class"), column("the classifier predicts")]
+    caption = (
+        f"Image {int(origin[0])}, the nearest to the mean of the class, moved along {name} by standard deviations of "
+        "the class (σ), and the training images nearest to where its feature lands."
+    )
     return boxed_table(f"{name}: a feature moved", caption, head, rows)
 
 
-def _strip(observed: Observed, rows: Tensor, caption: str) -> Markup:
-    columns = min(COLUMNS, len(rows))
-    images = image_strip(observed.images(rows), columns)
-    height, width = images.shape[1:]
-    wide = columns * (SHOWN + GAP) - GAP
-    return tag(
-        "img",
-        src=data_uri(encode_image(images)),
-        alt=caption,
-        width=wide,
-        height=round(wide * height / width),
-        class_="strip pixels" if width // columns <= LARGEST else "strip",
-    )
+def _images(observed: Observed, rows: Tensor, name: str) -> Markup:
+    """Training images in a row that wraps; small ones are enlarged by a whole factor, with sharp pixels."""
+    images = []
+    for row, image in zip(rows.tolist(), observed.images(rows), strict=True):
+        small = thumbnail(image)
+        height, width = small.shape[1:]
+        factor = max(1, round(SHOWN / max(height, width))) if max(height, width) <= LARGEST else SHOWN / width
+        images.append(
+            tag(
+                "img",
+                src=data_uri(encode_image(small)),
+                alt=f"training image {int(observed.indices[row])}, {observed.classes[int(observed.labels[row])]}",
+                width=round(factor * width),
+                height=round(factor * height),
+                class_="pixels" if factor >= 1 else None,
+            )
+        )
+    return tag("div", *images, class_="images", role="group", aria_label=name)
 
 
 def _class_names(observed: Observed, rows: Tensor) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -18,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from isda.analysis.explorer.scene import MovedFeature, Scene, draw_view
+from isda._utils.choices import check_choice
+from isda.analysis.explorer.scene import Draw, MovedFeature, Scene, draw_view
 from isda.analysis.explorer.server import Guard, RequestAbandoned, RequestWorkers
 from isda.analysis.inversion.generator_adapters import generator_of_run, load_matching_generator
 from isda.analysis.inversion.inverter import Descent, InvertedFeatures, Inverter
@@ -59,7 +61,7 @@ class FeatureVisualizer:
         self.inverter = Inverter(observed, latent_generator, first=STEP, second=STEP)
         self._lock = Lock()
         self._reconstructed: dict[int, InvertedFeatures] = {}
-        self._results: dict[tuple[int, tuple[float, ...]], VisualizedFeature] = {}
+        self._results: dict[tuple[int, tuple[float, ...], Draw | None], VisualizedFeature] = {}
 
     def __call__(self, view: MovedFeature, abandoned: Callable[[], bool] = lambda: False) -> VisualizedFeature:
         """The image for a moved feature.
@@ -77,8 +79,9 @@ class FeatureVisualizer:
                 raise RequestAbandoned
 
         with self._lock:  # requests may overlap
-            if (result := self._results.get((view.row, view.moves))) is None:
-                result = self._results[view.row, view.moves] = self._visualize(view, check)
+            key = view.row, view.moves, view.draw
+            if (result := self._results.get(key)) is None:
+                result = self._results[key] = self._visualize(view, check)
                 _drop_oldest(self._results)
             return result
 
@@ -168,8 +171,7 @@ def _with_errors(answer: Callable[[Request], Response], request: Request) -> Res
 
 
 def _class(scene: Scene, request: Request) -> Response:
-    label = _whole("label", request.query_params.get("label", ""))
-    return JSONResponse(scene.describe_class(label))
+    return JSONResponse(scene.describe_class(_whole("label", _query(request, ("label",)).get("label", ""))))
 
 
 def _view(scene: Scene, request: Request) -> Response:
@@ -207,12 +209,42 @@ def _image_response(data: bytes) -> Response:
 
 
 def _moved_feature(scene: Scene, request: Request) -> MovedFeature:
-    query = request.query_params
+    query = _query(request, ("row", "among", "moves", "draw", "strength"))
+    row, among = _whole("row", query.get("row", "")), query.get("among", "any")
+    if "draw" in query or "strength" in query:
+        if "moves" in query:
+            raise ValueError("moves and draw must not be given together: a draw starts from the image's own feature")
+        missing = [name for name in ("draw", "strength") if name not in query]
+        if missing:
+            raise ValueError(f"draw and strength must be given together, {missing[0]} is missing")
+        return scene.draw(row, _number("strength", query["strength"]), _whole("draw", query["draw"]), among)
     words = query.get("moves", "")
     if len(words) > 2000:
         raise ValueError(f"moves must be one number for each direction, got {len(words)} characters")
-    moves = [float(word) for word in words.split(",")] if words else []
-    return scene.view(_whole("row", query.get("row", "")), moves, query.get("among", "any"))
+    moves = [_number("moves", word) for word in words.split(",")] if words else []
+    return scene.view(row, moves, among)
+
+
+def _query(request: Request, names: Sequence[str]) -> dict[str, str]:
+    """The parameters of a request, each at most once; a ValueError if there is one of another name."""
+    given = request.query_params.multi_items()
+    for name, _ in given:
+        check_choice("parameter", name[:20], names)
+    query = dict(given)
+    if len(query) < len(given):
+        raise ValueError(f"each of {', '.join(names)} must be given at most once")
+    return query
+
+
+def _number(name: str, word: str) -> float:
+    """A finite number."""
+    try:
+        value = float(word) if word.isascii() else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be numbers, got {word[:20]!r}")
+    return value
 
 
 def _whole(name: str, word: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
+from isda._utils.choices import check_choice, check_range
 from isda.analysis.directions.eigenvectors import Landing, class_directions, land, leading_eigenvectors
+from isda.analysis.inversion.targets import augmented_features, class_root, strength_of
 from isda.analysis.pages import encode_image, thumbnail
 from isda.report.wording import number
 
@@ -89,11 +91,24 @@ NAMES = 20
 WORD = (0.2, 0.045)
 """Width and height of a name as shares of the map."""
 AT_ENDS = 3
+STRONGEST = 100
+"""Largest lambda of a draw."""
+LARGEST_SEED = 10**6
+SLIDER = 5.0
+"""The slider of lambda goes up to this, or to twice the run's lambda_0."""
+
+
+class Draw(NamedTuple):
+    """A draw from N(a, lambda Sigma_y)."""
+
+    strength: float
+    """lambda"""
+    seed: int
 
 
 @dataclass(frozen=True)
 class MovedFeature:
-    """An image whose feature is moved."""
+    """An image whose feature is moved: along directions of its class, or by a random draw."""
 
     row: int
     moves: tuple[float, ...]
@@ -101,6 +116,40 @@ class MovedFeature:
     """(A,) after the move."""
     among: str
     landing: Landing
+    draw: Draw | None = None
+
+
+class Certainty(NamedTuple):
+    """What the classifier says at a point of feature space, with logits z and probabilities p."""
+
+    predicted: int
+    """Class of the largest logit."""
+    probability: float
+    """Of that class."""
+    margin: float | None
+    """z_y - max over j != y of z_j for the image's class y: negative if another class is predicted. None for a single
+    class."""
+    entropy: float
+    """-sum_j p_j log p_j in nats: from 0 (certain) to log C (all classes equally probable)."""
+
+
+def certainty(logits: Tensor, label: int) -> Certainty:
+    """Prediction, margin and entropy of logits (C,) of an image of class ``label``.
+
+    Example:
+        >>> found = certainty(torch.tensor([2.0, 2.0, 0.5]), 2)
+        >>> found.predicted, found.margin
+        (0, -1.5)
+        >>> round(certainty(torch.zeros(4), 0).entropy, 4)  # log 4
+        1.3863
+    """
+    log_p = logits.log_softmax(0)
+    predicted = int(logits.argmax())
+    others = torch.cat([logits[:label], logits[label + 1 :]])
+    margin = float(logits[label] - others.max()) if len(others) else None
+    # log p is -inf where p underflows; the product is 0.
+    entropy = float(torch.special.entr(log_p.exp()).sum())
+    return Certainty(predicted, float(log_p[predicted].exp()), margin, entropy)
 
 
 class Scene:
@@ -116,6 +165,7 @@ class Scene:
         self.observed, self.images = observed, images
         self.directions = lru_cache(maxsize=64)(lambda label: class_directions(observed, label, directions))
         self.image_file = lru_cache(maxsize=1000)(self._image_file)
+        self._root = lru_cache(maxsize=4)(lambda label: class_root(observed, label))  # A x A each
 
     def _image_file(self, row: int) -> bytes:
         return encode_image(thumbnail(self.observed.images(torch.tensor([row]))[0]))
@@ -133,10 +183,7 @@ class Scene:
             moves: for the first directions; at most as many as there are.
             among: "any" looks for nearest images among all, "own" among those of the image's class.
         """
-        if not 0 <= row < len(self.observed.labels):
-            raise ValueError(f"row must be from 0 to {len(self.observed.labels) - 1}, got {row}")
-        check_choice("among", among, AMONG)
-        label = int(self.observed.labels[row])
+        label = self._label(row, among)
         directions = self.directions(label)
         count = len(directions.vectors)
         if len(moves) > count:
@@ -145,17 +192,47 @@ class Scene:
             raise ValueError(f"moves must be from -{FURTHEST:g} to {FURTHEST:g} standard deviations, got {list(moves)}")
         steps = torch.tensor(list(moves), dtype=torch.float64) * directions.variances[: len(moves)].sqrt()
         feature = self.observed.features[row] + steps @ directions.vectors[: len(moves)]
-        landing = land(self.observed, feature, self.images, label=label if among == "own" else None, without=row)
-        return MovedFeature(row, tuple(moves), feature, among, landing)
+        return MovedFeature(row, tuple(moves), feature, among, self._land(feature, row, among))
+
+    def draw(self, row: int, strength: float, seed: int, among: str = "any") -> MovedFeature:
+        """An augmented feature of an image: a draw from N(a, lambda Sigma_y), eq. (4) of the paper.
+
+        Args:
+            row: of ``observed.features``; a is its feature and y its class.
+            strength: lambda, from 0 to 100.
+            seed: the same seed gives the same draw. With another strength it lies on the same ray from a.
+            among: see `view`.
+        """
+        self._label(row, among)
+        check_range("strength", strength, 0, STRONGEST)
+        check_range("draw", seed, 0, LARGEST_SEED)
+        rows = torch.tensor([row])
+        feature = augmented_features(self.observed, rows, 1, strength=strength, seed=seed, root=self._root)[0, 0]
+        return MovedFeature(row, (), feature, among, self._land(feature, row, among), Draw(strength, seed))
+
+    def _label(self, row: int, among: str) -> int:
+        """The class of a row; a ValueError if there is no such row, or no such ``among``."""
+        if not 0 <= row < len(self.observed.labels):
+            raise ValueError(f"row must be from 0 to {len(self.observed.labels) - 1}, got {row}")
+        check_choice("among", among, AMONG)
+        return int(self.observed.labels[row])
+
+    def _land(self, feature: Tensor, row: int, among: str) -> Landing:
+        label = int(self.observed.labels[row]) if among == "own" else None
+        return land(self.observed, feature, self.images, label=label, without=row)
 
     def describe(self) -> dict[str, Any]:
         """The run and its classes."""
         config = self.observed.trained.config
         counts = self.observed.labels.bincount(minlength=len(self.observed.classes)).tolist()
+        strength = strength_of(self.observed)
         return {
             "title": f"{config.network} on {config.data}",
-            "about": f"{config.method}, seed {config.seed}; {len(self.observed.labels)} training images",
+            "about": f"{config.method}, seed {config.seed}; {len(self.observed.labels):,} training images",
             "furthest": FURTHEST,
+            "strength": min(strength, STRONGEST),
+            "strongest": min(max(SLIDER, 2 * strength), STRONGEST),
+            "largest_entropy": math.log(len(self.observed.classes)),
             "classes": [
                 {"label": label, "name": name, "images": count}
                 for label, (name, count) in enumerate(zip(self.observed.classes, counts, strict=True))
@@ -180,12 +257,17 @@ class Scene:
         """What is near a moved feature, as plain values."""
         names, landing = self.observed.classes, view.landing
         best = landing.probabilities.topk(min(5, len(names)))
-        start = self.plane.project(self.observed.features[view.row])
+        source = self.observed.features[view.row]
+        label = int(self.observed.labels[view.row])
         return {
             "row": view.row,
-            "class": names[int(self.observed.labels[view.row])],
-            "from": start.tolist(),
+            "class": names[label],
+            "draw": None if view.draw is None else view.draw._asdict(),
+            "from": self.plane.project(source).tolist(),
             "to": self.plane.project(view.feature).tolist(),
+            "distance": float((view.feature - source).norm()),
+            "source": self._describe_certainty(source, label),
+            "moved": self._describe_certainty(view.feature, label),
             "nearest": [
                 {"row": row, "class": names[int(self.observed.labels[row])], "distance": distance}
                 for row, distance in zip(landing.nearest.tolist(), landing.distances.tolist(), strict=True)
@@ -195,6 +277,10 @@ class Scene:
                 for label, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             ],
         }
+
+    def _describe_certainty(self, feature: Tensor, label: int) -> dict[str, Any]:
+        values = certainty(self.observed.logits(feature), label)
+        return values._asdict() | {"predicted": self.observed.classes[values.predicted]}
 
     @cached_property
     def map_rows(self) -> Tensor:
@@ -237,9 +323,10 @@ def draw_view(scene: Scene, view: MovedFeature) -> bytes:
     figure = Figure(figsize=(10, 4.6), dpi=144, facecolor=PAPER, layout="constrained")
     name, index = observed.classes[int(observed.labels[view.row])], int(observed.indices[view.row])
     moves = [f"{number(move, 2, sign=True)} σ along {i}" for i, move in enumerate(view.moves, start=1) if move]
-    figure.suptitle(
-        f"{name}, image {index}: {', '.join(moves) or 'not moved'}", color=INK, fontsize=11, parse_math=False
-    )
+    moved = ", ".join(moves) or "not moved"
+    if view.draw is not None:
+        moved = f"draw {view.draw.seed} from N(a, λΣ), λ = {view.draw.strength:g}"
+    figure.suptitle(f"{name}, image {index}: {moved}", color=INK, fontsize=11, parse_math=False)
     halves: Any = figure.subfigures(1, 2)
     left, right = halves
     rows = -(-len(view.landing.nearest) // COLUMNS)
