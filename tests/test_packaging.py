@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -26,7 +27,6 @@ else:  # the same under another name, which pytest brings
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LAB = "pip install 'isda-torch[lab]'"
 
 
 @pytest.fixture(scope="module")
@@ -192,22 +192,44 @@ print(json.dumps(said))
 """
 
 
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(bare):
+def lab_command(wheel: Path) -> str:
+    """What installs the extra where isda was installed from a file."""
+    return f'pip install "isda-torch[lab] @ {wheel.as_uri()}"'
+
+
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(bare, built):
     done = bare(REPORT, json.dumps(list(NEEDS)))
     assert done.returncode == 0, done.stderr
-    sentences = {code: f"MissingExtra: {needs}, which is not installed: {LAB}" for code, needs in NEEDS.items()}
+    command = lab_command(built[1])
+    sentences = {code: f"MissingExtra: {needs}, which is not installed: {command}" for code, needs in NEEDS.items()}
     assert json.loads(done.stdout) == sentences
 
 
-def test_commands_name_the_extra_and_end_without_a_traceback(bare):
+def test_pip_accepts_what_is_said_to_install_an_extra(built):
+    from isda._utils.extras import requirement
+
+    origins = [
+        {"url": built[1].as_uri(), "archive_info": {}},
+        {"url": ROOT.as_uri(), "dir_info": {}},
+    ]
+    for origin in origins:
+        words = shlex.split(requirement("lab", origin))
+        options = ["--dry-run", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", *options, *words], capture_output=True, text=True
+        )
+        assert f"Would install isda-torch-{PROJECT['version']}" in done.stdout, done.stderr
+
+
+def test_commands_name_the_extra_and_end_without_a_traceback(bare, built):
     assert bare("isda", "--version").stdout == f"isda {PROJECT['version']}\n"
     helped = bare("isda", "--help")
     assert (helped.returncode, helped.stderr) == (0, "")
-    assert LAB in helped.stdout.splitlines()[-1]
+    assert lab_command(built[1]) in helped.stdout.splitlines()[-1]
     for named, options in (("train", ["--help"]), ("segment train", []), ("report", ["runs"])):
         done = bare("isda", *named.split(), *options)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"isda: isda {named} needs tyro, which is not installed: {LAB}\n"
+        assert done.stderr == f"isda: isda {named} needs tyro, which is not installed: {lab_command(built[1])}\n"
 
 
 def test_the_pythons_that_the_index_names_are_those_that_the_workflow_tests():
@@ -229,12 +251,10 @@ def test_the_oldest_versions_that_are_tested_are_those_that_are_promised():
 
 def test_every_library_of_an_extra_is_known_by_its_module_name():
     """Each extra that users install: what it brings, as it is imported, is in the table of isda._utils.extras."""
-    from isda._utils.extras import missing_message
+    from isda._utils.extras import install_command, missing_message
 
     modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "umap"}
-    for extra in ("lab", "ray", "umap", "integrations"):
+    for extra in ("lab", "onnx", "ray", "umap", "integrations"):
         for line in PROJECT["optional-dependencies"][extra]:
             name = Requirement(line).name
-            assert missing_message(modules.get(name, name.replace("-", "_"))).endswith(
-                f"pip install 'isda-torch[{extra}]'"
-            )
+            assert missing_message(modules.get(name, name.replace("-", "_"))).endswith(install_command(extra))

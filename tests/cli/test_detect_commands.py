@@ -94,7 +94,7 @@ def test_backbones_are_compared_seed_by_seed_and_reported(shapes_set, tmp_path):
     [
         (["detect", "train", "--data", "nowhere"], "the set 'nowhere' is not there"),
         (["detect", "evaluate", "nowhere"], "no run in nowhere"),
-        (["detect", "predict", "nowhere", "image.png"], "no run in nowhere"),
+        (["detect", "predict", "nowhere", "image.png"], "image.png does not exist"),
         (["detect", "predict", "nowhere", "a/x.png", "b/x.png"], "images must have different file names"),
         (["detect", "predict", "nowhere", "image.png", "--score", "2"], r"score must lie in 0..1, got 2.0"),
         (["detect", "tarin"], "no command 'detect tarin'; did you mean 'train'?"),

@@ -35,6 +35,8 @@ import contextlib, io, sys
 from isda.cli import main
 names = {ALL!r}
 lines = [[*name.split("."), word] for name in names for word in ("--help", "--help-all", "--nothing")]
+lines += [["segment", "train", "--method", "isad"], ["detect", "compare", "--methods", "multi"]]
+lines += [["generate", "train", "--method", "gna"]]
 lines += [["train", "--method", "isad"], ["train", "--method", "vat", "--help"], ["completion", "bash"], ["nothing"]]
 for words in lines:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

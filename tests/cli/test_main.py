@@ -1,5 +1,6 @@
 """The front door: help, version, completion, and how commands end."""
 
+import shutil
 import subprocess
 import sys
 from inspect import getdoc
@@ -57,7 +58,29 @@ def test_help_does_not_speak_of_none_as_a_choice(name, monkeypatch):
 def test_completion_knows_commands_and_options(shell):
     out, _, code = isda("completion", shell)
     assert code in (0, None)
-    assert all(word in out for word in ("evaluate", "checkpoint-minutes", "lambda-0"))
+    assert all(word in out for word in ("evaluate", "checkpoint-minutes", "lambda-0", "--help-all"))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("isda cla", ["classify"]),
+        ("isda segment pre", ["predict"]),
+        ("isda train --opt", ["--optimiser", "--optimizer"]),
+        ("isda segment train --image-s", ["--image-size"]),
+        ("isda train --help-", ["--help-all"]),
+        ("isda classify a.csv --bound ti", ["tilted"]),
+        ("isda completion z", ["zsh"]),
+    ],
+)
+def test_bash_completes_commands_options_aliases_and_values(line, expected, tmp_path):
+    if shutil.which("bash") is None:
+        pytest.skip("bash is not installed")
+    (tmp_path / "script").write_text(isda("completion", "bash")[0])
+    words = line.split(" ")
+    call = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _isda; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", f"source {tmp_path / 'script'}; {call}"], capture_output=True, text=True)
+    assert (done.stderr, sorted(done.stdout.split())) == ("", expected)
 
 
 def test_semi_supervised_methods_have_further_options(monkeypatch):

@@ -153,7 +153,7 @@ def test_runs_of_another_task_and_names_given_twice_are_refused(trained, finishe
     assert "images must have different file names" in segment("predict", trained, image, image)[2]
     assert "images must name at least one image file" in segment("predict", trained)[2]
     assert "window must be a number of pixels" in segment("evaluate", trained, "--window", "-3")[2]
-    assert "cannot be read as an image" in segment("predict", trained, tmp_path / "none.png", "--out", tmp_path)[2]
+    assert "none.png does not exist" in segment("predict", trained, tmp_path / "none.png", "--out", tmp_path)[2]
 
 
 def test_a_run_does_not_go_on_with_other_data(tmp_path):

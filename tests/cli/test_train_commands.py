@@ -372,7 +372,7 @@ def test_data_that_moved_may_be_named_anew(tmp_path):
     train_small(tmp_path / "run", "--data", save_npz(tmp_path / "here" / "few.npz"))
     (tmp_path / "here").rename(tmp_path / "there")
     _, _, code = isda("train", "--resume", "--out", unfinished(tmp_path / "run"))
-    assert code == f"isda: {tmp_path / 'here' / 'few.npz'} is not a file"
+    assert code == f"isda: {tmp_path / 'here' / 'few.npz'} does not exist"
     _, _, code = isda("train", "--resume", "--out", tmp_path / "run", "--data", tmp_path / "there" / "few.npz")
     assert code is None
 
@@ -493,7 +493,36 @@ def test_evaluate_on_another_data_set_uses_its_test_images(finished_run, tmp_pat
 def test_a_folder_without_a_run_is_named(command, tmp_path):
     images = save_digits(tmp_path, 1) if command == "predict" else []
     _, _, code = isda(command, tmp_path / "nothing", *images)
-    assert code == f"isda: no run in {tmp_path / 'nothing'}: a run folder holds config.json"
+    assert code == f"isda: no run in {tmp_path / 'nothing'}: it does not exist"
+
+
+def test_where_one_run_is_expected_the_runs_of_a_folder_are_listed(finished_run):
+    _, _, code = isda("evaluate", finished_run.parent)
+    assert "is not a run but holds runs; name one: " in code
+    assert finished_run.as_posix() in code
+
+
+def test_an_image_file_that_does_not_exist_is_named(finished_run, tmp_path):
+    assert isda("predict", finished_run, tmp_path / "cat.png")[2] == f"isda: {tmp_path / 'cat.png'} does not exist"
+
+
+def test_a_run_is_exported_as_an_onnx_graph_with_its_outputs(finished_run, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    assert "out must be the name of an .onnx file" in isda("export", finished_run, "--for", "onnx", "--out", "a.pth")[2]
+    out, _, code = isda("export", finished_run, "--for", "onnx", "--out", tmp_path / "a.onnx")
+    assert (code, out) == (None, f"fast-cnn of {finished_run} as an ONNX graph: {tmp_path / 'a.onnx'}\n")
+    session = runtime.InferenceSession(tmp_path / "a.onnx")
+    trained = load_trained(finished_run)
+    described = json.loads(session.get_modelmeta().custom_metadata_map["isda"])
+    assert described["classes"] == list(trained.config.classes)
+    assert described["mean"] == list(trained.config.mean)
+    for count in (1, 5):
+        images = torch.randn(count, 1, 8, 8)
+        with torch.no_grad():
+            expected = trained.network(images)
+        (logits,) = session.run(["logits"], {"images": images.numpy()})
+        torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_predict_says_what_the_network_says(finished_run, tmp_path):
@@ -536,7 +565,7 @@ def test_predict_writes_json_beside_the_text(finished_run, tmp_path):
     [
         ([], "images must name at least one image file, got none"),
         (["digit-0.png", "--top", "0"], "top must be at least 1, got 0"),
-        (["nowhere.png"], "nowhere.png cannot be read as an image"),
+        (["nowhere.png"], "nowhere.png does not exist"),
         (["words.png"], "words.png cannot be read as an image"),
     ],
 )

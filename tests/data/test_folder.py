@@ -108,5 +108,5 @@ def test_a_folder_without_class_folders_says_so(tmp_path):
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         isda.data.load(f"folder:{tmp_path / 'nowhere'}")

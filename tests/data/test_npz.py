@@ -157,7 +157,7 @@ def test_a_truncated_file_is_one_sentence(tmp_path, keep):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz is not a file"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
         isda.data.load(tmp_path / "nowhere.npz")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from isda._utils.extras import install_command
 from isda.engine import Saving
 from isda.engine.comparison import run_planned
 from isda.engine.executors import ExecutorOptions, ExecutorRequest, Watcher, open_executor
@@ -271,6 +272,6 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(tmp_path, monkeypatch):
 def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks what cannot be imported
     monkeypatch.chdir(tmp_path)
-    expected = "isda: --on ray needs Ray, which is not installed: pip install 'isda-torch[ray]'"
+    expected = f"isda: --on ray needs Ray, which is not installed: {install_command('ray')}"
     assert isda(*COMPARE, "--on", "ray")[2] == expected
     assert not list(tmp_path.iterdir())

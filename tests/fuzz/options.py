@@ -399,6 +399,9 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         "--offset": ("logit-adjustment", "ldam", "nothing", ""),
         "--seed": NUMBERS,
         "--predictions": ("answers.csv", *PATHS),
+        "--id": ("a", *WORDS),
+        "--save": ("saved.safetensors", *PATHS),
+        "--model": ("table.csv", *PATHS),
         "--json": ("-", *PATHS),
     },
     "networks": {
@@ -435,7 +438,7 @@ RUN_FIRST = ("evaluate", "predict", "report", "transfer", "directions", "tightne
 OFTEN = {"train": 6, "evaluate": 2, "data": 2, "segment train": 3, "detect train": 3, "generate train": 3, "study": 2}
 """How often a command is tried, where not once, in each turn of all commands."""
 TURN = [name for name in NAMES for _ in range(OFTEN.get(name, 1))]
-INFINITE = ("--checkpoint-minutes", "--title", "--only", "--label", "--ignore")
+INFINITE = ("--checkpoint-minutes", "--title", "--only", "--label", "--ignore", "--id")
 """Options that may be infinite, or are texts."""
 
 

@@ -233,6 +233,51 @@ def test_a_classifier_is_found_by_its_name_in_the_module():
         fit(Flat(), ISDACallback())
 
 
+class Functional(pl.LightningModule):
+    """A module that calls F.cross_entropy."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        self.network, self.settings, self.validated = network(), settings, []
+
+    def training_step(self, batch, index):
+        return F.cross_entropy(self.network(batch[0]), target=batch[1], **self.settings)
+
+    def validation_step(self, batch, index):
+        logits = self.network(batch[0])
+        expected = -logits.log_softmax(1)[range(len(logits)), batch[1]].mean()
+        self.validated.append((F.cross_entropy(logits, batch[1]), expected))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=RATE, momentum=MOMENTUM)
+
+
+def test_a_module_that_calls_the_function_trains_like_a_plain_loop():
+    module, isda = Functional(), ISDACallback(lambda_0=LAMBDA_0)
+    trainer(isda).fit(module, loader(COUNT, BATCH), loader(COUNT, BATCH))
+    model, criterion = by_hand()
+    assert difference(module.network, model) < 1e-12
+    assert difference(isda.criterion, criterion) < 1e-12
+    assert module.validated
+    assert all(abs(loss - plain) < 1e-12 for loss, plain in module.validated)
+    assert not {"training_step", "validation_step"} & set(vars(module))
+
+
+def test_a_module_that_calls_the_function_matches_its_strength():
+    module, isda = Functional(), ISDACallback(lambda_0="auto")
+    trainer(isda).fit(module, loader(COUNT, BATCH), loader(COUNT, BATCH))
+    solutions = isda.criterion.state_dict()["schedule._extra_state"]
+    assert int((solutions >= 0).sum()) == EPOCHS
+
+
+@pytest.mark.parametrize("settings", [{"label_smoothing": 0.1}, {"reduction": "sum"}, {"weight": torch.ones(3)}])
+def test_arguments_of_the_function_belong_to_a_criterion(settings):
+    module = Functional(**settings)
+    with pytest.raises(ValueError, match=rf"got {next(iter(settings))}: define self.criterion = nn.CrossEntropyLoss"):
+        fit(module, ISDACallback(lambda_0=LAMBDA_0))
+    assert not {"training_step", "validation_step"} & set(vars(module))
+
+
 class TwoLosses(Classifier):
     def __init__(self):
         super().__init__()

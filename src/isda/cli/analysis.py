@@ -220,7 +220,7 @@ def map_features(  # the command has this name
     Args:
         runs: folders of finished runs of classifiers on one data set.
         common: data folder, device and JSON.
-        by: tsne, or umap (pip install 'isda-torch[umap]').
+        by: tsne, or umap (of the extra umap).
         images: to draw, of those that the runs were evaluated on; the same for all runs.
         perplexity: of t-SNE, about the number of neighbours that count; for UMAP that number.
         neighbours: k of the accuracy of the nearest neighbours.
@@ -278,7 +278,8 @@ def tightness(
     ``isda train --checkpoint-steps 100 --keep 100 --out runs/one; isda tightness runs/one`` (docs/tightness.md)
 
     Args:
-        run: a run folder of a classifier, finished or not; every checkpoint in it is a point of the curve.
+        run: a run folder of a classifier, finished or not; every checkpoint in it is a point of the curve. Of a
+            finished run without checkpoints, the final network is measured.
         common: data folder, device and JSON.
         strengths: also measure the finished network at these strengths, with the covariances of its final features.
         lambda_0: the strength at the end of training; by default the run's, or 0.5 if it has none.
@@ -313,12 +314,12 @@ def tightness(
 
     def tables() -> None:
         console = table_console()
-        rows = [[f"{moment.epoch:.1f}", *bounds_cells(moment.bounds)] for moment in moments]
-        console.print(plain_table(title, ["epoch", *BOUNDS_COLUMNS], rows))
+        if moments:
+            rows = [[f"{moment.epoch:.1f}", *bounds_cells(moment.bounds)] for moment in moments]
+            console.print(plain_table(title, ["epoch", *BOUNDS_COLUMNS], rows))
         if finished:
-            console.print(
-                plain_table("The finished network", list(BOUNDS_COLUMNS), [bounds_cells(bounds) for bounds in finished])
-            )
+            name = "The finished network" if moments else f"{title}; the finished network, as there are no checkpoints"
+            console.print(plain_table(name, list(BOUNDS_COLUMNS), [bounds_cells(bounds) for bounds in finished]))
         print_page(console, out)
 
     training = [

@@ -78,22 +78,37 @@ def predict(
 def export(
     run: tyro.conf.Positional[Path],
     *,
-    library: Annotated[Literal["torchvision", "timm", "mmdetection"], tyro.conf.arg(name="for")] = "torchvision",
+    library: Annotated[
+        Literal["torchvision", "timm", "mmdetection", "onnx"], tyro.conf.arg(name="for")
+    ] = "torchvision",
     out: Path,
 ) -> None:
-    """Write a trained classifier under the names that torchvision, timm or MMDetection load.
+    """Write a trained classifier for ONNX, or under the names that torchvision, timm or MMDetection load.
 
     ``isda export runs/mine --for mmdetection --out resnet50-isda.pth``
+    ``isda export runs/mine --for onnx --out mine.onnx``
+
+    An ONNX graph maps normalised images (N, C, H, W) to logits; class names, mean and standard deviation are in its
+    metadata.
 
     Args:
-        run: a run folder of `isda train` with one of the ImageNet networks, or with timm:NAME.
-        library: whose names; timm's for timm:NAME.
-        out: the file; .safetensors, or else as torch.save writes it.
+        run: a run folder of `isda train`: for torchvision, timm and MMDetection with one of the ImageNet networks, or
+            with timm:NAME; for ONNX with any.
+        library: whose names, timm's for timm:NAME; or onnx (of the extra onnx).
+        out: the file; .safetensors, or else as torch.save writes it; for ONNX .onnx.
     """
     from isda.cli.output import print_escaped
     from isda.networks.export import export as write
+    from isda.tasks.classification.trained import load_classifier
     from isda.train import load_trained
 
+    if library == "onnx":
+        if out.suffix != ".onnx":
+            raise ValueError(f"out must be the name of an .onnx file, got {out}")
+        classifier = load_classifier(run)
+        classifier.export_onnx(out)
+        print_escaped(f"{classifier.config.network} of {run} as an ONNX graph: {out}")
+        return
     trained = load_trained(run)
     write(trained.network, trained.config.network, library, out, trained.config.network_options)
     print_escaped(f"{trained.config.network} of {run} under the names of {library}: {out}")

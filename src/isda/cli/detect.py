@@ -87,9 +87,9 @@ def predict(
     from isda.tasks.common.pictures import save_picture
     from isda.tasks.detection.evaluation import draw_detections, load_detector, records_of
 
-    check_image_files(images, distinct_names=True)
     if not 0 <= score <= 1:
         raise ValueError(f"score must lie in 0..1, got {score}")
+    check_image_files(images, distinct_names=True)
     trained = load_detector(run)
     config = trained.config
     names = dict(zip(config.category_ids, config.classes, strict=True))

@@ -94,6 +94,7 @@ def classify(
     split: float = 0.2,
     label: str | None = None,
     ignore: tuple[str, ...] = (),
+    id: tuple[str, ...] = (),
     lambda_0: str = "auto",
     C: str = "auto",
     covariance: str = "within",
@@ -101,23 +102,32 @@ def classify(
     offset: str | None = None,
     seed: int = 0,
     predictions: Path | None = None,
+    save: Path | None = None,
+    model: Path | None = None,
     json: JsonFile = None,
 ) -> None:
     """Train a classifier on rows of features, report its accuracy, and predict the rows without a label.
 
-    ``isda classify photos.npz`` or ``isda classify table.csv --label species --predictions answers.csv``
+    ``isda classify photos.npz``
+    ``isda classify table.csv --label species --save species.safetensors``
+    ``isda classify new.csv --model species.safetensors --predictions answers.csv``
 
-    A table has a column for each feature and one for the labels; rows whose label is empty are predicted. A file of
-    embeddings is one that `isda embed` has written, or holds x_train, y_train and, optionally, x_test, y_test and
-    classes; rows with the label -1, or with an empty name for a label, are predicted.
+    A table has a column for each feature and one for the labels; rows whose label is empty are predicted. Columns of
+    text are taken for categories; those that identify rows, such as id, are not features. The result is shown beside
+    those of the majority class and of logistic regression, cross-validated and on the test rows.
+
+    A file of embeddings is one that `isda embed` has written, or holds x_train, y_train and, optionally, x_test, y_test
+    and classes; rows with the label -1, or with an empty name for a label, are predicted.
 
     Args:
-        file: a file of embeddings (.npz), or a table of numbers (.csv, .tsv).
+        file: a file of embeddings (.npz), or a table (.csv, .tsv).
         test: another such file, to evaluate on; by default the test part of the first, else a share of its labelled
             rows. Columns of two tables are matched by name.
         split: that share, if there are no test rows.
         label: the column of labels of a table; by default the one called "label", else the last.
         ignore: columns of a table that are neither label nor feature.
+        id: columns of a table that identify rows: not features, but repeated in the predictions; id, ..._id, index and
+            the like are found by themselves if all of their values differ.
         lambda_0: strength of the augmentation; "auto" chooses it by cross-validation, 0 is logistic regression.
         C: of logistic regression, large for a weak penalty of large weights; "auto" chooses it likewise.
         covariance: in which directions rows are moved: one matrix "within" all classes; one for each class, "shrunk"
@@ -125,25 +135,44 @@ def classify(
         bound: "jensen" (published) or "tilted" (never looser).
         offset: for classes of very different sizes, where small ones matter as much: "logit-adjustment" or "ldam".
         seed: of the split, and of the folds of the cross-validation.
-        predictions: write the predicted class of each row without a label, and its probability, to this file (.csv).
+        predictions: write the predicted class of each row without a label, and its probability, to this file (.csv);
+            with --model of every row.
+        save: write the classifier, fitted to all labelled rows but those of a separate test part, to this file
+            (.safetensors).
+        model: a file of --save: instead of training, evaluate and predict with this classifier.
         json: a file for the result as JSON.
     """
     from isda._utils.choices import check_range
     from isda._utils.files import write_text
     from isda.cli.output import print_escaped, show
     from isda.estimator.classifier import ISDAClassifier
-    from isda.estimator.embedding_tables import classify_tables, prediction_table, read_tables
+    from isda.estimator.embedding_tables import (
+        apply_model,
+        classify_tables,
+        prediction_table,
+        read_tables,
+        save_model,
+    )
 
     check_range("seed", seed, 0, 2**32 - 1)
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
-    model = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
-    tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore)
-    if predictions is not None and not any(map(len, tables.unlabelled)):
-        raise ValueError(f"predictions are of rows without a label, {file} has none")
-    result = classify_tables(tables, model)
+    estimator = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
+    if save is not None and save.suffix != ".safetensors":
+        raise ValueError(f"save must be the name of a .safetensors file, got {save}")
+    if model is not None:
+        if test is not None or save is not None:
+            raise ValueError(f"--model does not train: leave out --{'test' if test is not None else 'save'}")
+        result = apply_model(model, file, label, ignore, id)
+    else:
+        tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore, ids=id)
+        if predictions is not None and not any(map(len, tables.unlabelled)):
+            raise ValueError(f"predictions are of rows without a label, {file} has none")
+        result = classify_tables(tables, estimator, seed, use_all=save is not None)
     show(result.record(file), json, lambda: print_escaped(result.summary(file)))
     if predictions is not None:
-        write_text(predictions, prediction_table(result, tables))
+        write_text(predictions, prediction_table(result, result.tables))
+    if save is not None:
+        save_model(result, save)
 
 
 def _auto_or_number(name: str, word: str) -> str | float:

@@ -1,9 +1,6 @@
-"""The commands ``isda networks``, ``isda data`` and ``isda completion``."""
+"""The commands ``isda networks`` and ``isda data``."""
 
 from pathlib import Path
-from typing import Literal
-
-import tyro
 
 from isda.cli.runtime_options import DataRoot, JsonFile
 
@@ -115,23 +112,3 @@ def data(
         console.print(escape_control_characters(after), highlight=False, markup=False)
 
     output.show({"root": str(root), "sets": rows}, json, tables)
-
-
-def completion(shell: tyro.conf.Positional[Literal["bash", "zsh"]]) -> None:
-    """Print a shell script that completes commands and options.
-
-    ``isda completion bash > ~/.local/share/bash-completion/completions/isda``, or for zsh
-    ``isda completion zsh > ~/.zfunc/_isda`` with that folder in $fpath.
-
-    Args:
-        shell: bash or zsh.
-    """
-    from isda.cli.main import COMMANDS, GROUPS, HIDDEN, command
-    from isda.cli.runtime_options import REGISTRY
-
-    tyro.extras.subcommand_cli_from_dict(
-        {name: command(name) for name in COMMANDS if name not in (*GROUPS, *HIDDEN)},
-        prog="isda",
-        args=["--tyro-print-completion", shell],
-        registry=REGISTRY,
-    )

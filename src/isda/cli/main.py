@@ -30,7 +30,7 @@ SECTIONS = {
     "Use a model": {
         "predict": "Predict the class of image files.",
         "evaluate": "Measure a trained network: error, negative log-likelihood and calibration.",
-        "export": "Write a trained classifier under the names that torchvision, timm or MMDetection load.",
+        "export": "Write a trained classifier for ONNX, or under the names that torchvision, timm or MMDetection load.",
     },
     "Few labels": {
         "embed": "Write the features that a network computes for images to a file, for `isda classify`.",
@@ -75,7 +75,6 @@ _MODULES = {
     "classify": "embeddings",
     "networks": "info",
     "data": "info",
-    "completion": "info",
     "directions": "analysis",
     "visualize": "analysis",
     "explore": "analysis",
@@ -127,7 +126,7 @@ def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
     if group and short_name in module.TASK_COMMANDS:
         from isda.cli.tasks import group_task
 
-        fixed = group_task(module, f"{GROUPS[group][short_name]}\n{module.TASK_COMMANDS[short_name]}")
+        fixed = group_task(module, f"{GROUPS[group][short_name]}\n{module.TASK_COMMANDS[short_name]}", words)
         function = import_module(f"isda.cli.{short_name}").command_for(words, fixed)
     elif hasattr(module, "command_for"):
         function = module.command_for(words)

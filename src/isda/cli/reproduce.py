@@ -26,7 +26,7 @@ from isda.reproduce.experiment import (
 )
 from isda.reproduce.page import GAIN_HEADS, cell_text, gain_rows, table_caption, write_table_page
 from isda.reproduce.registry import experiment_names, find_experiments
-from isda.reproduce.results import INTERVALS, CellResult, Gain, cell_results, gains
+from isda.reproduce.results import CellResult, Gain, cell_results, gains, intervals_text
 from isda.reproduce.runner import ReproductionOptions, duration, experiment_progress, run_trainings
 from isda.reproduce.training import SCALES, Scale, Training, TrainingOutcome
 from isda.reproduce.workload import PRECISION, MachineSpeed, machine_speed
@@ -226,7 +226,7 @@ def _print(
         caption = table_caption(request.scale, request.seeds, trained)
         console.print(plain_table(experiment.title, ["", *columns], rows, caption))
     if differences:
-        caption = f"Paired by seed, {INTERVALS}."
+        caption = f"Paired by seed, {intervals_text(differences)}."
         console.print(plain_table("Differences", GAIN_HEADS, gain_rows(differences), caption))
     names = " and ".join(map(str, pages))
     scale = f", scale {request.scale.name} ({request.scale.description})" if trained else ""

@@ -124,9 +124,12 @@ class RuntimeOptions(DataOptions):
 
 
 def check_image_files(images: Sequence[Path], distinct_names: bool = False) -> None:
-    """Raise a ValueError unless there are images, whose file names differ where output files are named by them."""
+    """Raise an error unless there are images, whose file names differ where output files are named by them."""
     if not images:
         raise ValueError("images must name at least one image file, got none")
     name, count = Counter(path.stem for path in images).most_common(1)[0]
     if distinct_names and count > 1:
         raise ValueError(f"images must have different file names, got {name!r} {count} times")
+    for path in images:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist")

@@ -59,9 +59,11 @@ class CommandTask:
         return function
 
 
-def group_task(group: ModuleType, help: str) -> CommandTask:
-    """The fixed task of the commands in a group."""
+def group_task(group: ModuleType, help: str, words: Sequence[str]) -> CommandTask:
+    """The fixed task of the commands in a group; a misspelt method in the words is refused before torch is imported."""
     settings_type = import_class(group.SETTINGS, RunSettings, "settings")
+    for method in _named_methods(words):
+        _task_of(method, {group.TASK: settings_type})
     return CommandTask(
         name=group.TASK, settings_type=settings_type, candidates=(group.TASK,), compared=group.COMPARED, help=help
     )
@@ -72,21 +74,12 @@ def command_task(words: Sequence[str]) -> CommandTask:
 
     A user-defined task or method is imported only if the command line names it, never because a file does.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task")
-    parser.add_argument("--method")
-    parser.add_argument("--methods", nargs="*", default=[])
-    parser.add_argument("--out")
-    parser.add_argument("--resume", action="store_true")
-    try:
-        options, _ = parser.parse_known_args(words)
-    except SystemExit:  # a value is missing; tyro's parser reports it
-        options = parser.parse_args([])
+    options = _selecting_options(words)
     if options.task is not None and options.task not in IMAGE_SETTINGS:
         return _other_task(options.task, [options.task])
     names = list(IMAGE_SETTINGS) if options.task is None else [options.task]
     settings = {name: import_class(IMAGE_SETTINGS[name], RunSettings, "settings") for name in names}
-    methods = [method for method in (options.method, *options.methods) if method]
+    methods = _named_methods(words)
     chosen = names[0]
     if options.task is None and methods:
         # The settings of a later candidate include those of the earlier ones.
@@ -97,6 +90,25 @@ def command_task(words: Sequence[str]) -> CommandTask:
         return _other_task(chosen, names)
     compared = COMPARED if chosen == names[0] == "classification" else tuple(settings[chosen].method_summaries)
     return CommandTask(name=chosen, settings_type=settings[chosen], candidates=tuple(names), compared=compared)
+
+
+def _selecting_options(words: Sequence[str]) -> argparse.Namespace:
+    """The options that select the task of a command."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--task")
+    parser.add_argument("--method")
+    parser.add_argument("--methods", nargs="*", default=[])
+    parser.add_argument("--out")
+    parser.add_argument("--resume", action="store_true")
+    try:
+        return parser.parse_known_args(words)[0]
+    except SystemExit:  # a value is missing; tyro's parser reports it
+        return parser.parse_args([])
+
+
+def _named_methods(words: Sequence[str]) -> list[str]:
+    options = _selecting_options(words)
+    return [method for method in (options.method, *options.methods) if method]
 
 
 def _task_of(method: str, settings: Mapping[str, type[RunSettings]]) -> str:

@@ -285,6 +285,6 @@ def _unknown_name_error(name: str, root: Path) -> ValueError:
     hint = did_you_mean(name.lower(), [*CATALOGUE, *here])
     expected = (
         f"; expected one of {', '.join(CATALOGUE)}, a folder of class folders (folder:PATH) or an .npz file, by path "
-        f"or by its name under {root}"
+        f"or by its name under {root}; there is no such file or folder"
     )
     return ValueError(f"unknown data set {name!r}{hint or expected}")

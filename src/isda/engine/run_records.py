@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from isda.engine.config import Figure, RunConfig, read_config
 from isda.engine.digests import read_verified
 from isda.engine.run_folder import CONFIG_FILE, RunFolder
 
+MAX_LISTED = 20
+"""Runs in a message."""
 TUNE_FILE, SEARCH_FOLDER = "tune.json", "search"
 """In the folder of a search: its results, and its runs."""
 
@@ -133,9 +136,7 @@ def read_run(folder: Path) -> RunRecord:
     Raises:
         ValueError: a file is missing or damaged.
     """
-    run = RunFolder(Path(folder))
-    if not run.started:
-        raise ValueError(f"no run in {folder}: a run folder holds {CONFIG_FILE}")
+    run = find_run(Path(folder))
     stored = read_config(run.config_file)
     config = RunConfig.from_stored(stored, run.config_file)
     if not config.figures:
@@ -165,15 +166,31 @@ def _last_of_each_epoch(lines: Sequence[dict[str, Any]]) -> tuple[dict[str, Any]
     return tuple(by_epoch[epoch] for epoch in sorted(by_epoch))
 
 
+def find_run(folder: Path) -> RunFolder:
+    """The run in a folder, finished or not.
+
+    Raises:
+        ValueError: there is none; the message lists the runs in folders below.
+    """
+    run = RunFolder(folder)
+    if run.started:
+        return run
+    if not folder.is_dir():
+        raise ValueError(f"no run in {folder}: it {'is a file' if folder.exists() else 'does not exist'}")
+    below = [path.as_posix() for path in islice(run_folders(folder), MAX_LISTED + 1)]
+    if below:
+        more = " ..." if len(below) > MAX_LISTED else ""
+        raise ValueError(f"{folder} is not a run but holds runs; name one: {', '.join(below[:MAX_LISTED])}{more}")
+    raise ValueError(f"no run in {folder}: a run folder holds {CONFIG_FILE}")
+
+
 def open_finished_run(folder: Path) -> tuple[RunFolder, dict[str, Any]]:
     """A finished run, and the content of its config.json.
 
     Raises:
         ValueError: there is no run, or it is not finished.
     """
-    run = RunFolder(folder)
-    if not run.started:
-        raise ValueError(f"no run in {folder}: a run folder holds {run.config_file.name}")
+    run = find_run(folder)
     if not run.finished:
         raise ValueError(f"the run in {folder} is not finished; resume it with its command and --resume")
     return run, read_config(run.config_file)

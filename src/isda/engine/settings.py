@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypedDict, TypeVar
@@ -151,6 +152,26 @@ def warm_up_steps(warm_up: str | None, recipe: Recipe, steps_per_epoch: int) -> 
             f"warm_up must end within the {recipe['epochs'] * steps_per_epoch} steps of the run, got {warm_up!r}"
         )
     return steps
+
+
+def fit_batch_size(size: int, images: int, given: bool, what: str = "training images") -> int:
+    """The images of a step: the recipe's number or all there are, with a warning; a number of the user's is checked.
+
+    Args:
+        size: of the user, or of the recipe.
+        images: that there are.
+        given: whether ``size`` is of the user.
+        what: the images are.
+
+    Raises:
+        ValueError: the user's number does not lie in 1..images.
+    """
+    if not given and 0 < images < size:
+        warnings.warn(f"batch_size is {images}, all {what}; the recipe's {size} are more than there are", stacklevel=2)
+        return images
+    if not 0 < size <= images:
+        raise ValueError(f"batch_size must be from 1 to {images}, the {what}, got {size}")
+    return size
 
 
 class _Scheduled(Protocol):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -18,7 +19,7 @@ from isda._utils.choices import check_choice
 from isda.estimator.covariances import COVARIANCES
 from isda.estimator.data import EncodedData, FitData, Scaler, Standardize, check_magnitudes, class_factors
 from isda.estimator.fitting import check_folds, check_offset, fit_convex, fit_partially, fit_stochastic, network_scores
-from isda.estimator.serialization import load_classifier, save_classifier
+from isda.estimator.serialization import load_classifier_file, save_classifier
 from isda.losses.long_tail import Offset
 
 BOUNDS = ("jensen", "tilted")
@@ -324,6 +325,38 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
 
+    def to_logistic_regression(self) -> LogisticRegression:
+        """A fitted LogisticRegression of scikit-learn with the same probabilities, for tools that know that class.
+
+        Standardization and ``scale`` are part of ``coef_`` and ``intercept_`` already. Not for hidden layers.
+
+        ONNX (tried with skl2onnx 1.20 and onnxruntime 1.31)::
+
+            from skl2onnx import to_onnx
+            onnx = to_onnx(model.to_logistic_regression(), X[:1].astype("float32"), options={"zipmap": False})
+            with open("classifier.onnx", "wb") as file:
+                file.write(onnx.SerializeToString())
+
+        Example:
+            >>> from sklearn.datasets import load_iris
+            >>> X, y = load_iris(return_X_y=True)
+            >>> model = ISDAClassifier(1.0, C=1.0).fit(X, y)
+            >>> bool(np.allclose(model.to_logistic_regression().predict_proba(X), model.predict_proba(X), atol=1e-12))
+            True
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "coef_"):
+            raise ValueError(f"to_logistic_regression needs a linear classifier, got hidden={self.hidden!r}")
+        linear = LogisticRegression(C=self.C_, max_iter=self.max_iter, tol=self.tol)
+        linear.classes_, linear.n_features_in_ = self.classes_.copy(), self.n_features_in_
+        linear.coef_, linear.intercept_ = self.coef_.astype(np.float64), self.intercept_.astype(np.float64)
+        linear.n_iter_ = self.n_iter_.astype(np.int32)
+        if len(self.classes_) == 2 and len(linear.coef_) == 2:  # one row of weights for each of two classes
+            linear.coef_, linear.intercept_ = np.diff(linear.coef_, axis=0), np.diff(linear.intercept_)
+        if hasattr(self, "feature_names_in_"):
+            linear.feature_names_in_ = self.feature_names_in_.copy()
+        return linear
+
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a safetensors file, which can be read without running code."""
         check_is_fitted(self)
@@ -342,7 +375,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
             >>> bool((ISDAClassifier.load(path).predict(X) == model.predict(X)).all())
             True
         """
-        return load_classifier(cls, Path(path))
+        return load_classifier_file(cls, Path(path))[0]
 
 
 def _two_columns(scores: NDArray[Any]) -> NDArray[Any]:

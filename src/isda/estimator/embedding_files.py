@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isda._utils.choices import did_you_mean
-from isda._utils.files import atomic_write
+from isda._utils.files import atomic_write, check_is_file
 from isda.data.readers.npz import NotADataSet, NpyHeader, open_npz, read_npy_headers, read_npz_member
+from isda.estimator.table_columns import Line, TableColumns, check_column, find_columns, is_number, list_columns
 
 UNLABELLED = ""
 """The class name of unlabelled rows."""
@@ -43,9 +43,10 @@ class FeatureRows:
     """The file, for messages."""
     numbers: NDArray[np.int64] | None = None
     """(N,) row numbers in the source, from 1; None for consecutive ones."""
-    columns: tuple[str, ...] | None = None  # (A,) names of the features of a table
-    label: str | None = None
-    """The name of the column of labels of a table."""
+    table: TableColumns | None = None
+    """The columns of a table."""
+    ids: NDArray[np.str_] | None = None
+    """(N, K) cells of the columns that identify rows."""
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -60,7 +61,10 @@ class FeatureRows:
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | Sequence[int]) -> FeatureRows:
         """Some of the rows, by index or mask."""
         index = np.asarray(chosen)
-        return replace(self, features=self.features[index], names=self.names[index], numbers=self.row_numbers[index])
+        ids = None if self.ids is None else self.ids[index]
+        return replace(
+            self, features=self.features[index], names=self.names[index], numbers=self.row_numbers[index], ids=ids
+        )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -74,12 +78,13 @@ DELIMITERS = "\t;,"
 MIN_COUNTED_COLUMNS = 8
 """From this number of columns on, a first line 0, 1, 2, ... is taken for column names, as pandas writes them."""
 
-Line = tuple[int, list[str]]
-"""The number of a line in the file, from 1, and its cells without surrounding spaces."""
-
 
 def read_csv_rows(
-    path: Path, label: str | None = None, ignore: Sequence[str] = (), like: FeatureRows | None = None
+    path: Path,
+    label: str | None = None,
+    ignore: Sequence[str] = (),
+    like: FeatureRows | None = None,
+    ids: Sequence[str] = (),
 ) -> FeatureRows:
     """Rows of a file of comma-, semicolon- or tab-separated values; an empty label means an unlabelled row.
 
@@ -92,17 +97,18 @@ def read_csv_rows(
         label: the column of labels; by default the one called "label", else the last.
         ignore: columns that are neither label nor feature.
         like: rows of another table, whose columns this one must have, in any order; features are put into the order of
-            that table. The column of labels may be missing, then all rows are unlabelled.
+            that table. The columns of labels and of identifiers may be missing; without labels all rows are unlabelled.
+        ids: columns that identify rows, beside obvious ones; see `find_columns`, which also says what is text.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: names the line and the column of a cell that is not a finite number, or another problem.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file")
-    expected = None if like is None else like.columns
-    if label is None and like is not None:
-        label = like.label
+    check_is_file(path)
+    known = None if like is None else like.table
+    expected = None if known is None else known.features
+    if label is None and known is not None:
+        label = known.label
     lines = _lines(path)
     columns = lines[0][1]
     if _has_names(path, lines, {label, DEFAULT_LABEL_COLUMN}, expected):
@@ -113,32 +119,28 @@ def read_csv_rows(
         raise ValueError(f"{path} must hold at least one row below the names of its columns, got none")
     used = _used_columns(path, columns, ignore, required=like is None)
     label_index = _label_column(path, used, label, ignore, required=expected is None)
-    features = {name: index for name, index in used.items() if index != label_index}
-    if not features:
+    label = None if label_index is None else columns[label_index]
+    for number, cells in lines:
+        if len(cells) != len(columns):
+            raise ValueError(f"line {number} of {path} must have {len(columns)} cells, got {len(cells)}")
+    if known is None:
+        table = find_columns(path, lines, used, label, ids)
+    else:
+        table = known
+        others = {
+            name: index for name, index in used.items() if index != label_index and name not in (*ids, *known.ids)
+        }
+        _check_features(path, others, like.source if like is not None else "", known.features)
+    if not table.features:
         raise ValueError(
             f"{path} must have a column of features beside its labels, separated by a comma, a semicolon or a tab, got "
             f"{', '.join(columns)}"
         )
-    if like is not None and expected is not None:
-        features = _in_column_order_of(path, features, like.source, expected)
-    values = _values(path, lines, len(columns), features)
+    values = table.encode(path, lines, used)
     names = np.array([UNLABELLED if label_index is None else cells[label_index] for _, cells in lines])
-    label = None if label_index is None else columns[label_index]
-    return FeatureRows(values, names, str(path), np.array([number for number, _ in lines]), tuple(features), label)
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number; unlike in Python, 1_000 is not.
-
-    Example:
-        >>> [is_number(cell) for cell in ("-1.5", "2e3", "1_000", "cat")]
-        [True, True, False, False]
-    """
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
+    kept = [[cells[used[name]] if name in used else "" for name in table.ids] for _, cells in lines]
+    identifiers = np.array(kept, dtype=np.str_).reshape(len(lines), len(table.ids))
+    return FeatureRows(values, names, str(path), np.array([number for number, _ in lines]), table, identifiers)
 
 
 def _lines(path: Path) -> list[Line]:
@@ -204,7 +206,7 @@ def _used_columns(path: Path, columns: Sequence[str], ignore: Sequence[str], *, 
     """The indices of the columns that are not ignored, by name."""
     for name in ignore:
         if required:
-            _check_column(path, columns, name)
+            check_column(path, columns, name)
     used: dict[str, int] = {}
     for index, name in enumerate(columns):
         if name in ignore:
@@ -231,7 +233,7 @@ def _label_column(
         if label in ignore:
             raise ValueError(f"the column of labels must not be left out, got label and ignore {label!r}")
         if required:
-            _check_column(path, tuple(used), label)
+            check_column(path, tuple(used), label)
         return used.get(label)
     alike = [name for name in used if name.casefold() == DEFAULT_LABEL_COLUMN]
     if DEFAULT_LABEL_COLUMN in used or len(alike) == 1:
@@ -239,41 +241,18 @@ def _label_column(
     return max(used.values(), default=None)
 
 
-def _in_column_order_of(path: Path, features: dict[str, int], source: str, expected: Sequence[str]) -> dict[str, int]:
-    """The features in the order of another table."""
+def _check_features(path: Path, features: Mapping[str, int], source: str, expected: Sequence[str]) -> None:
+    """Raise a ValueError unless the features of a table are those of another one."""
     for name in expected:
         if name not in features:
             raise ValueError(
-                f"{path} must have the columns of {source}, got none called {name!r}; it has {_list(features)}"
+                f"{path} must have the columns of {source}, got none called {name!r}; it has {list_columns(features)}"
             )
     for name in features:
         if name not in expected:
-            raise ValueError(f"{path} must have the columns of {source} and no others, got {name!r}; remove it")
-    return {name: features[name] for name in expected}
-
-
-def _values(path: Path, lines: Sequence[Line], width: int, features: dict[str, int]) -> np.ndarray:
-    values = np.empty((len(lines), len(features)))
-    for row, (number, cells) in enumerate(lines):
-        if len(cells) != width:
-            raise ValueError(f"line {number} of {path} must have {width} cells, got {len(cells)}")
-        for column, (name, index) in enumerate(features.items()):
-            cell = cells[index]
-            values[row, column] = float(cell) if is_number(cell) else np.nan
-            if not np.isfinite(values[row, column]):
-                hint = "write decimals with a point" if "," in cell else "--ignore leaves a column out"
-                raise ValueError(f"{name!r} in line {number} of {path} must be a number, got {cell!r}; {hint}")
-    return values
-
-
-def _check_column(path: Path, columns: Sequence[str], name: str) -> None:
-    if name not in columns:
-        raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, columns) or f'; it has {_list(columns)}'}")
-
-
-def _list(columns: Sequence[str] | dict[str, int]) -> str:
-    names = list(columns)
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+            raise ValueError(
+                f"{path} must have the columns of {source} and no others, got {name!r}; remove it, or --ignore it"
+            )
 
 
 MINUS_ONE = -1
@@ -296,8 +275,7 @@ def read_npz_rows(path: Path) -> tuple[FeatureRows, FeatureRows | None]:
         FileNotFoundError: there is no such file.
         ValueError: a key is missing, a shape or type is wrong, a label is out of range, or the file is damaged.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file")
+    check_is_file(path)
     with open_npz(path) as archive:
         headers = read_npy_headers(path, archive)
         parts = [part for part in ("train", "test") if part == "train" or f"x_{part}" in headers]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,24 @@ import torch
 from numpy.typing import NDArray
 
 from isda._utils.checks import largest_feature
+from isda._utils.files import check_is_file
 from isda.data.splits import hold_out
-from isda.estimator.embedding_files import FeatureRows, is_number, read_csv_rows, read_npz_rows
-from isda.tasks.common.evaluation import Tally
+from isda.estimator.classifier import ISDAClassifier
+from isda.estimator.embedding_files import FeatureRows, read_csv_rows, read_npz_rows
+from isda.estimator.serialization import load_classifier_file, save_classifier
+from isda.estimator.table_baselines import (
+    ISDA,
+    compare_classifiers,
+    comparison_text,
+    confusion_matrix,
+    confusion_text,
+    fixed_settings,
+    probability_measures,
+)
+from isda.estimator.table_columns import TableColumns, is_number
+
+TABLE_KEY = "table"
+"""In the metadata of a saved classifier: the columns of its table."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,7 @@ def read_tables(
     seed: int = 0,
     label: str | None = None,
     ignore: Sequence[str] = (),
+    ids: Sequence[str] = (),
 ) -> TableSplit:
     """Read a file of embeddings (.npz) or a table (.csv), and optionally a second one with test rows.
 
@@ -51,6 +68,7 @@ def read_tables(
         seed: of the choice of held-out rows.
         label: the column of labels of a table.
         ignore: columns of a table that are neither label nor feature.
+        ids: columns of a table that identify rows, beside obvious ones.
 
     Raises:
         FileNotFoundError: a file is not there.
@@ -58,9 +76,9 @@ def read_tables(
     """
     if not 0 < split < 1:
         raise ValueError(f"split must lie strictly between 0 and 1, got {split}")
-    rows, own = _read_table(path, label, ignore)
+    rows, own = _read_table(path, label, ignore, None, ids)
     if test is not None:
-        first, second = _read_table(test, label, ignore, rows)
+        first, second = _read_table(test, label, ignore, rows, ids)
         own = first if second is None else second
     for part in (rows, own):
         if part is not None:
@@ -78,13 +96,13 @@ def read_tables(
 
 
 def _read_table(
-    path: Path, label: str | None, ignore: Sequence[str], like: FeatureRows | None = None
+    path: Path, label: str | None, ignore: Sequence[str], like: FeatureRows | None, ids: Sequence[str]
 ) -> tuple[FeatureRows, FeatureRows | None]:
     if path.suffix.lower() == ".npz":
-        if label is not None or ignore:
+        if label is not None or ignore or ids:
             raise ValueError(f"label and ignore name columns of a table, got the file of embeddings {path}")
         return read_npz_rows(path)
-    return read_csv_rows(path, label, ignore, like), None
+    return read_csv_rows(path, label, ignore, like, ids), None
 
 
 def _check_magnitudes(rows: FeatureRows) -> None:
@@ -128,27 +146,6 @@ def _check_test_rows(train: FeatureRows, test: FeatureRows) -> None:
         raise ValueError(f"test must have classes of {train.source}, got {unknown[0]!r} in {test.source}")
 
 
-MIN_PROBABILITY = 1e-12
-"""Lower bound of probabilities in the likelihood."""
-
-
-def probability_measures(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
-    """Error and expected calibration error (15 bins) in percent, and the mean log-likelihood of the true classes.
-
-    Probabilities are (N, C), labels (N,) in 0..C-1.
-
-    Example:
-        >>> measures = probability_measures(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 1]))
-        >>> measures["log_likelihood"]  # mean of log 0.5 and log 0.75
-        -0.490...
-    """
-    tally = Tally(probabilities.shape[1])
-    floored = np.maximum(np.asarray(probabilities, dtype=np.float64), MIN_PROBABILITY)
-    tally.add(torch.from_numpy(floored).log(), torch.from_numpy(np.asarray(labels, dtype=np.int64)))
-    measures = tally.measures()
-    return {"error": measures["error"], "log_likelihood": -measures["nll"], "calibration": measures["calibration"]}
-
-
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -158,79 +155,154 @@ class TableClassification:
 
     model: Any
     """Fitted to all labelled rows, except those of a separate test part."""
-    measures: dict[str, float] | None
-    """Error, log-likelihood and calibration on the test rows; None if these have no labels."""
+    tested: dict[str, dict[str, float]]
+    """By classifier: error, log-likelihood and calibration on the test rows; empty if these have no labels."""
+    crossed: dict[str, dict[str, float]]
+    """By classifier: the same, cross-validated on the training rows; empty for a model that was loaded."""
+    confusion: list[list[int]] | None
+    """Of the test rows."""
     tables: TableSplit
     seconds: float
 
     def record(self, file: Path) -> dict[str, Any]:
         """As plain values."""
+        table = self.tables.train.table
         return {
             "file": str(file),
             "rows": len(self.tables.train),
-            "features": self.tables.train.features.shape[1],
+            "features": self.model.n_features_in_,
             "classes": np.asarray(self.model.classes_).tolist(),
             "judged_by": len(self.tables.test),
             "held_out": self.tables.held_out,
-            **(self.measures or {}),
+            **self.tested.get(ISDA, {}),
             "lambda_0": float(self.model.lambda_0_),
             "C": float(self.model.C_),
             "scale": float(self.model.scale_),
             "standardize": self.model.standardize_,
             "unlabelled": sum(map(len, self.tables.unlabelled)),
             "seconds": self.seconds,
+            "columns": None if table is None else table.record(),
+            "cross_validated": self.crossed,
+            "tested": self.tested,
+            "confusion": self.confusion,
         }
 
     def summary(self, file: Path) -> str:
         """As text."""
         record, kind = self.record(file), "held-out" if self.tables.held_out else "test"
+        trained = f"trained on {record['rows']} rows of" if record["rows"] else "a saved classifier of"
         lines = [
-            f"{file}: trained on {record['rows']} rows of {record['features']} features, {len(record['classes'])} "
+            f"{file}: {trained} {record['features']} features, {len(record['classes'])} "
             f"classes, {self.seconds:.1f} s; evaluated on {record['judged_by']} {kind} rows"
         ]
-        if self.measures is not None:
-            names = {"error": "error, %", "log_likelihood": "log-likelihood", "calibration": "calibration error, %"}
-            lines += [f"{heading:>24} {self.measures[name]:9.3f}" for name, heading in names.items()]
+        table = self.tables.train.table
+        lines += [table.summary()] if table is not None and table.summary() else []
+        lines += ["", *comparison_text(self.crossed, self.tested, kind), ""] if self.crossed or self.tested else []
         lines += [f"{name:>24} {record[name]:9.4g}" for name in ("lambda_0", "C", "scale")]
         lines.append(f"{'standardize':>24} {record['standardize']!s:>9}")
+        if self.confusion is not None:
+            lines += ["", *confusion_text([str(name) for name in record["classes"]], self.confusion)]
         return "\n".join(lines)
 
 
-def classify_tables(tables: TableSplit, model: Any) -> TableClassification:
+def classify_tables(tables: TableSplit, model: Any, seed: int = 0, use_all: bool = False) -> TableClassification:
     """Fit and evaluate a classifier; if the test rows were held out, fit it again with them to predict.
 
     Args:
         tables: the rows.
-        model: an estimator of scikit-learn's interface with settings ``lambda_0``, ``C``, ``scale`` and
-            ``standardize``, and fitted attributes of these names with ``_`` at the end. It is not changed.
+        model: an ISDAClassifier, which is not changed.
+        seed: of the folds of the cross-validation.
+        use_all: fit again with held-out rows even if there are no rows to predict.
     """
     from sklearn.base import clone
 
     began = time.monotonic()
-    fitted = clone(model).fit(tables.train.features, tables.train.names)
-    measures = None
-    if len(tables.test):
-        labels = np.searchsorted(fitted.classes_, tables.test.names)
-        measures = probability_measures(fitted.predict_proba(tables.test.features), labels)
-    if tables.held_out and any(map(len, tables.unlabelled)):
+    features, names = tables.train.features, tables.train.names
+    fitted = clone(model).fit(features, names)
+    models, crossed = compare_classifiers(fitted, features, names, seed)
+    tested, confusion = _test_measures(models, tables.test)
+    if tables.held_out and (use_all or any(map(len, tables.unlabelled))):
         # With the settings that were evaluated.
-        chosen = {name: getattr(fitted, f"{name}_") for name in ("lambda_0", "C", "scale", "standardize")}
-        final = clone(model).set_params(**chosen)
+        final = clone(model).set_params(**fixed_settings(fitted))
         both = (tables.train, tables.test)
         fitted = final.fit(
             np.concatenate([rows.features for rows in both]), np.concatenate([rows.names for rows in both])
         )
-    return TableClassification(fitted, measures, tables, time.monotonic() - began)
+    return TableClassification(fitted, tested, crossed, confusion, tables, time.monotonic() - began)
+
+
+def _test_measures(
+    models: Mapping[str, Any], test: FeatureRows
+) -> tuple[dict[str, dict[str, float]], list[list[int]] | None]:
+    """The figures of each classifier on labelled rows, and the confusion matrix of ISDA's."""
+    if not len(test):
+        return {}, None
+    classes = np.asarray(models[ISDA].classes_)
+    labels = np.searchsorted(classes, test.names)
+    probabilities = {name: model.predict_proba(test.features) for name, model in models.items()}
+    measures = {name: probability_measures(likely, labels) for name, likely in probabilities.items()}
+    return measures, confusion_matrix(labels, probabilities[ISDA].argmax(1), len(classes))
+
+
+def save_model(result: TableClassification, path: Path) -> None:
+    """Write the classifier and the columns of its table to a safetensors file, which also ISDAClassifier.load reads."""
+    table = result.tables.train.table
+    save_classifier(result.model, path, {} if table is None else {TABLE_KEY: json.dumps(table.record())})
+
+
+def apply_model(
+    path: Path, file: Path, label: str | None = None, ignore: Sequence[str] = (), ids: Sequence[str] = ()
+) -> TableClassification:
+    """Evaluate a saved classifier on the labelled rows of a file; all of its rows are then to be predicted.
+
+    Args:
+        path: of the classifier, as `save_model` writes it.
+        file: the rows, with the columns of the table that it was fitted to, or as many features.
+        label: the column of labels.
+        ignore: columns that are neither label nor feature.
+        ids: columns that identify rows.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: the file is damaged, or does not fit the classifier.
+    """
+    began = time.monotonic()
+    check_is_file(path)
+    model, metadata = load_classifier_file(ISDAClassifier, path)
+    record = json.loads(metadata[TABLE_KEY]) if TABLE_KEY in metadata else None
+    table = None if record is None else TableColumns.from_record(record)
+    if table is not None and ids:
+        table = replace(table, ids=tuple(dict.fromkeys([*table.ids, *ids])))
+    none = np.empty((0, model.n_features_in_)), np.empty(0, dtype=np.str_), str(path)
+    learnt = FeatureRows(*none, table=table)
+    rows, own = _read_table(file, label, ignore, learnt if table is not None else None, ids)
+    parts = [rows] if own is None else [rows, own]
+    for part in parts:
+        _check_magnitudes(part)
+        if part.features.shape[1] != model.n_features_in_:
+            raise ValueError(
+                f"{file} must have the {model.n_features_in_} features of {path}, got {part.features.shape[1]}"
+            )
+    judged = parts[-1].take(parts[-1].labelled)
+    unknown = sorted(set(judged.names.tolist()) - set(map(str, model.classes_)))
+    if unknown:
+        raise ValueError(f"labels of {file} must be classes of {path}, got {unknown[0]!r}")
+    tested, confusion = _test_measures({ISDA: model}, judged)
+    split = TableSplit(learnt, judged, tuple(parts), held_out=False)
+    return TableClassification(model, tested, {}, confusion, split, time.monotonic() - began)
 
 
 def prediction_table(result: TableClassification, tables: TableSplit) -> str:
     """The predicted class of every unlabelled row and its probability, as comma-separated values.
 
-    An apostrophe is put before names that a spreadsheet would take for a formula.
+    Columns that identify rows come before the prediction. An apostrophe is put before names that a spreadsheet would
+    take for a formula.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "row", "prediction", "probability"])
+    table = tables.train.table
+    ids = () if table is None else table.ids
+    writer.writerow(["file", "row", *map(_escape_formula, ids), "prediction", "probability"])
     for rows in tables.unlabelled:
         if len(rows):
             writer.writerows(_predictions(result.model, rows))
@@ -242,12 +314,13 @@ def _escape_formula(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA_PREFIXES) and not is_number(text) else text
 
 
-def _predictions(model: Any, rows: FeatureRows) -> list[tuple[str, int, str, str]]:
+def _predictions(model: Any, rows: FeatureRows) -> list[tuple[str | int, ...]]:
     probabilities: NDArray[np.float64] = model.predict_proba(rows.features)
     best = probabilities.argmax(1)
     names = np.asarray(model.classes_)[best]
     likely = probabilities[np.arange(len(best)), best]
+    ids: list[list[str]] = [[]] * len(best) if rows.ids is None else rows.ids.tolist()
     return [
-        (_escape_formula(rows.source), int(number), _escape_formula(str(name)), f"{p:.6f}")
-        for number, name, p in zip(rows.row_numbers, names, likely, strict=True)
+        (_escape_formula(rows.source), int(number), *map(_escape_formula, row), _escape_formula(str(name)), f"{p:.6f}")
+        for number, row, name, p in zip(rows.row_numbers, ids, names, likely, strict=True)
     ]

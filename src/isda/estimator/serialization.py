@@ -6,6 +6,7 @@ Unlike a pickle, the file runs no code when it is read.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 FILE_FORMAT = "isda.ISDAClassifier/1"
 
 
-def save_classifier(model: ISDAClassifier, path: Path) -> None:
-    """Write a fitted classifier."""
+def save_classifier(model: ISDAClassifier, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a fitted classifier, and further metadata."""
     arrays = {"centre": model.scaler_.centre, "spread": model.scaler_.spread}
     if hasattr(model, "coef_"):
         arrays |= {"coef": model.coef_, "intercept": model.intercept_}
@@ -49,11 +50,11 @@ def save_classifier(model: ISDAClassifier, path: Path) -> None:
         raise ValueError(f"the settings of a classifier must be plain values to be saved: {error}") from error
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic_write(path) as unfinished:
-        save_file(contiguous, str(unfinished), {"format": FILE_FORMAT, "classifier": text})
+        save_file(contiguous, str(unfinished), {**(metadata or {}), "format": FILE_FORMAT, "classifier": text})
 
 
-def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
-    """Read a file of ``save_classifier``; ValueError for any other file."""
+def load_classifier_file(kind: type[ISDAClassifier], path: Path) -> tuple[ISDAClassifier, dict[str, str]]:
+    """Read a file of ``save_classifier``, and its metadata; ValueError for any other file."""
     check_regular_file(path)
     expected = f"{path} must be a classifier saved by ISDAClassifier.save"
     try:
@@ -82,4 +83,4 @@ def load_classifier(kind: type[ISDAClassifier], path: Path) -> ISDAClassifier:
         state = {name: torch.from_numpy(arrays[f"network.{name}"]) for name in network.state_dict()}
         network.load_state_dict(state)
         model.network_ = network.eval()
-    return model
+    return model, metadata

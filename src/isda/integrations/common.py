@@ -29,10 +29,10 @@ def import_library(library: str, extra: str) -> ModuleType:
     """Import ``library``, or raise an ImportError that names the extra of isda-torch to install.
 
     Example:
-        >>> import_library("a_library_nobody_has", "its-extra")
+        >>> import_library("a_library_nobody_has", "its-extra")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        ImportError: a_library_nobody_has is not installed; pip install 'isda-torch[its-extra]'
+        ImportError: a_library_nobody_has is not installed; pip install ...[its-extra]"
     """
     try:
         return import_module(library)

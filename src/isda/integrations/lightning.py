@@ -6,6 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.loss import _Loss
+from torch.overrides import TorchFunctionMode
 
 from isda._utils.checks import warn
 from isda.attach.autograd_compat import outside_graphs
@@ -28,17 +31,18 @@ _REPLACED = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
 
 
 class ISDACallback(_Callback):
-    """Replaces the nn.CrossEntropyLoss of a module by the ISDALoss of its network during a fit.
+    """Replaces the cross-entropy of a module by the ISDALoss of its network during a fit.
 
     The module is not changed: ``self.criterion(self.network(x), y)`` gives the augmented loss in training and plain
     cross-entropy in validation, and without the callback everywhere. An nn.BCEWithLogitsLoss becomes an ISDABCELoss.
+    In a module without such a criterion, ``F.cross_entropy(logits, y)`` is replaced where ``training_step`` calls it.
     The strength grows over ``trainer.estimated_stepping_batches`` and follows ``trainer.global_step``, so accumulated
     gradients count as one step; it is logged as "isda/strength". Checkpoints hold statistics and step in the state of
     this callback, never in the module's: they load without isda.
 
     Args:
         criterion: the name of the criterion in the module; None if it has one nn.CrossEntropyLoss or
-            nn.BCEWithLogitsLoss.
+            nn.BCEWithLogitsLoss, or calls F.cross_entropy.
         lambda_0: strength at the end of training; "auto" for one that each validation epoch of the fit sets, for which
             ``validation_step`` has to call the criterion.
         total_steps: T; None for the trainer's estimate.
@@ -106,6 +110,7 @@ class ISDACallback(_Callback):
         self._name = criterion
         self._replacement = CriterionReplacement(lambda_0, total_steps, classifier, schedule, settings)
         self._forward: _CriterionForward | None = None
+        self._steps: list[_Step] = []
         self._checked = False
 
     @property
@@ -133,7 +138,11 @@ class ISDACallback(_Callback):
             raise ValueError(f"total_steps must be given if the trainer does not know how long it trains, got {steps}")
         criterion = replacement.begin(plain, network, int(steps), classifier)
         criterion.set_step(trainer.global_step)
-        plain.forward = self._forward = _CriterionForward(plain, criterion, trainer)
+        self._forward = _CriterionForward(plain, criterion, trainer)
+        if plain in pl_module.modules():
+            plain.forward = self._forward
+        else:
+            self._steps = [_Step(pl_module, name, self._forward) for name in ("training_step", "validation_step")]
         self._checked = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -159,17 +168,22 @@ class ISDACallback(_Callback):
             planned = float(trainer.estimated_stepping_batches)
             warn_of_no_strength(forward.criterion, _EVALUATE, planned if planned >= 1 else float("inf"))
             return
+        called, call = f"its {type(forward.plain).__name__}", "self.criterion"
+        if self._steps:
+            called = call = "F.cross_entropy"
         warn(
-            f"{type(pl_module).__name__} never called its {type(forward.plain).__name__} in the first epoch, so ISDA "
-            "had no part in its training; call it in training_step, as self.criterion(logits, targets), or name the "
+            f"{type(pl_module).__name__} never called {called} in the first epoch, so ISDA had no part "
+            f"in its training; call it in training_step, as {call}(logits, targets), or name the "
             "criterion that is called as ISDACallback(criterion=...)"
         )
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Restore the module's criterion; the statistics stay with the callback."""
-        if self._forward is not None:
+        for step in self._steps:
+            step.restore()
+        if self._forward is not None and not self._steps:
             del self._forward.plain.forward
-            self._forward = None
+        self._forward, self._steps = None, []
         self._replacement.end()
 
     on_exception = teardown
@@ -188,9 +202,13 @@ class ISDACallback(_Callback):
         return f"{_LOGGED}/{self._name}" if several else _LOGGED
 
     def _find_criterion(self, module: LightningModule) -> nn.Module:
+        """The module's own, or a new one that stands for its calls of F.cross_entropy."""
         criteria = {name: part for name, part in module.named_modules() if isinstance(part, _REPLACED)}
         if self._name in criteria or (self._name is None and len(criteria) == 1):
             return criteria[self._name] if self._name is not None else next(iter(criteria.values()))
+        losses = [part for part in module.modules() if isinstance(part, _Loss)]
+        if self._name is None and not losses:
+            return nn.CrossEntropyLoss()
         has = ", ".join(map(repr, criteria)) or "none"
         raise ValueError(
             f"criterion must name an nn.CrossEntropyLoss or nn.BCEWithLogitsLoss of {type(module).__name__}, got "
@@ -220,6 +238,51 @@ class _CriterionForward:
     def __reduce__(self) -> Any:
         """A copy of the module during a fit gets the plain criterion."""
         return (getattr, (self.plain, "forward"))
+
+
+class _Step:
+    """A step of a module in which F.cross_entropy is the criterion."""
+
+    def __init__(self, module: LightningModule, name: str, forward: _CriterionForward) -> None:
+        self.module, self.name, self.forward = module, name, forward
+        self.own = self.__wrapped__ = getattr(module, name)  # Lightning looks at the wrapped method
+        setattr(module, name, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with _CrossEntropyCalls(self.forward):
+            return self.own(*args, **kwargs)
+
+    def restore(self) -> None:
+        """Take it away: the method of the class is found again."""
+        delattr(self.module, self.name)
+
+    def __reduce__(self) -> Any:
+        """A copy of the module during a fit gets the plain step."""
+        return (getattr, (self.module, self.name))
+
+
+class _CrossEntropyCalls(TorchFunctionMode):
+    """F.cross_entropy(logits, targets) is the criterion's."""
+
+    def __init__(self, forward: _CriterionForward) -> None:
+        super().__init__()
+        self.forward = forward
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.cross_entropy:
+            return func(*args, **kwargs)
+        settings = {name: value for name, value in kwargs.items() if name not in ("input", "target")}
+        default = {"weight": None, "size_average": None, "ignore_index": -100, "reduce": None, "reduction": "mean"}
+        changed = [name for name, value in settings.items() if value is not None and value != default.get(name, 0.0)]
+        if changed or len(args) > 2:
+            raise ValueError(
+                "ISDACallback replaces F.cross_entropy(logits, targets) without further arguments, got "
+                f"{', '.join(changed) or 'others by position'}: define self.criterion = nn.CrossEntropyLoss(...) with "
+                "them in __init__, and call it in training_step"
+            )
+        named = dict(zip(("input", "target"), args, strict=False)) | kwargs
+        return self.forward(named["input"], named["target"])
 
 
 def _check_evaluation(trainer: Trainer, module: LightningModule, network: nn.Module) -> None:

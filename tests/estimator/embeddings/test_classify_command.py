@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from isda import ISDAClassifier
-from isda.estimator.embedding_tables import probability_measures
+from isda.estimator.table_baselines import class_folds, compare_classifiers, confusion_text, probability_measures
 from small_runs import isda
 
 NAMES = np.array(["ant", "bee", "cow"])
@@ -125,7 +125,8 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
     out, _, code = isda(*words[:2], "--test", nothing, *words[4:])
     assert code is None
     assert "evaluated on 0 test rows" in out
-    assert "error" not in out
+    assert "test rows  " not in out
+    assert "confusion" not in out
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
         (["--offset", "ldma"], "did you mean 'ldam'"),
         (["--label", "kind"], "label and ignore name columns of a table"),
         (["--split", "2"], "split must lie strictly between 0 and 1, got 2"),
-        (["--test", "not-there.csv"], "not-there.csv is not a file"),
+        (["--test", "not-there.csv"], "not-there.csv does not exist"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(archive, words, told):
@@ -194,3 +195,112 @@ def test_values_whose_squares_overflow_are_refused(rows, tmp_path):
     code = isda("classify", table(tmp_path / "a.csv", features, NAMES[labels]))[2]
     assert "a.csv must be smaller than 6.4e+147 in magnitude" in str(code)
     assert "got 1e+308 in row 3" in str(code)
+
+
+@pytest.fixture
+def animals(rows, tmp_path):
+    """A table with numbers, a column of text that decides much, and identifiers; the last 20 rows have no label."""
+    features, labels = rows
+    names = np.where(np.arange(120) < 100, NAMES[labels], "")
+    covers = np.array(["fur", "wings", "hide"])[np.where(np.arange(120) % 7 == 0, 0, labels)]
+    lines = ["PassengerId,size,cover,weight,label"]
+    lines += [f"p{n},{features[n, 0]},{covers[n]},{features[n, 1]},{names[n]}" for n in range(120)]
+    path = tmp_path / "animals.csv"
+    path.write_text("\n".join(lines))
+    return path, np.stack([features[:, 0], *(covers == value for value in ("fur", "hide", "wings")), features[:, 1]], 1)
+
+
+def test_text_is_categories_and_identifiers_are_repeated(animals, rows, tmp_path):
+    path, encoded = animals
+    words = ["--lambda-0", "1", "--C", "1", "--predictions", tmp_path / "answers.csv", "--json", tmp_path / "said.json"]
+    out, err, code = isda("classify", path, *words)
+    assert (err, code) == ("", None)
+    assert "categories: cover (3); not features, repeated in predictions: PassengerId" in out
+    columns = json.loads((tmp_path / "said.json").read_text())["columns"]
+    assert columns["categories"] == {"cover": ["fur", "hide", "wings"]}
+    answers = list(csv.DictReader((tmp_path / "answers.csv").open()))
+    assert [row["PassengerId"] for row in answers] == [f"p{n}" for n in range(100, 120)]
+    model = ISDAClassifier(lambda_0=1, C=1).fit(encoded[:100], NAMES[rows[1][:100]])
+    likely = model.predict_proba(encoded[100:]).max(1)
+    assert [float(row["probability"]) for row in answers] == pytest.approx(likely, abs=1e-5)
+    assert "must not identify rows, got 'label' for both" in isda("classify", path, "--id", "label")[2]
+    given = isda("classify", path, "--id", "weight", *words[:4], "--json", "-")[0]
+    assert json.loads(given)["columns"]["ids"] == ["weight", "PassengerId"]
+
+
+def test_a_saved_model_predicts_other_rows(animals, rows, tmp_path):
+    path, encoded = animals
+    saved, answers = tmp_path / "animals.safetensors", tmp_path / "answers.csv"
+    assert isda("classify", path, "--lambda-0", "1", "--C", "1", "--save", saved)[1:] == ("", None)
+    model = ISDAClassifier(lambda_0=1, C=1).fit(encoded[:100], NAMES[rows[1][:100]])
+    assert ISDAClassifier.load(saved).coef_ == pytest.approx(model.coef_, abs=1e-9)
+    other = tmp_path / "other.csv"
+    other.write_text("cover,weight,size,PassengerId\nfur,1,0.5,x\nscales,1,0.5,y\n")
+    with pytest.warns(UserWarning, match="1 rows of .* 'cover' that no labelled row has, such as 'scales'"):
+        assert isda("classify", other, "--model", saved, "--predictions", answers)[2] is None
+    likely = model.predict_proba(np.array([[0.5, 1, 0, 0, 1], [0.5, 0, 0, 0, 1]])).max(1)
+    rows_written = list(csv.DictReader(answers.open()))
+    assert [row["PassengerId"] for row in rows_written] == ["x", "y"]
+    assert [float(row["probability"]) for row in rows_written] == pytest.approx(likely, abs=1e-5)
+    judged = json.loads(isda("classify", path, "--model", saved, "--json", "-")[0])
+    assert judged["judged_by"] == 100
+    right = model.predict(encoded[:100]) == NAMES[rows[1][:100]]
+    assert judged["error"] == pytest.approx(100 * (1 - right.mean()))
+    assert "--model does not train: leave out --save" in isda("classify", path, "--model", saved, "--save", saved)[2]
+    assert "must be a classifier saved by" in isda("classify", path, "--model", path)[2]
+    other.write_text("cover,weight\nfur,1\n")
+    assert "got none called 'size'" in isda("classify", other, "--model", saved)[2]
+    np.savez(tmp_path / "b.npz", x_train=np.ones((2, 3)), y_train=["ant", "bee"])
+    assert f"must have the 5 features of {saved}, got 3" in isda("classify", tmp_path / "b.npz", "--model", saved)[2]
+
+
+def test_simpler_classifiers_are_shown_beside_it(archive, rows):
+    features, labels = rows
+    out = isda("classify", archive, "--lambda-0", "1", "--C", "0.5", "--json", "-")[0]
+    record = json.loads(out)
+    # The test rows: 20 of each class, and the majority class of the training rows.
+    assert record["tested"]["majority class"]["error"] == pytest.approx(100 * 2 / 3)
+    shares = np.bincount(labels[10:60]) / 50
+    expected = np.log(shares[labels[60:]]).mean()
+    assert record["tested"]["majority class"]["log_likelihood"] == pytest.approx(expected)
+    scaler = StandardScaler().fit(features[10:60])
+    plain = LogisticRegression(C=0.5, tol=1e-8, max_iter=1000).fit(scaler.transform(features[10:60]), labels[10:60])
+    measures = probability_measures(plain.predict_proba(scaler.transform(features[60:])), labels[60:])
+    assert record["tested"]["logistic regression"]["log_likelihood"] == pytest.approx(
+        measures["log_likelihood"], abs=1e-4
+    )
+    assert record["tested"]["isda"]["error"] == record["error"]
+    matrix = np.array(record["confusion"])
+    assert matrix.sum(1).tolist() == [20, 20, 20]
+    assert 100 * (1 - np.trace(matrix) / 60) == pytest.approx(record["error"])
+    assert set(record["cross_validated"]) == {"majority class", "logistic regression", "isda"}
+    shown = isda("classify", archive, "--lambda-0", "1", "--C", "0.5")[0]
+    assert "confusion matrix: rows are classes, columns predictions" in shown
+    assert "majority class" in shown
+
+
+def test_cross_validation_predicts_rows_that_were_not_fitted(rows):
+    features, labels = rows
+    names = NAMES[labels]
+    model = ISDAClassifier(lambda_0=1, C=1).fit(features, names)
+    _, crossed = compare_classifiers(model, features, names, seed=3)
+    folds = class_folds(labels, 5, seed=3)
+    probabilities = np.empty((120, 3))
+    for fold in range(5):
+        part = ISDAClassifier(lambda_0=1, C=1).fit(features[folds != fold], names[folds != fold])
+        probabilities[folds == fold] = part.predict_proba(features[folds == fold])
+    assert crossed["isda"] == pytest.approx(probability_measures(probabilities, labels))
+
+
+def test_many_classes_are_listed_by_their_confusions():
+    matrix = np.diag(np.full(30, 5))
+    matrix[3, 7] = 4
+    lines = confusion_text([f"c{n}" for n in range(30)], matrix.tolist())
+    assert lines == ["most frequent confusions:", "     4 c3 predicted as c7"]
+
+
+def test_columns_of_many_texts_are_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("note,size,label\n" + "".join(f"n{n % 150},{n},{'ab'[n % 2]}\n" for n in range(300)))
+    assert "'note' of " in isda("classify", path)[2]
+    assert "at most 100 different texts, got 150" in isda("classify", path)[2]

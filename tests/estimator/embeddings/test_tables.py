@@ -105,7 +105,7 @@ def test_damaged_archives_are_refused(tmp_path):
         archive.writestr("x_train.npy", stream.getvalue())
     with pytest.raises(ValueError, match="claims 16000000000000 bytes"):
         read_npz_rows(tmp_path / "c.npz")
-    with pytest.raises(FileNotFoundError, match=r"d\.npz is not a file"):
+    with pytest.raises(FileNotFoundError, match=r"d\.npz does not exist"):
         read_npz_rows(tmp_path / "d.npz")
 
 
@@ -138,7 +138,7 @@ def test_encodings_line_ends_and_delimiters(tmp_path, encoding, end, delimiter):
     content = end.join(["a,b,kind", "1,2,Käse", "3,4,", ""]).replace(",", delimiter)
     rows = read_csv_rows(text(tmp_path / "a.csv", content, encoding))
     assert (rows.names.tolist(), rows.features.tolist()) == (["Käse", ""], [[1, 2], [3, 4]])
-    assert (rows.columns, rows.label) == (("a", "b"), "kind")
+    assert (rows.table.features, rows.table.label) == (("a", "b"), "kind")
 
 
 def test_an_embedding_written_by_pandas_has_its_names(tmp_path):
@@ -149,7 +149,7 @@ def test_an_embedding_written_by_pandas_has_its_names(tmp_path):
         frame.assign(kind=labels).rename(columns={"kind": name}).to_csv(file, index=False)
         rows = read_csv_rows(file, word)
         assert (rows.names.tolist(), rows.features.tolist()) == (labels, features.tolist())
-        assert rows.columns == tuple(map(str, range(10)))
+        assert rows.table.features == tuple(map(str, range(10)))
     frame.assign(label=labels).to_csv(file)
     with pytest.raises(ValueError, match=r"must have a name, got none for column 1 \(perhaps .* --ignore ''"):
         read_csv_rows(file)

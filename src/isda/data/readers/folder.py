@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
+from isda._utils.files import check_is_folder, check_regular_file
 from isda.data.archives import damaged_file_error
 from isda.data.dataset import Arrays
 from isda.data.image_files import GREY_MODES, ImageFiles, open_image, read_image
@@ -31,8 +31,7 @@ def read_folder(path: Path) -> Arrays:
         FileNotFoundError: there is no such folder.
         ValueError: it has no class folders, one of them is empty, or test has a class that train has not.
     """
-    if not path.is_dir():
-        raise FileNotFoundError(f"{path} is not a folder")
+    check_is_folder(path)
     train = path / "train"
     if train.is_dir():
         test = next((path / name for name in ("test", "val") if (path / name).is_dir()), None)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
+from isda._utils.files import check_is_file, check_regular_file
 from isda.data.dataset import Arrays, check_labels
 
 # The largest ratio that deflate can reach.
@@ -74,8 +74,7 @@ def read_npz(path: Path) -> Arrays:
         FileNotFoundError: there is no such file.
         ValueError: a key is missing, a shape or type is wrong, a label is out of range, or the file is damaged.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file")
+    check_is_file(path)
     with open_npz(path) as archive:
         headers = read_npy_headers(path, archive)
         _check_headers(path, headers)
