@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Two states of one environment: the lab, which the demo needs, and everything, which includes it.
 READY  := $(VENV)/.ready
+LAB    := $(VENV)/.ready-lab
 OLDEST := .venv-oldest
 # One thread per test process: two processes with two threads each are slower than one. A file's tests stay together
 # (--dist loadfile), so that what they share, such as runs in several processes, is made once.
@@ -16,15 +18,20 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(LAB)
+
+$(LAB): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab]'
 	touch $@
 
-# lambda_0 was fixed beforehand on held-out images and other seeds: docs/training.md has the command and its table.
-demo: $(READY)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 paired seeds, table and report
+# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/demo.md has the command and its table.
+demo: $(LAB)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 paired seeds, table and report
 	OMP_NUM_THREADS=1 $(BIN)/isda compare --data digits --labels 200 --batch-size 32 --width 0.5 --epochs 40 \
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
 
@@ -74,9 +81,19 @@ docs-serve: $(READY)  ## the site at localhost:8000, built again whenever a page
 docs-check: $(READY) browser  ## builds the site and tests its links, and the code blocks of every page
 	$(TEST_ENV) $(DOCS_ENV) $(BIN)/python -m pytest website
 
-docs-tables: $(READY)  ## writes the table of memory in docs/choosing.md, and docs/deviations.md
+picture: $(READY)  ## writes docs/isda.png, the picture of README.md
+	OMP_NUM_THREADS=1 $(BIN)/python website/picture.py
+
+docs-tables: $(READY)  ## writes the tables of memory in docs/choosing.md and of costs in docs/scale.md, and docs/deviations.md
 	$(BIN)/python website/memory_table.py
+	$(BIN)/python website/scale_table.py
 	$(BIN)/python website/deviations.py
+
+tutorials: $(READY)  ## executes docs/tutorials and writes their outputs, figures and notebooks; ten minutes; DATA holds cifar10
+	$(TEST_ENV) $(BIN)/python website/tutorials.py --data-root $(DATA)
+
+gallery: $(READY) browser demo  ## takes the pictures of docs/gallery.md: trains on digits, makes the pages; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python website/gallery.py
 
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
@@ -126,8 +143,9 @@ rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA 
 longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
 
-analyse: $(READY)  ## writes the tables of differences in benchmarks/results/*.md again, from the .csv files: no run is repeated
+analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ again, from the .csv files: no run is repeated
 	$(BIN)/python benchmarks/analyse.py
+	$(BIN)/python website/figures.py
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
@@ -138,7 +156,7 @@ rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates bes
 auto: $(READY)  ## writes benchmarks/results/auto.{csv,md}; three hours; DATA holds cifar10, cifar100 and svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/auto.py --data-root $(DATA)
 
-problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/problems.md says what DATA holds
+problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/evidence/few-labels.md says what DATA holds
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems

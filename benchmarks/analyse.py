@@ -318,7 +318,7 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "auto": auto,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
-INCOMPLETE = ("finetune", "generated", "semi_composition")
+INCOMPLETE = ("finetune", "generated")
 """Pages whose CSV file is not committed, or lacks runs that the page has: only a new benchmark writes them."""
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scipy.stats import wilcoxon
 
 from csv_files import read_csv
-from isda.report.across import friedman, mean_ranks, pooled_effect, signs
+from isda.report.across import Effect, friedman, mean_ranks, pooled_effect, signs
 from isda.report.statistics import LEVEL, Family, Interval, many_to_one, paired_cells, t_interval
 from isda.report.wording import number, plus_minus
 from problem_methods import CONTROLS, OURS, RIVALS
 from problem_sets import PROBLEMS
 
-__all__ = ["page", "read"]
+__all__ = ["family", "names", "page", "pooled", "read"]
 
 Figures = dict[str, dict[str, dict[int, float]]]
 """One figure by problem, method and draw."""
@@ -124,6 +124,12 @@ def against_all(tables: Mapping[str, Figures]) -> Iterator[str]:
             yield f"| {TITLES[name].split(',')[0].lower()} | {rival} | {' | '.join(map(str, cells))} |"
 
 
+def pooled(families: Sequence[Family], rival: str, level: float) -> Effect:
+    """Ours - a rival's over all problems: random effects."""
+    gaps, errors = [-own[rival].mean for own in families], [own.errors[rival] for own in families]
+    return pooled_effect(gaps, errors, level)
+
+
 def over_all(tables: Mapping[str, Figures]) -> Iterator[str]:
     """The differences of all problems pooled, and the tests of mean ranks."""
     level = 1 - (1 - LEVEL) / len(RIVALS)
@@ -134,8 +140,7 @@ def over_all(tables: Mapping[str, Figures]) -> Iterator[str]:
         families = [family(figures, problem) for problem in names(figures)]
         ranking = friedman({method: means(figures, method, sign) for method in METHODS}, OURS)
         for rival in RIVALS:
-            gaps, errors = [-own[rival].mean for own in families], [own.errors[rival] for own in families]
-            effect = pooled_effect(gaps, errors, level)
+            effect = pooled(families, rival, level)
             cells = [
                 plus_minus(*effect.interval, DIGITS[name], sign=True),
                 number(effect.between, DIGITS[name]),

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from csv_files import append_csv, read_csv
-from isda.estimator.embedding_tables import probability_measures
+from isda.estimator.table_baselines import probability_measures
 from problem_methods import FOLDS, NEIGHBOURS, OURS, PENALTIES, SOFTNESS, WAYS, WIDTHS
 from problem_sets import EMBEDDED, PROBLEMS, TOPICS, Problem
 from problem_tables import page, read

@@ -20,7 +20,7 @@ import torch
 
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
-from isda.estimator.embedding_tables import probability_measures
+from isda.estimator.table_baselines import probability_measures
 from isda.report.statistics import many_to_one
 from isda.report.wording import difference_text, number
 from problem_methods import folds

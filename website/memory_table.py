@@ -41,7 +41,7 @@ def written(text: str) -> str:
 
 def _bytes(model: str, classes: int, features: int) -> int:
     made = covariance.create(model, classes, features, device="meta")
-    return sum(tensor.nbytes for tensor in (*made.buffers(), *made.parameters()))
+    return sum(tensor.nbytes for tensor in made.state_dict().values())
 
 
 def _told(count: int) -> str:

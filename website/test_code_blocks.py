@@ -16,6 +16,7 @@ from code_blocks import Block, blocks, commands
 from isda.cli.main import COMMANDS, GROUPS, command
 from isda.cli.runtime_options import REGISTRY
 from memory_table import PAGE, written
+from reference import command_overview
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,6 +26,9 @@ else:  # the same under another name, which pytest brings
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
+GENERATED = [page for page in command_overview().pages if page.title != "isda completion"]
+"""Without one whose examples write to the home folder."""
+BLOCKS += [block for page in GENERATED for block in blocks(Path(page.uri), page.text)]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 

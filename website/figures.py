@@ -1,0 +1,274 @@
+"""Figures of README.md and docs/, from benchmarks/results: `python website/figures.py` writes them (`make analyse`).
+
+A page marks where figures belong:
+
+    <!-- figures: NAME -->
+    ...
+    <!-- end of figures -->
+
+NAME is a function of `BLOCKS`, or a comparison of benchmarks/analyse.py, such as `rivals`.
+Nothing is typed: new measurements replace the old ones in every page.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import analyse  # noqa: E402
+from evidence_figures import CONTROL, RESULTS, TABLES, mean_of, results_of, rows_of, table_of  # noqa: E402
+from isda.report.figure_tables import FigureTable  # noqa: E402
+from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
+from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
+from problem_methods import RIVALS  # noqa: E402
+from problem_tables import family, names, pooled, read  # noqa: E402
+
+__all__ = ["BLOCKS", "pages", "written"]
+
+
+def _difference(table: FigureTable, figure: str, method: str) -> str:
+    return difference_text(table.family(figure).shown(method))
+
+
+def _verdict(*differences: Interval | None) -> str:
+    """In a word, of differences of which less is better."""
+    clear = [difference.mean for difference in differences if difference is not None and difference.excludes_zero]
+    if not clear:
+        return "no difference found:"
+    return "**yes**:" if max(clear) < 0 else "**worse**:" if min(clear) > 0 else "mixed:"
+
+
+def _both(table: FigureTable, method: str) -> str:
+    """Differences of the error and of the negative log-likelihood."""
+    error, nll = (table.family(figure).shown(method) for figure in ("error", "nll"))
+    return f"{_verdict(error, nll)} {difference_text(error)} points; {difference_text(nll)} nats"
+
+
+def _control(table: FigureTable, control: str = CONTROL) -> str:
+    """The figures of the control."""
+    error = number(mean_of(table, control), 1)
+    return f"{error}%, {number(mean_of(table, control, 'nll'))} nats" if "nll" in table.figures else f"{error}%"
+
+
+def _link(words: str, page: str) -> str:
+    """A link to a file of the repository, which `written` turns to where the page lies."""
+    return f"[{words}]({page})"
+
+
+def _result(words: str, name: str) -> str:
+    return _link(words, f"{RESULTS}/{name}.md")
+
+
+def _sensitivity(augmentation: str) -> FigureTable:
+    rows = rows_of("sensitivity")
+    return table_of([r for r in rows if (r["augmentation"], r["study"]) == (augmentation, "sensitivity")])
+
+
+def few_images() -> list[str]:
+    """Few images without augmentation."""
+    table = table_of(rows_of("rivals"))
+    chosen = next(row["strength"] for row in rows_of("rivals") if row["method"] == "isda").removeprefix("lambda_0=")
+    others = " and ".join(
+        f"{name} ({_difference(table, 'error', method)}; {_difference(table, 'nll', method)} nats)"
+        for name, method in {"mixup": "mixup", "dropout": "cross-entropy, dropout"}.items()
+    )
+    both = _difference(table, "error", "mixup+isda")
+    return [
+        f"A network trained from scratch on few images without augmentation ({_result('CIFAR-10, 3,000', 'rivals')})",
+        _control(table),
+        _both(table, "isda"),
+        f"1 to 3, or `auto` (here {chosen}, on held-out images)",
+        f"{others} do as well; mixup with ISDA ({both}) is not clearly better than mixup",
+    ]
+
+
+def augmented_images() -> list[str]:
+    """The same with crops and flips."""
+    table, plain = _sensitivity("crop-flip"), _sensitivity("none")
+    gain = mean_of(table, CONTROL) - mean_of(plain, CONTROL)
+    return [
+        f"The same with random crops and flips, 20 epochs ({_result('CIFAR-10, 3,000', 'sensitivity')})",
+        _control(table),
+        _both(table, "isda:lambda_0=0.5"),
+        "0.5",
+        f"the crops and flips themselves: {number(gain, 1, sign=True)} points",
+    ]
+
+
+def embeddings() -> list[str]:
+    """The estimator against logistic regression, over all problems."""
+    tables = read(ROOT / RESULTS / "problems.csv")
+    level = 1 - (1 - LEVEL) / len(RIVALS)
+
+    def gain(figure: str, rival: str) -> Interval:
+        figures = tables[figure]
+        return pooled([family(figures, problem) for problem in names(figures)], rival, level).interval
+
+    likelihood = gain("log_likelihood", "logistic regression")
+    nll = Interval(-likelihood.mean, likelihood.half_width)
+    error = gain("error", "logistic regression")
+    shown = f"{difference_text(error)} points; {difference_text(nll)} nats"
+    lda = difference_text(gain("error", "LDA, shrunk"))
+    base = statistics.fmean(
+        statistics.fmean(methods["logistic regression"].values()) for methods in tables["error"].values()
+    )
+    problems = _result(f"{len(names(tables['error']))} problems", "problems")
+    return [
+        f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}, images, text, audio, tables; "
+        "it was developed on them)",
+        f"logistic regression: {number(base, 1)}%",
+        f"{_verdict(error, nll)} {shown}",
+        "chosen by cross-validation",
+        f"LDA with shrinkage: no difference in error found ({lda}), but worse probabilities",
+    ]
+
+
+def fine_tuning() -> list[str]:
+    """A pretrained network; the page has runs that its CSV file lacks."""
+    rows = [[cell.strip() for cell in text[1:-1].split("|")] for text in results_of("finetune")]
+
+    def cell(figure: str, column: str = "Δ") -> str:
+        row = next(row for row in rows if row[0] == "the classifier" and row[1].startswith(figure))
+        return row[rows[0].index(column)].split(" ± ")[0] if column != "Δ" else row[-1]
+
+    return [
+        f"Fine-tuning a pretrained network, 400 images ({_result('EfficientNet-Lite0, classifier only', 'finetune')})",
+        f"{cell('error', CONTROL)}%, {cell('negative log-likelihood', CONTROL)} nats",
+        f"no difference in the error found: {cell('error')} points; {cell('negative log-likelihood')} nats",
+        "5, with a diagonal covariance",
+        "`ISDAClassifier` on the frozen network's embeddings",
+    ]
+
+
+def unlabelled() -> list[str]:
+    """Semi-supervised algorithms with and without ISDA, as many labelled as unlabelled images."""
+    table = table_of(rows_of("semi_composition"), ("error",), "mean-teacher")
+    parts, overall = table.isda_family("error"), table.isda_overall("error")
+    assert overall is not None
+    names = {"mean-teacher": "mean teacher", "vat": "VAT"}
+    alone = ", ".join(f"{words} {number(mean_of(table, name), 1)}%" for name, words in names.items())
+    each = ", ".join(f"{words} {difference_text(parts.shown(f'{name}+isda'))}" for name, words in names.items())
+    gain = table_of(rows_of("semi"), ("error",), "supervised").family("error").shown("vat")
+    other = _result("another measurement", "semi")
+    return [
+        f"500 labels and unlabelled images ({_result('SVHN, two algorithms', 'semi_composition')}, ISDA added to each)",
+        alone,
+        f"{_verdict(overall[0])} {difference_text(overall[0])} points over both ({each})",
+        "0.5",
+        f"the algorithm matters more: VAT gains {difference_text(gain)} points over labels alone ({other})",
+    ]
+
+
+def elsewhere() -> list[str]:
+    """Segmentation, transfer, long tails."""
+    pixels = analyse.camvid(rows_of("camvid"))[""]
+    miou = next(line for line in pixels if line.startswith("| ISDA, full ")).split("|")[4].strip()
+    transfer = table_of([row for row in rows_of("transfer") if row["data"] == "svhn_small"])
+    tails = table_of([row for row in rows_of("longtail") if int(row["seed"]) < 100], ("error",))
+    return [
+        f"{_result('Segmentation', 'camvid')}, {_result('transfer', 'transfer')}, {_result('long tails', 'longtail')}",
+        "",
+        f"segmentation (CamVid): no difference found, mIoU {miou} points, where higher is better; transfer of features "
+        f"from CIFAR-100 to SVHN: {_signed(transfer, 'isda')}; long-tailed classes: {_signed(tails, 'ISDA')}",
+        "",
+        f"long tails: logit adjustment ({_difference(tails, 'error', 'logit adjustment')} points)",
+    ]
+
+
+def _signed(table: FigureTable, method: str) -> str:
+    """The verdict on the error of a method, and the difference."""
+    return f"{_verdict(table.family('error').shown(method))} {_difference(table, 'error', method)} points"
+
+
+def use_it() -> list[str]:
+    """Six situations: what was measured, which strength, what else would do."""
+    lines = analyse.head(["situation", "without ISDA", "does ISDA help?", "λ0", "what else would do"])
+    situations = (few_images, augmented_images, embeddings, fine_tuning, unlabelled, elsewhere)
+    return [*lines, *(analyse.line(situation()) for situation in situations)]
+
+
+LABELS = {"cross-entropy": "cross-entropy", "isda": "ISDA, λ0 = 1", "isda-tilted": "ISDA, tilted bound, λ0 = 10"}
+
+
+def demo() -> list[str]:
+    """The table of `make demo`."""
+    table = table_of(rows_of("demo"))
+    lines = analyse.head(["method", "test error, %", "Δ", "negative log-likelihood", "calibration error, %"])
+    for method in table.values:
+        error = plus_minus(*mean_std(analyse.values_of(table, method, "error")))
+        means = [number(mean_of(table, method, "nll"), 3), number(mean_of(table, method, "calibration"), 1)]
+        lines.append(analyse.line([LABELS[method], error, _difference(table, "error", method), *means]))
+    return [*lines, "", f"Δ: difference to cross-entropy, {intervals_text(table.family('error'))}."]
+
+
+SHAPES = {
+    "full N=128 C=10 A=640": "full, 10 classes, 640 features (Wide-ResNet-28-10, CIFAR-10)",
+    "full N=128 C=100 A=640": "full, 100 classes, 640 features (Wide-ResNet-28-10, CIFAR-100)",
+    "full N=128 C=100 A=64": "full, 100 classes, 64 features (ResNet-32, CIFAR-100)",
+    "diagonal N=128 C=1000 A=2048": "diagonal, 1,000 classes, 2,048 features (ResNet-50, ImageNet)",
+}
+
+
+def speed() -> list[str]:
+    """A loss step beside the published formulation, written densely."""
+    lines = analyse.head(["covariance and shape, batch of 128", "times faster", "times less memory"])
+    for shape, words in SHAPES.items():
+        row = next(row for row in rows_of("core") if (row["shape"], row["method"]) == (shape, "jensen"))
+        ratios = (float(row[name]) for name in ("times faster than dense", "dense memory / ours"))
+        lines.append(analyse.line([words, *(f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios)]))
+    return lines
+
+
+BLOCKS: dict[str, Callable[[], list[str]]] = {"use-it": use_it, "demo": demo, "core": speed, **TABLES}
+
+
+def block(name: str) -> list[str]:
+    """The lines of a block, with links from the top of the repository."""
+    if name in BLOCKS:
+        return BLOCKS[name]()
+    if name not in analyse.PAGES:
+        known = ", ".join([*BLOCKS, *analyse.PAGES])
+        raise ValueError(f"a block of figures must be one of {known}, got {name!r}")
+    return analyse.PAGES[name](rows_of(name))[""]
+
+
+_PLACE = re.compile(r"(?P<begin><!-- figures: (?P<name>.*?) -->\n).*?(?P<end><!-- end of figures -->)", re.DOTALL)
+_TARGET = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
+
+
+def written(text: str, place: str) -> str:
+    """The text of a page with its figures; ``place`` is its path from the top of the repository."""
+    folder = posixpath.dirname(place) or "."
+
+    def filled(found: re.Match[str]) -> str:
+        lines = "\n".join(block(found["name"]))
+        lines = _TARGET.sub(lambda link: f"]({posixpath.relpath(link[1], folder)})", lines)
+        return f"{found['begin']}\n{lines}\n\n{found['end']}"
+
+    return _PLACE.sub(filled, text)
+
+
+def pages() -> list[Path]:
+    """README.md and every page of docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def main() -> None:
+    """Write the pages that changed."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        new = written(text, path.relative_to(ROOT).as_posix())
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
