@@ -289,8 +289,8 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
-def auto(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """lambda_0="auto" beside the best of a grid, a part for each setting."""
+def by_setting(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """A comparison with cross-entropy for each setting, with the strengths that ISDA ended with."""
     parts = {}
     for setting in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == setting]
@@ -315,7 +315,8 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "finetune": finetune,
     "generated": generated,
     "semi_composition": semi_composition,
-    "auto": auto,
+    "auto": by_setting,
+    "few_images": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
 INCOMPLETE = ("finetune", "generated")

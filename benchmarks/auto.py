@@ -11,7 +11,6 @@ benchmarks/results/auto.{csv,md} are written.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from isda.engine import RunRecord, read_run
 from isda.engine.comparison import run_folder_name
 from isda.engine.executors import RunsFailed
 from isda.tasks.classification.settings import ClassificationSettings
-from recording import RESULTS, Study, figures_of
+from recording import RESULTS, Study, figures_of, final_strength
 
 BASELINE, AUTO = "cross-entropy", "isda:lambda_0=auto"
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -89,12 +88,6 @@ def choose(study: Study, setting: str) -> dict[float, float]:
 def methods_of(strength: float) -> list[str]:
     """Cross-entropy, the chosen strength unless it is 0, and the automatic one."""
     return [BASELINE, *([f"isda:lambda_0={strength:g}"] if strength else []), AUTO]
-
-
-def final_strength(record: RunRecord) -> float:
-    """Lambda of the last epoch; 0 without ISDA."""
-    last = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
-    return float(json.loads(last).get("strength", 0.0))
 
 
 def rows_of(study: Study, setting: str, methods: Sequence[str]) -> list[list[object]]:

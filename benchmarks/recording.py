@@ -16,7 +16,18 @@ from isda.engine import RunRecord, RunSettings, Task, compare, read_run
 from isda.engine.executors import Watcher
 from isda.train import image_task
 
-__all__ = ["COLUMNS", "RESULTS", "RunLines", "Study", "figures_of", "keep", "options_of", "result_row", "write_rows"]
+__all__ = [
+    "COLUMNS",
+    "RESULTS",
+    "RunLines",
+    "Study",
+    "figures_of",
+    "final_strength",
+    "keep",
+    "options_of",
+    "result_row",
+    "write_rows",
+]
 
 COLUMNS = ("error", "nll", "calibration", "train_loss", "seconds")
 
@@ -89,6 +100,12 @@ def figures_of(record: RunRecord, keys: Iterable[str]) -> list[object]:
     if record.result is None:
         raise ValueError(f"runs must be finished, got {record.folder} without a result")
     return [record.result[key] for key in keys]
+
+
+def final_strength(record: RunRecord) -> float:
+    """Lambda of the last epoch; 0 without ISDA."""
+    last = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    return float(json.loads(last).get("strength", 0.0))
 
 
 def options_of(record: RunRecord) -> str:
