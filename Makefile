@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -139,6 +139,12 @@ semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,m
 
 few-images: $(READY)  ## writes benchmarks/results/few_images.{csv,md} (benchmarks/plan.md); hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/few_images.py --data-root $(DATA)
+
+robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the networks of `make few-images` under corruptions
+	$(BIN)/python benchmarks/robustness.py --data-root $(DATA)
+
+refitting: $(READY)  ## writes benchmarks/results/refitting.{csv,md}: the networks of `make few-images`, classifiers fitted again
+	$(BIN)/python benchmarks/refitting.py --data-root $(DATA)
 
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)

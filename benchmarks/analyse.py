@@ -304,6 +304,44 @@ def by_setting(rows: Sequence[Row]) -> dict[str, list[str]]:
     return parts
 
 
+CORRUPTED = {
+    "error": "mean error, %",
+    "clean": "clean, %",
+    "noise": "noise, %",
+    "blur": "blur, %",
+    "contrast": "contrast, %",
+    "jpeg": "JPEG, %",
+    "nll": "negative log-likelihood",
+    "calibration": "calibration error, %",
+}
+
+
+def robustness(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Errors of corrupted test images, a part for each setting."""
+    parts = {}
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        table = figure_table(
+            [row for row in rows if row["setting"] == setting], list(CORRUPTED), method_of, "cross-entropy"
+        )
+        lines = description(table, "Negative is better.") + head(["method", *titles(CORRUPTED)])
+        lines += [line([method, *figure_cells(table, method)]) for method in table.values]
+        parts[setting] = lines
+    return parts
+
+
+def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Classifiers fitted again and temperatures, a part for each setting and loss of the network."""
+    parts = {}
+    figures = {name: THREE[name] for name in ("nll", "calibration", "error")}
+    for setting, network in dict.fromkeys((row["setting"], row["network"]) for row in rows):
+        own = [row for row in rows if (row["setting"], row["network"]) == (setting, network)]
+        table = figure_table(own, list(figures), method_of, "unchanged")
+        lines = description(table, "Negative is better.") + head(["classifier", *titles(figures)])
+        lines += [line([method, *figure_cells(table, method, {"nll": 3})]) for method in table.values]
+        parts[f"{setting}: {network}"] = lines
+    return parts
+
+
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
     "evidence": evidence,
@@ -317,6 +355,8 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "semi_composition": semi_composition,
     "auto": by_setting,
     "few_images": by_setting,
+    "robustness": robustness,
+    "refitting": refitting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
 INCOMPLETE = ("finetune", "generated")
@@ -350,7 +390,7 @@ def refresh(page: str) -> None:
 
 def main() -> None:
     """Refresh every page."""
-    for page in (page for page in PAGES if page not in INCOMPLETE):
+    for page in (page for page in PAGES if page not in INCOMPLETE and (RESULTS / f"{page}.csv").exists()):
         refresh(page)
         print(RESULTS / f"{page}.md")
 

@@ -8,7 +8,7 @@ also where its folder is lost; an interrupted one is resumed. After each setting
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -132,6 +132,16 @@ def train(study: Study, setting: Setting, pairs: Sequence[tuple[str, int]]) -> N
     except RunsFailed as failed:
         if not all(problem.diverged for problem in failed.problems.values()):
             raise
+
+
+def finished(study: Study, settings: Sequence[Setting]) -> Iterator[tuple[Setting, str, int, Path]]:
+    """Setting, method, seed and folder of the finished runs whose folders are there."""
+    for setting in settings:
+        for seed in SEEDS:
+            for method in setting.methods:
+                folder = study.runs / setting.folder / run_folder_name(method, seed)
+                if folder.is_dir() and read_run(folder).result is not None:
+                    yield setting, method, seed, folder
 
 
 def write() -> None:
