@@ -101,13 +101,14 @@ def test_fifty_steps_equal_the_eager_path_resumed_in_the_middle(covariance: str,
     assert_same(criterion, plain, 1e-10)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
-def test_float32(bound: str) -> None:
-    data = batches(20, torch.float32)
+def test_float32(bound: str, backend: str) -> None:
+    data = batches(50 if backend == "inductor" else 20, torch.float32)
     plain_model, model = network(torch.float32), network(torch.float32)
     plain, criterion = attached(plain_model, "full", bound), attached(model, "full", bound)
     expected = train(plain_model, plain, lambda x, y: plain(plain_model(x), y), data)
-    step, _ = compiled(lambda x, y: criterion(model(x), y))
+    step, _ = compiled(lambda x, y: criterion(model(x), y), backend)
     losses = train(model, criterion, step, data)
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), rtol=1e-6, atol=1e-6)
 
