@@ -61,6 +61,44 @@ VARIANTS = {
 }
 
 
+PLANNED = {
+    "isda:lambda_0=auto": "ISDA, auto",
+    "isda:lambda_0=0.5": "ISDA, λ0 = 0.5",
+    "mixup": "mixup",
+    "mixup+isda:lambda_0=auto": "mixup + ISDA, auto",
+}
+"""Methods of the planned measurement."""
+
+
+def planned_settings() -> dict[str, FigureTable]:
+    """The settings of few_images.csv in which no run is missing."""
+    rows = rows_of("few_images")
+    tables = {
+        setting: table_of([row for row in rows if row["setting"] == setting])
+        for setting in dict.fromkeys(row["setting"] for row in rows)
+    }
+    return {setting: table for setting, table in tables.items() if _complete(table)}
+
+
+def _complete(table: FigureTable) -> bool:
+    return len(table.values) > 1 and min(map(len, table.values.values())) == max(map(len, table.values.values())) > 1
+
+
+def planned_few_images() -> list[str]:
+    """Differences of error and negative log-likelihood to cross-entropy, a row for each setting."""
+    lines: list[str] = []
+    for figure, title in {"error": "test error, points", "nll": "negative log-likelihood, nats"}.items():
+        lines += analyse.head([title, CONTROL, *PLANNED.values()])
+        for setting, table in planned_settings().items():
+            cells = [
+                difference_text(table.family(figure).shown(method)) if method in table.values else ""
+                for method in PLANNED
+            ]
+            lines.append(analyse.line([setting, number(mean_of(table, CONTROL, figure)), *cells]))
+        lines.append("")
+    return lines[:-1]
+
+
 def few_images() -> list[str]:
     """Differences of the error on both data sets."""
     names = {"cifar10": "CIFAR-10, 3,000 images", "cifar100": "CIFAR-100, 2,000 images"}
@@ -123,6 +161,7 @@ def ranks() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "few_images": planned_few_images,
     "evidence": few_images,
     "sensitivity": strengths,
     "auto": automatic,
