@@ -58,18 +58,21 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             report: the HTML page; by default report.html in that folder.
             json: a file for the result as JSON.
         """
+        from isda.cli.output import check_replaceable
         from isda.engine.comparison import seed_range
         from isda.report.planning import check_planned
 
         if plan is not None:
             check_planned(plan)
         folder = out or selected.default_folder("compare", settings)
+        page = report or folder / "report.html"
+        check_replaceable(page, "isda report", "--report")
         runs, failure = run_methods(
             "compare", selected, settings, runtime, execution, methods, seed_range(seeds, settings.seed), folder
         )
         if runs:
             _report_runs_not_shown(folder, runs)
-            write_report(method_folders(runs), out=report or folder / "report.html", plan=plan, json=json)
+            write_report(method_folders(runs), out=page, plan=plan, json=json)
             print_next("more --seeds narrow the intervals; isda tune chooses lambda_0 on held-out data")
         if failure is not None:
             raise failure
