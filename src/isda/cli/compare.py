@@ -14,7 +14,7 @@ from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.executors import ExecutorOptions, RunsFailed
-from isda.engine.settings import AUTO, RARE, RunSettings
+from isda.engine.settings import RARE, RunSettings
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -102,7 +102,7 @@ def run_methods(
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds]
-    if runs and execution.on == "local" and settings.epochs is AUTO and settings.scale in (AUTO, "paper"):
+    if runs and execution.on == "local":
         planner = Planner(task_of=selected.task_of, data_root=runtime.data_root)
         with join_processes(runtime.device) as processes:
             config = planner.resolve(replace(settings, method=methods[0], seed=seeds[0]))
