@@ -8,6 +8,8 @@ import sys
 import pytest
 import tyro
 
+from isda.cli.analysis import directions, map_features, tightness
+from isda.cli.compare import command_for as compare_command
 from isda.cli.report import report
 from run_folders import write_comparison, write_run, write_strangers_run
 
@@ -84,3 +86,36 @@ def test_runs_of_a_task_that_is_nowhere_installed_are_reported_and_no_task_is_im
     imported = ended.stderr.split()
     assert "isda.report.page" in imported
     assert not [name for name in imported if name.startswith(tasks)]
+
+
+def test_a_page_replaces_its_own_kind_and_no_other_file(runs_folder, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<html>my notes</html>")
+    with pytest.raises(ValueError, match=r"page\.html exists and is not a page of `isda report`; .* add --overwrite"):
+        run(runs_folder, "--out", page)
+    with pytest.raises(ValueError, match=r"page\.html exists and is not a page of `isda report`"):
+        run(runs_folder, "--across", "--out", page)
+    assert page.read_text() == "<html>my notes</html>"
+    run(runs_folder, "--out", page, "--overwrite")
+    run(runs_folder, "--out", page, "--title", "again")
+    assert "<h1>again</h1>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("command", "words"), [(directions, ()), (map_features, ()), (tightness, ("--draws", "10"))])
+def test_pages_of_analyses_replace_no_other_file(tmp_path, command, words):
+    page = tmp_path / "page.html"
+    page.write_text('<p class="kicker">isda report</p>')
+    # Before the run is opened: a measurement may take minutes.
+    with pytest.raises(ValueError, match=r"page\.html exists and is not a page of `isda \w+`; .* add --overwrite"):
+        tyro.cli(command, args=[str(tmp_path / "no-run"), "--out", str(page), *words])
+    with pytest.raises(ValueError, match="no-run"):
+        tyro.cli(command, args=[str(tmp_path / "no-run"), "--out", str(page), "--overwrite", *words])
+
+
+def test_a_comparison_refuses_a_page_before_it_trains(tmp_path):
+    page = tmp_path / "notes.html"
+    page.write_text("my notes")
+    words = ["--data", "digits", "--methods", "isda", "--out", str(tmp_path / "runs"), "--report", str(page)]
+    with pytest.raises(ValueError, match=r"notes\.html exists and is not a page of .*; choose another --report$"):
+        tyro.cli(compare_command(["compare", *words]), args=words)
+    assert not (tmp_path / "runs").exists()

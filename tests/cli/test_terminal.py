@@ -6,7 +6,9 @@ import sys
 
 import pytest
 import torch
+import tyro
 
+from isda.cli.compare import command_for as compare_command
 from isda.cli.estimate import announce_duration, estimated_seconds
 from isda.train import Processes, Settings, resolve
 from small_runs import ALONE, SMALL_WORDS, digits, small_config
@@ -62,12 +64,34 @@ def test_runs_of_hours_at_the_papers_scale_are_announced(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_short_runs_other_scales_and_named_data_on_accelerators_are_not_announced(capsys):
-    announce_duration(small_config(), ALONE, runs=1000)  # its number of epochs is the user's
-    announce_duration(resolve(Settings(network="resnet-32", scale="small"), digits()), ALONE, runs=1000)
+@pytest.mark.parametrize("given", [{"scale": "small"}, {"epochs": 160}])
+def test_long_runs_of_other_scales_are_announced(capsys, given):
+    announce_duration(resolve(Settings(network="resnet-32", **given), digits()), ALONE, runs=1000)
+    line = capsys.readouterr().err
+    assert line.startswith("isda: about ")
+    assert "images; --epochs N as many as you like" in line
+
+
+def test_short_runs_smoke_tests_and_named_data_on_accelerators_are_not_announced(capsys):
+    announce_duration(small_config(), ALONE)
+    announce_duration(resolve(Settings(network="resnet-32", scale="smoke"), digits()), ALONE, runs=1000)
     announce_duration(resolve(Settings(network="resnet-110"), digits()), Processes(0, 1, torch.device("cuda")), 1000)
     announce_duration(resolve(Settings(network="resnet-110"), digits()), Processes(1, 2, torch.device("cpu")), 1000)
     assert capsys.readouterr().err == ""
+
+
+def test_a_comparison_announces_epochs_of_ones_own(tmp_path, capsys, monkeypatch):
+    class Announced(Exception):
+        pass
+
+    def announce(config, processes, runs):
+        raise Announced(config.epochs, runs)
+
+    monkeypatch.setattr("isda.cli.estimate.announce_duration", announce)
+    words = ["--data", "digits", "--epochs", "7", "--methods", "cross-entropy", "isda", "--seeds", "3"]
+    with pytest.raises(Announced) as announced:
+        tyro.cli(compare_command(["compare", *words]), args=[*words, "--out", str(tmp_path / "runs")])
+    assert announced.value.args == (7, 6)
 
 
 def test_the_estimate_grows_with_the_steps_and_leaves_the_random_numbers_alone():

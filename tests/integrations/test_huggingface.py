@@ -294,28 +294,43 @@ def test_the_model_of_a_checkpoint_loads_without_isda(interrupted):
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
+NO_CALLBACK = (
+    r"^ISDATraining is not among the callbacks of the trainer that uses its loss; pass the same object as both: .*"
+    r"compute_loss_func=isda\.loss, callbacks=\[isda\]\)$"
+)
+
+
+def plain_trainer(folder, **given):
+    """A trainer of a token classifier."""
+    return Trainer(
+        model_of("token"), arguments(folder), data_collator=collate, train_dataset=samples_of("token", 38), **given
+    )
+
+
 def test_the_callback_is_needed_beside_the_loss(tmp_path):
     isda = ISDATraining(LAMBDA_0)
-    trainer = Trainer(
-        model_of("token"),
-        arguments(tmp_path),
-        data_collator=collate,
-        train_dataset=samples_of("token", 38),
-        compute_loss_func=isda.loss,
-    )
-    with pytest.raises(ValueError, match=r"compute_loss_func=isda\.loss, callbacks=\[isda\]"):
-        trainer.train()
+    with pytest.raises(ValueError, match=NO_CALLBACK):
+        plain_trainer(tmp_path, compute_loss_func=isda.loss).train()
+
+
+def test_the_callback_must_be_the_object_of_the_loss(tmp_path):
+    isda, other = ISDATraining(LAMBDA_0), ISDATraining(LAMBDA_0)
+    with pytest.raises(ValueError, match=NO_CALLBACK):
+        plain_trainer(tmp_path, compute_loss_func=isda.loss, callbacks=[other]).train()
+
+
+def test_the_callback_is_needed_in_every_trainer(tmp_path):
+    isda = ISDATraining(LAMBDA_0)
+    plain_trainer(tmp_path / "first", compute_loss_func=isda.loss, callbacks=[isda])
+    with pytest.raises(ValueError, match=NO_CALLBACK):
+        plain_trainer(tmp_path / "second", compute_loss_func=isda.loss).train()
 
 
 def test_the_loss_is_needed_beside_the_callback(tmp_path):
-    trainer = Trainer(
-        model_of("token"),
-        arguments(tmp_path),
-        data_collator=collate,
-        train_dataset=samples_of("token", 38),
-        callbacks=[ISDATraining(LAMBDA_0)],
-    )
-    with pytest.raises(ValueError, match="the trainer must use the loss of this callback"):
+    trainer = plain_trainer(tmp_path, callbacks=[ISDATraining(LAMBDA_0)])
+    with pytest.raises(
+        ValueError, match=r"^the loss of ISDATraining is not the compute_loss_func .* callbacks=\[isda\]"
+    ):
         trainer.train()
 
 

@@ -54,7 +54,21 @@ def test_what_cannot_be_told_is_said():
     assert plan.needed is None
     assert f"more than {MOST_SEEDS:,} seeds are needed" in plan.sentence("points")
     assert plan_seeds(many_to_one({"cross-entropy": [1.0], "a": [2.0]}), 1.0) is None
-    assert plan_seeds(many_to_one({"cross-entropy": [1.0, 2.0], "a": [2.0, 3.0]}), 1.0).needed == 2
+    assert plan_seeds(many_to_one({"cross-entropy": [1.0, 2.0], "a": [2.0, 3.0]}), 1.0).needed == 3
     for wrong in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="plan must be a positive difference, got"):
             plan_seeds(family, wrong)
+
+
+def test_a_plan_never_asks_for_so_few_seeds_that_their_intervals_are_left_out():
+    # Two seeds that nearly agree: one degree of freedom, and an interval that a report leaves out.
+    family = many_to_one({"cross-entropy": [9.0, 8.0], "isda": [8.1, 7.05]})
+    assert family.blind == {"isda"}
+    plan = plan_seeds(family, 0.5)
+    assert (plan.needed, plan.dof) == (3, 1)
+    words = plan.sentence("points")
+    assert "3 seeds are needed, 1 more than there are" in words
+    assert "1 degree of freedom: plan again with more seeds" in words
+    shown = many_to_one({"cross-entropy": [9.0, 8.0, 8.5], "isda": [8.1, 7.05, 7.6]})
+    assert not shown.blind
+    assert "3 seeds are needed, and there are 3 (up to" in plan_seeds(shown, 0.5).sentence("points")

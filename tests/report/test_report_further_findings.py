@@ -113,6 +113,7 @@ def test_what_is_no_error_has_no_accuracy(strangers_folder):
         ({"data": "cifar10", "network": "resnet-110", "scale": "custom"}, True),
         ({"data": "cifar10", "network": "fast-cnn", "scale": "custom"}, False),
         ({"data": "digits", "network": "resnet-110", "scale": "custom"}, False),
+        ({"data": "cifar10", "network": "resnet-50", "scale": "custom"}, False),
         ({"data": "digits", "network": "fast-cnn", "scale": "small"}, True),
     ],
 )
@@ -122,3 +123,22 @@ def test_a_number_of_epochs_of_one_s_own_is_named_beside_the_paper_s_only(tmp_pa
     assert has_scale(run.config) == named
     text = render_report([run], tmp_path, None, "isda report")
     assert ("Scale" in re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.S)) == named
+
+
+@pytest.mark.parametrize(
+    ("data", "network", "of_paper"),
+    [
+        ("cifar10", "resnet-110", True),
+        ("imagenet", "resnet-50", True),
+        ("flowers", "resnet-110", False),
+        ("cifar10", "timm:resnet50", False),
+        ("digits", "fast-cnn", False),
+    ],
+)
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_only_what_the_paper_trains_has_the_paper_s_recipe(tmp_path, data, network, of_paper, scale):
+    write_run(tmp_path / "a", data=data, network=network, scale=scale)
+    text = render_report(find_runs([tmp_path]), tmp_path, None, "isda report")
+    assert ("the paper&#x27;s recipe in full" in text) == (of_paper and scale == "paper")
+    assert ("the paper&#x27;s epochs" in text) == (of_paper and scale == "small")
+    assert f"Scale <strong>{scale}: " in text

@@ -149,7 +149,7 @@ def test_every_table_and_figure_says_the_scale_or_is_about_settings(written, run
     assert len(told) == 11
     for words in told:
         assert "Scale small" in words or re.search("Settings|Environment", words)
-    assert "Scale <strong>small: a shortened recipe" in text
+    assert "Scale <strong>small: a tenth of the recipe" in text
 
 
 def test_the_markup_says_what_things_are(written, runs_folder):
@@ -180,7 +180,7 @@ def test_finished_seeds_are_a_band_others_a_thin_line_and_every_mean_is_bold(wri
 
 def test_data_sets_and_networks_have_sections_of_their_own(written, make_run, tmp_path):
     make_run(tmp_path / "runs" / "a", data="cifar10")
-    make_run(tmp_path / "runs" / "b", data="svhn", scale="paper")
+    make_run(tmp_path / "runs" / "b", data="svhn", network="resnet-32", scale="paper")
     page = Page(written(tmp_path / "runs"))
     assert [attributes["id"] for attributes in page.all("section")] == ["c1", "c2"]
     assert "isda on cifar10 and svhn" in page.text

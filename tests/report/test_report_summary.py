@@ -8,6 +8,7 @@ from rich.console import Console
 from scipy import stats
 
 from isda.engine import Figure, find_runs
+from isda.engine.run_folder import RunFolder
 from isda.report.html_tables import results
 from isda.report.statistics import all_pairs, many_to_one
 from isda.report.summary import labels, summarise
@@ -196,7 +197,7 @@ def test_the_caption_says_everything_a_reader_needs(runs):
         "mean ± standard deviation over seeds 0 to 2",
         "Difference: Δ vs cross-entropy, in percentage points, 95% confidence interval (Student, 3 paired seeds); "
         "negative is better",
-        "Scale small: a shortened recipe",
+        "Scale small: a tenth of the recipe",
     ):
         assert words in text
 
@@ -331,7 +332,7 @@ def test_the_terminal_s_table_shows_means_differences_and_unfinished_runs(runs):
     assert "3 (2 paired)" in text
     assert "seed 2 at epoch 5" in text
     assert "[bold]isda" in text
-    assert "Scale small: a shortened recipe" in text
+    assert "Scale small: a tenth of the recipe" in text
 
 
 def test_isda_s_part_is_the_difference_to_the_same_method_without_it(runs):
@@ -400,3 +401,47 @@ def test_runs_with_other_unlabelled_images_are_another_comparison(runs, tmp_path
     runs({"supervised": {0: 9.0}}, unlabelled=100)
     make_run(tmp_path / "runs" / "other" / "seed-0", "supervised", 0, None, error=8.0, unlabelled=200)
     assert len(summarise(find_runs([tmp_path / "runs"]))) == 2
+
+
+def set_strengths(folder, strengths):
+    """Replace the strength of every epoch of a run."""
+    file = RunFolder(folder).metrics_file
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    changed = [line | {"strength": value} for line, value in zip(lines, strengths, strict=True)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in changed))
+
+
+@pytest.mark.parametrize(
+    ("method", "zero", "note"),
+    [
+        (
+            "isda",
+            (0, 1, 2),
+            "λ stayed 0 in 3 of 3 runs of isda: these runs are cross-entropy, and their difference is not an effect of "
+            "ISDA.",
+        ),
+        ("isda", (1,), "λ stayed 0 in 1 of 3 runs of isda: these runs are cross-entropy."),
+        ("mixup+isda", (0, 2), "λ stayed 0 in 2 of 3 runs of mixup+isda: these runs are mixup."),
+        ("isda", (), ""),
+    ],
+)
+def test_runs_whose_strength_stayed_zero_are_not_credited_to_isda(make_run, tmp_path, method, zero, note):
+    for seed, errors in enumerate(((10.0, 9.0), (11.0, 10.1), (10.5, 9.4))):
+        for name, error in zip(("cross-entropy", method), errors, strict=True):
+            options = {"method_options": {} if name == "cross-entropy" else {"lambda_0": "auto"}}
+            make_run(tmp_path / name / f"seed-{seed}", name, seed, error=error, **options)
+        # The strength after the last epoch is used by no step.
+        set_strengths(tmp_path / method / f"seed-{seed}", [0.0] * 19 + [0.4] if seed in zero else [0.0, *[0.4] * 19])
+    (comparison,) = summarise(find_runs([tmp_path]))
+    (sentence,) = findings(comparison)
+    page = str(results(comparison, {"cross-entropy": 0, method: 1}))
+    assert comparison.as_json()["methods"][1]["runs_without_strength"] == list(zero)
+    for text in (sentence, caption(comparison), page):
+        assert note in text
+        assert ("λ stayed 0" in text) == bool(note)
+
+
+def test_a_schedule_that_reaches_its_strength_in_one_epoch_is_isda(make_run, tmp_path):
+    make_run(tmp_path / "a", "isda", 0, epochs=1, milestones=())
+    (comparison,) = summarise(find_runs([tmp_path]))
+    assert comparison.methods[0].without_strength == ()

@@ -22,6 +22,7 @@ def directions(
     images: int = 6,
     judge: Path | None = None,
     most: int | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Show in which directions the features of each class vary: one HTML page with training images.
 
@@ -34,15 +35,17 @@ def directions(
         images: at each end of a direction, and nearest to each moved feature.
         judge: the run folder of another network, on whose features the two ends of each direction are compared.
         most: use this many training images at most, equally many of each class; all by default.
+        overwrite: replace the page even if it is a file that this command has not written.
     """
     import shlex
 
     from isda.analysis.directions import make_atlas
     from isda.analysis.directions.page import atlas_table, notes, write_atlas
     from isda.analysis.training_features import observe
-    from isda.cli.output import print_escaped, show, table_console
+    from isda.cli.output import check_replaceable, print_escaped, show, table_console
     from isda.engine.processes import join_processes
 
+    check_replaceable(out, "isda directions", overwrite=overwrite)
     check_range("directions", directions, 1, 100)
     check_range("images", images, 1, 60)
     with join_processes(common.device) as processes:
@@ -212,6 +215,7 @@ def map_features(  # the command has this name
     neighbours: int = 10,
     seed: int = 0,
     out: Path = Path("map.html"),
+    overwrite: bool = False,
 ) -> None:
     """Draw maps of the features of runs, and measure how well they separate the classes.
 
@@ -226,13 +230,15 @@ def map_features(  # the command has this name
         neighbours: k of the accuracy of the nearest neighbours.
         seed: of the map and of the choice of images.
         out: the page, a self-contained file.
+        overwrite: replace the page even if it is a file that this command has not written.
     """
     from dataclasses import asdict, fields
 
     from isda.analysis.maps import MAP_COLUMNS, MapOptions, Separation, draw_maps, map_cells
-    from isda.cli.output import plain_table, print_page, show, table_console, track_progress
+    from isda.cli.output import check_replaceable, plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
 
+    check_replaceable(out, "isda map", overwrite=overwrite)
     check_range("seed", seed, 0, 2**32 - 1)
     options = MapOptions(by=by, images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
     with join_processes(common.device) as processes:
@@ -272,6 +278,7 @@ def tightness(
     draws: int = 1000,
     seed: int = 0,
     out: Path = Path("tightness.html"),
+    overwrite: bool = False,
 ) -> None:
     """Measure how far the published and the tilted bound lie above the expected loss.
 
@@ -287,6 +294,7 @@ def tightness(
         draws: per image and point, at most 1000000; each comes with its opposite.
         seed: of the draws and of the choice of images.
         out: the page, a self-contained file.
+        overwrite: replace the page even if it is a file that this command has not written.
     """
     from isda.analysis.tightness import (
         BOUNDS_COLUMNS,
@@ -295,10 +303,11 @@ def tightness(
         bounds_record,
         draw_tightness,
     )
-    from isda.cli.output import plain_table, print_page, show, table_console, track_progress
+    from isda.cli.output import check_replaceable, plain_table, print_page, show, table_console, track_progress
     from isda.engine.processes import join_processes
     from isda.engine.run_folder import RunFolder
 
+    check_replaceable(out, "isda tightness", overwrite=overwrite)
     if draws > MAX_DRAWS:
         raise ValueError(f"draws must be at most {MAX_DRAWS}, got {draws}")
     options = TightnessOptions(strengths=strengths, lambda_0=lambda_0, images=images, draws=draws, seed=seed)

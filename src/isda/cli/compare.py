@@ -14,7 +14,7 @@ from isda.cli.report import report as write_report
 from isda.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.cli.tasks import CommandTask, command_task
 from isda.engine.executors import ExecutorOptions, RunsFailed
-from isda.engine.settings import AUTO, RARE, RunSettings
+from isda.engine.settings import RARE, RunSettings
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -58,18 +58,21 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             report: the HTML page; by default report.html in that folder.
             json: a file for the result as JSON.
         """
+        from isda.cli.output import check_replaceable
         from isda.engine.comparison import seed_range
         from isda.report.planning import check_planned
 
         if plan is not None:
             check_planned(plan)
         folder = out or selected.default_folder("compare", settings)
+        page = report or folder / "report.html"
+        check_replaceable(page, "isda report", "--report")
         runs, failure = run_methods(
             "compare", selected, settings, runtime, execution, methods, seed_range(seeds, settings.seed), folder
         )
         if runs:
             _report_runs_not_shown(folder, runs)
-            write_report(method_folders(runs), out=report or folder / "report.html", plan=plan, json=json)
+            write_report(method_folders(runs), out=page, plan=plan, json=json)
             print_next("more --seeds narrow the intervals; isda tune chooses lambda_0 on held-out data")
         if failure is not None:
             raise failure
@@ -99,7 +102,7 @@ def run_methods(
         raise ValueError(f"{command} takes --methods, not --method")
     runtime.set_threads()
     runs = [folder / run_folder_name(method, seed) for method in methods for seed in seeds]
-    if runs and execution.on == "local" and settings.epochs is AUTO and settings.scale in (AUTO, "paper"):
+    if runs and execution.on == "local":
         planner = Planner(task_of=selected.task_of, data_root=runtime.data_root)
         with join_processes(runtime.device) as processes:
             config = planner.resolve(replace(settings, method=methods[0], seed=seeds[0]))

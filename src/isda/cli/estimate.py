@@ -1,4 +1,4 @@
-"""How long runs at the paper's scale take, told before they begin."""
+"""How long the training of classifiers takes, told before it begins."""
 
 from __future__ import annotations
 
@@ -29,36 +29,44 @@ MEASURED_SECONDS = 1.0
 def announce_duration(config: RunConfig, processes: Processes, runs: int = 1) -> None:
     """Print how long runs take, if that is long and not what the paper's recipe was made for.
 
-    That is: a classifier for all of the paper's epochs on the user's own data, or without an accelerator.
+    That is: a classifier on the user's own data, or without an accelerator.
 
     Args:
         config: of one of the runs.
         processes: that train each of them.
         runs: how many there are.
     """
-    if not isinstance(config, ClassificationConfig) or config.scale != "paper" or not (runs and processes.first):
+    if not isinstance(config, ClassificationConfig) or config.scale == "smoke" or not (runs and processes.first):
         return
     if config.data in CATALOGUE and not on_host(processes.device):
         return
-    seconds = runs * estimated_seconds(config, processes.device) / processes.world
+    share = runs / processes.world
+    seconds = share * estimated_seconds(config, processes.device, WORTH_TELLING / share)
     if seconds < WORTH_TELLING:
         return
     each = f"{runs} runs of {config.epochs}" if runs > 1 else f"{config.epochs}"
+    shorter = "--scale small takes a tenth, " if config.scale == "paper" else ""
     print(
         f"isda: about {duration(seconds)} on this machine for {each} epochs of {config.train_images:,} images; "
-        "--scale small takes a tenth, --epochs N as many as you like",
+        f"{shorter}--epochs N as many as you like",
         file=sys.stderr,
         flush=True,
     )
 
 
-def estimated_seconds(config: ClassificationConfig, device: torch.device) -> float:
-    """The time of the training steps of a run: images times the measured time of one; evaluation is not included."""
-    passes = PASSES.get(config.method.removesuffix("+isda"), 1.0)
-    return config.total_steps * config.batch_size * passes * _seconds_per_image(config, device)
+def estimated_seconds(config: ClassificationConfig, device: torch.device, least: float = 0.0) -> float:
+    """The time of the training steps of a run: images times the measured time of one; evaluation is not included.
+
+    Args:
+        config: of the run.
+        device: where it is trained.
+        least: a shorter run is measured by one step only, which takes longer than later ones.
+    """
+    images = config.total_steps * config.batch_size * PASSES.get(config.method.removesuffix("+isda"), 1.0)
+    return images * _seconds_per_image(config, device, least / images)
 
 
-def _seconds_per_image(config: ClassificationConfig, device: torch.device) -> float:
+def _seconds_per_image(config: ClassificationConfig, device: torch.device, least: float) -> float:
     """The measured time of one image in a training step of the network, forward and backward."""
     count = min(config.batch_size, IMAGES_ON_HOST) if on_host(device) else config.batch_size
     size: Any = (config.input_size,) * 2 if config.input_size else config.image_size or (IMAGENET_SIDE,) * 2
@@ -75,7 +83,11 @@ def _seconds_per_image(config: ClassificationConfig, device: torch.device) -> fl
         if not on_host(device):
             torch.get_device_module(device).synchronize(device)
 
+    began = time.perf_counter()
     step()
+    first = (time.perf_counter() - began) / count
+    if first < least:
+        return first
     began, steps = time.perf_counter(), 0
     while time.perf_counter() - began < MEASURED_SECONDS:
         step()

@@ -72,6 +72,21 @@ def plain_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]],
     return table
 
 
+def check_replaceable(page: Path, command: str, option: str = "--out", overwrite: bool | None = None) -> None:
+    """Raise a ValueError if a page would replace a file that is not a page of the same command.
+
+    Args:
+        page: where it is to be written.
+        command: that writes it, such as "isda report"; its pages name it above the heading.
+        option: that names the page.
+        overwrite: whether to replace any file; None for a command without this option.
+    """
+    if overwrite or not page.is_file() or f'<p class="kicker">{command}</p>'.encode() in page.read_bytes():
+        return
+    flag = "" if overwrite is None else ", or add --overwrite to replace it"
+    raise ValueError(f"{page} exists and is not a page of `{command}`; choose another {option}{flag}")
+
+
 def print_page(console: Console, page: Path) -> None:
     """Print the path of a page in one line."""
     console.print(Text(escape_control_characters(f"The page is {page}")), soft_wrap=True)

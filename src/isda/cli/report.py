@@ -26,6 +26,7 @@ def report(
     across: bool = False,
     plan: float | None = None,
     accuracy: bool = False,
+    overwrite: bool = False,
     json: JsonFile = None,
 ) -> None:
     """Compare finished and unfinished runs: a table in the terminal, and all details in one HTML page.
@@ -38,9 +39,10 @@ def report(
         across: pool the differences of all comparisons, and rank the methods: a forest plot for each of them.
         plan: say how many seeds tell a difference of this size, in the unit of the figure.
         accuracy: show the accuracy beside the error.
+        overwrite: replace the page even if it is a file that this command has not written.
         json: a file for the result as JSON.
     """
-    from isda.cli.output import show
+    from isda.cli.output import check_replaceable, show
     from isda.engine.run_records import find_runs, run_folders
     from isda.engine.tuning.records import find_searches
     from isda.report.figure_tables import read_figure_tables
@@ -55,10 +57,12 @@ def report(
     # A folder may hold a search whose final runs have not started.
     with_runs = [path for path in folders if any(run_folders(path)) or not find_searches([path])]
     records = find_runs(with_runs) if with_runs or not (searches or tables) else []
+    page = out if across or folders or not tables else None
+    if page is not None:
+        check_replaceable(page, "isda report", overwrite=overwrite)
     if across:
         _report_across(records, tables, runs, out, title, json)
         return
-    page = out if folders or not tables else None
     comparisons = write_page(records, searches, folders, out, title, accuracy=accuracy) if page else []
     record = [comparison.as_json() | plan_json(comparison.intervals, plan) for comparison in comparisons]
     record += [table.as_json() | plan_json(table.family(table.figures[0]), plan) for table in tables]

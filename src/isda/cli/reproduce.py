@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from isda._utils.errors import describe_error
 from isda.cli.executors import command_executor
-from isda.cli.output import plain_table, print_escaped, show, table_console
+from isda.cli.output import check_replaceable, plain_table, print_escaped, show, table_console
 from isda.cli.runtime_options import RuntimeOptions
 from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
 from isda.engine.comparison import seed_range
@@ -70,6 +70,8 @@ def reproduce(
         experiments = [experiment.with_biggan(options.biggan) for experiment in experiments]
     if options.html is not None and len(experiments) > 1:
         raise ValueError(f"html is the page of one table or figure, got {len(experiments)}")
+    if options.html is not None:
+        check_replaceable(options.html, "isda reproduce", "--html")
     command = shlex.join(["isda", "reproduce", *options.words])
     request = _ReproduceRequest(experiments, size, options.only, count, folder, options.html, command)
     _reproduce(request, runtime, execution, options.json)

@@ -64,6 +64,7 @@ def transfer(
         report: the HTML page; by default report.html in that folder.
         json: a file for the result as JSON.
     """
+    from isda.cli.output import check_replaceable
     from isda.engine.callbacks.progress import make_watcher
     from isda.engine.comparison import run_planned
     from isda.engine.run_records import find_runs
@@ -84,13 +85,15 @@ def transfer(
     if unused:
         raise ValueError(f"{unused[0]} is a setting of fine-tuning; add --how fine-tune")
     folder = out or Path("runs") / "transfer"
+    page = report or folder / "report.html"
+    check_replaceable(page, "isda report", "--report")
     planned = list(_plan(find_runs(runs), data, [modes[mode] for mode in how], folder, runtime))
     with (
         command_executor(execution, runtime, folder, len(planned)) as executor,
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
         run_planned(planned, watcher=watcher, executor=executor)
-    write_report(tuple(run.folder for run in planned), out=report or folder / "report.html", json=json)
+    write_report(tuple(run.folder for run in planned), out=page, json=json)
 
 
 def _plan(

@@ -91,6 +91,7 @@ def _tune(
     tuning: TuneOptions,
     execution: ExecutorOptions,
 ) -> None:
+    from isda.cli.output import check_replaceable
     from isda.engine.callbacks.progress import RoundsWatcher, make_watcher
     from isda.engine.comparison import Planner, run_planned, seed_range
     from isda.engine.run_folder import folder_lock
@@ -121,6 +122,8 @@ def _tune(
     words = [word for group in tuning.search for word in group]
     candidates = make_candidates(settings, methods, words, options, planner)
     folder = tuning.out or selected.default_folder("tune", settings)
+    page = tuning.report or folder / "report.html"
+    check_replaceable(page, "isda report", "--report")
     failure: RunsFailed | None = None
     with command_executor(execution, runtime, folder, sequential=True) as executor, folder_lock(folder):
         with make_watcher(sys.stderr.isatty()) as watcher:
@@ -135,7 +138,7 @@ def _tune(
                     run_planned(planned, watcher=watcher, executor=executor)
                 except RunsFailed as failed:
                     failure = failed
-    _show(folder, planned, tuning)
+    _show(folder, planned, page, tuning.json)
     if failure is not None:
         raise failure
     diverged = [record.method for record in search.methods if record.searched and record.chosen is None]
@@ -143,7 +146,7 @@ def _tune(
         raise ValueError(f"all trials of {' and '.join(diverged)} diverged; try smaller values")
 
 
-def _show(folder: Path, planned: Sequence[PlannedRun], tuning: TuneOptions) -> None:
+def _show(folder: Path, planned: Sequence[PlannedRun], page: Path, json: str | None) -> None:
     """Write the page of the search and the final runs, and print the comparison."""
     from isda.cli.output import show
     from isda.engine.run_folder import RunFolder
@@ -153,7 +156,6 @@ def _show(folder: Path, planned: Sequence[PlannedRun], tuning: TuneOptions) -> N
     started = [run.folder for run in planned if RunFolder(run.folder).started]
     runs = find_runs(method_folders(started)) if started else []
     search = read_search(folder)
-    page = tuning.report or folder / "report.html"
     comparisons = write_page(runs, [search], [folder], page)
     record = {"search": search.as_json(), "comparisons": [comparison.as_json() for comparison in comparisons]}
-    show(record, tuning.json, lambda: print_tables([], comparisons, page))
+    show(record, json, lambda: print_tables([], comparisons, page))

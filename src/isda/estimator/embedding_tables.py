@@ -19,7 +19,7 @@ from isda._utils.checks import largest_feature
 from isda._utils.files import check_is_file
 from isda.data.splits import hold_out
 from isda.estimator.classifier import ISDAClassifier
-from isda.estimator.embedding_files import FeatureRows, read_csv_rows, read_npz_rows
+from isda.estimator.embedding_files import DEFAULT_LABEL_COLUMN, FeatureRows, read_csv_rows, read_npz_rows
 from isda.estimator.serialization import load_classifier_file, save_classifier
 from isda.estimator.table_baselines import (
     ISDA,
@@ -30,10 +30,12 @@ from isda.estimator.table_baselines import (
     fixed_settings,
     probability_measures,
 )
-from isda.estimator.table_columns import TableColumns, is_number
+from isda.estimator.table_columns import TableColumns, is_number, list_columns
 
 TABLE_KEY = "table"
 """In the metadata of a saved classifier: the columns of its table."""
+MANY_CLASSES, ROWS_PER_CLASS = 20, 5
+"""The last column of a table is not taken for labels if it has more values, and fewer rows of each."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def read_tables(
         names = np.unique(labelled.names).tolist()
         got = f"{len(labelled)} of {', '.join(map(repr, names))}" if names else "none"
         raise ValueError(f"{path} must have labelled rows of at least two classes, got {got}")
+    if label is None:
+        _check_label_column(labelled)
     if own is None:
         train_rows, test_rows = _held_out(labelled, split, seed)
         return TableSplit(train_rows, test_rows, (rows.take(~rows.labelled),), held_out=True)
@@ -120,11 +124,30 @@ def _check_magnitudes(rows: FeatureRows) -> None:
         )
 
 
+def _check_label_column(labelled: FeatureRows) -> None:
+    """Raise a ValueError if the last column of a table, which is the label by default, is free text or measurements."""
+    table, names = labelled.table, np.unique(labelled.names)
+    if table is None or table.label is None or table.label.casefold() == DEFAULT_LABEL_COLUMN:
+        return
+    if len(names) > MANY_CLASSES and len(labelled) < ROWS_PER_CLASS * len(names):
+        others = list_columns([*table.features, *table.ids])
+        raise ValueError(
+            f"the last column of {labelled.source}, {table.label!r}, has {len(names)} different values in "
+            f"{len(labelled)} rows, such as {str(names[0])!r}, too many for classes; name the column of labels with "
+            f"--label, one of {others}, or --label {table.label} if these are the classes"
+        )
+
+
 def _held_out(labelled: FeatureRows, split: float, seed: int) -> tuple[FeatureRows, FeatureRows]:
     """Split a share of each class off the labelled rows; the only row of a class stays in the training rows."""
     _, labels, counts = np.unique(labelled.names, return_inverse=True, return_counts=True)
     several = np.flatnonzero(counts[labels] > 1)
     size = round(split * len(several))
+    if not len(several):
+        raise ValueError(
+            f"{labelled.source} must have two rows of a class to hold one out, got {len(labelled)} rows of as many "
+            "classes; --test FILE evaluates on other rows, --label names the column of labels of a table"
+        )
     if not 0 < size < len(several):
         raise ValueError(f"split must leave training rows and test rows, got {split} of {len(several)} rows")
     held_out = several[hold_out(torch.from_numpy(labels[several].astype(np.int64)), size, seed).held_out.numpy()]
@@ -189,11 +212,15 @@ class TableClassification:
 
     def summary(self, file: Path) -> str:
         """As text."""
-        record, kind = self.record(file), "held-out" if self.tables.held_out else "test"
-        trained = f"trained on {record['rows']} rows of" if record["rows"] else "a saved classifier of"
+        record = self.record(file)
+        if record["rows"]:
+            kind, made = "held-out" if self.tables.held_out else "test", f"trained on {record['rows']} rows of"
+        else:
+            kind, made = "labelled", f"{record['unlabelled']} rows predicted by a saved classifier of"
+        evaluated = f"evaluated on {record['judged_by']} {kind} rows"
         lines = [
-            f"{file}: {trained} {record['features']} features, {len(record['classes'])} "
-            f"classes, {self.seconds:.1f} s; evaluated on {record['judged_by']} {kind} rows"
+            f"{file}: {made} {record['features']} features, {len(record['classes'])} classes, {self.seconds:.1f} s; "
+            f"{evaluated if record['judged_by'] else f'no {kind} rows to evaluate on'}"
         ]
         table = self.tables.train.table
         lines += [table.summary()] if table is not None and table.summary() else []

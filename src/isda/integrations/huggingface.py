@@ -85,7 +85,10 @@ _RESERVED = {
     "ignore_value": "Trainer counts every label but -100",
     "total_steps": "the strength grows until the trainer's last step",
 }
-_HOW = "Trainer(..., compute_loss_func=isda.loss, callbacks=[isda])"
+_HOW = (
+    "pass the same object as both: isda = ISDATraining(); Trainer(..., compute_loss_func=isda.loss, callbacks=[isda])"
+)
+_NO_CALLBACK = f"ISDATraining is not among the callbacks of the trainer that uses its loss; {_HOW}"
 
 
 class ISDATraining(_TrainerCallback):
@@ -180,6 +183,8 @@ class ISDATraining(_TrainerCallback):
         logits = logits if isinstance(logits, Tensor) else logits[0]
         # Trainer evaluates without gradients, before and after training too.
         training = torch.is_grad_enabled()
+        if training and not self._training:  # attached by a trainer before, and detached since
+            raise ValueError(_NO_CALLBACK)
         self._called |= training
         criterion.train(training)
         if not training:
@@ -254,7 +259,7 @@ class ISDATraining(_TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Set the step of the optimiser."""
         if not self._called:
-            raise ValueError(f"the trainer must use the loss of this callback, {_HOW}")
+            raise ValueError(f"the loss of ISDATraining is not the compute_loss_func of the trainer; {_HOW}")
         self._attached().set_step(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -275,7 +280,7 @@ class ISDATraining(_TrainerCallback):
 
     def _attached(self) -> AugmentedLoss:
         if self.criterion is None:
-            raise ValueError(f"the trainer must know the object whose loss it uses, {_HOW}")
+            raise ValueError(_NO_CALLBACK)
         return self.criterion
 
     def _log_before_reporters(self) -> None:

@@ -98,9 +98,9 @@ def _title(comparisons: Sequence[Comparison], methods: int) -> str:
 
 
 def _header(heading: str, comparisons: Sequence[Comparison], searches: Sequence[SearchRecord], count: int) -> Markup:
-    scales: list[str] = [comparison.config.scale for comparison in comparisons if has_scale(comparison.config)]
-    scales += [search.scale for search in searches if has_scale(search)]
-    described = "; ".join(dict.fromkeys(map(scale_text, scales)))
+    scales = [scale_text(comparison.config) for comparison in comparisons if has_scale(comparison.config)]
+    scales += [scale_text(search) for search in searches if has_scale(search)]
+    described = "; ".join(dict.fromkeys(scales))
     finished = sum(run.result is not None for comparison in comparisons for run in comparison.runs)
     state = "all finished" if finished == count else f"{finished} of them finished"
     parts: list[str] = [

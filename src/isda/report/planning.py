@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import chdtri, ndtr
 
 from isda.report.multivariate_t import scale_nodes, simultaneous_quantile
-from isda.report.statistics import Family
+from isda.report.statistics import Family, is_blind
 
 POWER = 0.8
 """Probability with which a true difference is to be told from zero."""
@@ -29,7 +29,7 @@ class Plan:
         seeds: there are.
         std: residual standard deviation, estimated from `dof` degrees of freedom.
         dof: degrees of freedom.
-        needed: seeds in all, if `std` is the true one.
+        needed: seeds in all, if `std` is the true one; never so few that reports leave intervals out.
         at_most: seeds in all, if it is at its upper limit (`CONFIDENCE`, one-sided).
         level: simultaneous level of the intervals.
     """
@@ -51,11 +51,12 @@ class Plan:
         if self.needed is None:
             return f"{what} {goal}, more than {MOST_SEEDS:,} seeds are needed."
         more = self.needed - self.seeds
-        missing = "no more" if more <= 0 else f"{more} more"
+        missing = f"{more} more than there are" if more > 0 else f"and there are {self.seeds}"
         bound = f"up to {self.at_most:,}" if self.at_most is not None else f"more than {MOST_SEEDS:,}"
+        dof = f"{self.dof} degrees of freedom" if self.dof > 1 else "1 degree of freedom: plan again with more seeds"
         return (
-            f"{what} {goal}, {self.needed} seeds are needed, {missing} than there are ({bound} in all: the residual "
-            f"standard deviation of {self.std:.3g} is estimated from {self.dof} degrees of freedom)."
+            f"{what} {goal}, {self.needed} seeds are needed, {missing} ({bound} in all: the residual "
+            f"standard deviation of {self.std:.3g} is estimated from {dof})."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +84,8 @@ def plan_seeds(family: Family, difference: float) -> Plan | None:
     """The number of seeds at which a true difference is told from zero; None without an estimate of the variance.
 
     The smallest s with P(|T| > c) >= `POWER`, where T is noncentral t with (m - 1)(s - 1) degrees of freedom and
-    noncentrality δ / (σ sqrt(2 / s)), and c Dunnett's quantile for m methods.
+    noncentrality δ / (σ sqrt(2 / s)), and c Dunnett's quantile for m methods. Reports show the intervals of s seeds
+    (`isda.report.statistics.is_blind`): a plan never asks for fewer.
 
     Args:
         family: the intervals of the seeds that there are.
@@ -117,11 +119,26 @@ def _fewest(methods: int, std: float, level: float) -> int | None:
     """The fewest seeds, by bisection; ``std`` in units of the difference."""
     if power(methods, MOST_SEEDS, std, level) < POWER:
         return None
-    low, high = 1, MOST_SEEDS  # power(low) < POWER <= power(high); one seed has none
+    # power(low) < POWER <= power(high), or the intervals of `low` seeds are not shown; one seed has none.
+    low, high = _most_blind(methods, level), MOST_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power(methods, middle, std, level) >= POWER else (middle, high)
     return high
+
+
+def _most_blind(methods: int, level: float) -> int:
+    """The largest number of seeds whose intervals are too wide to be shown; 1 if there is none."""
+    seeds = 2
+    while is_blind(_quantile(methods, seeds, level), level, methods - 1):
+        seeds += 1
+    return seeds - 1
+
+
+def _quantile(methods: int, seeds: int, level: float) -> float:
+    """Dunnett's quantile of a balanced layout."""
+    correlation = np.full((methods - 1, methods - 1), 0.5) + 0.5 * np.eye(methods - 1)
+    return simultaneous_quantile(level, correlation, (methods - 1) * (seeds - 1))
 
 
 def power(methods: int, seeds: int, std: float, level: float) -> float:
@@ -139,9 +156,7 @@ def power(methods: int, seeds: int, std: float, level: float) -> float:
     """
     if std == 0:
         return 1.0
-    dof = (methods - 1) * (seeds - 1)
-    correlation = np.full((methods - 1, methods - 1), 0.5) + 0.5 * np.eye(methods - 1)
-    bound = simultaneous_quantile(level, correlation, dof)
+    bound = _quantile(methods, seeds, level)
     shift = math.sqrt(seeds / 2) / std
-    scales, weights = scale_nodes(dof)
+    scales, weights = scale_nodes((methods - 1) * (seeds - 1))
     return float(weights @ (ndtr(shift - bound * scales) + ndtr(-shift - bound * scales)))

@@ -210,7 +210,7 @@ def _subline(comparison: Comparison) -> Markup:
         seeds_text(sorted({run.seed for run in comparison.runs})),
     ]
     if has_scale(comparison.config):
-        scale = tag("strong", scale_text(comparison.config.scale))
+        scale = tag("strong", scale_text(comparison.config))
         return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
     return tag("p", " · ".join(words), class_="subline")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isda.engine.config import Figure, RunConfig
+from isda.engine.options import AUTOMATIC
 from isda.engine.run_records import RunRecord
 from isda.report.statistics import (
     Family,
@@ -60,9 +61,21 @@ class MethodSummary:
         """Runs without a result."""
         return tuple(run for run in self.runs if run.result is None)
 
+    @property
+    def without_strength(self) -> tuple[RunRecord, ...]:
+        """Finished runs of ISDA whose strength λ was 0 in every step, as lambda_0=auto may leave it."""
+        return tuple(run for run in self.runs if run.result is not None and _strength_stayed_zero(run))
+
     def common_seeds(self, other: MethodSummary) -> list[int]:
         """Seeds that both have finished."""
         return [seed for seed in self.values if seed in other.values]
+
+
+def _strength_stayed_zero(run: RunRecord) -> bool:
+    strengths = [value for _, value in run.curve("strength")]
+    # What lambda_0=auto finds after the last epoch is not used by any step.
+    used = strengths[:-1] if run.method_options.get("lambda_0") == AUTOMATIC else strengths
+    return bool(strengths) and not any(used)
 
 
 def isda_pairs(methods: Sequence[MethodSummary]) -> dict[str, tuple[str, str]]:
@@ -223,6 +236,7 @@ def _method_json(method: MethodSummary, comparison: Comparison) -> dict[str, Any
         "differences": {str(seed): number for seed, number in method.differences.items()},
         "from_isda_mean": from_isda.mean if from_isda else None,
         "from_isda_half_width": from_isda.half_width if from_isda else None,
+        "runs_without_strength": [run.seed for run in method.without_strength],
         "folders": [run.folder.as_posix() for run in method.runs],
         "unfinished": [
             {"seed": run.seed, "epoch": run.epoch, "folder": run.folder.as_posix()} for run in method.unfinished

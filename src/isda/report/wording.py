@@ -9,7 +9,7 @@ from typing import Protocol
 from isda.engine.config import Figure
 from isda.report.layout import SIGNIFICANCE
 from isda.report.statistics import Family, Interval, MeanStd
-from isda.report.summary import Comparison, MethodSummary
+from isda.report.summary import SUFFIX, Comparison, MethodSummary
 
 SCALES = {
     "paper": "the paper's recipe in full",
@@ -17,15 +17,28 @@ SCALES = {
     "smoke": "only tests that everything runs, far too short to judge a method",
     "custom": "not the paper's number of epochs",
 }
+OTHER_SCALES = SCALES | {
+    "paper": "the recipe's number of epochs, on data or with a network that the paper does not have",
+    "small": "a tenth of the recipe's epochs",
+}
+"""Elsewhere than in the paper's tables, where there is no number of epochs of the paper."""
 
-PAPER_DATA = ("cifar10", "cifar100", "svhn", "imagenet", "cityscapes", "coco")
-PAPER_NETWORKS = (
+_SMALL_IMAGES = (
     *("resnet-32", "resnet-110", "se-resnet-110", "wide-resnet-16-8", "wide-resnet-28-10", "resnext-29-8x64d"),
     *("densenet-bc-100-12", "shake-shake-26-2x32d", "shake-shake-26-2x112d", "cnn-13"),
-    *("resnet-50", "resnet-101", "resnet-152", "densenet-121", "densenet-265", "resnext-50-32x4d", "resnext-101-32x8d"),
-    *("pspnet-resnet-101", "deeplab-v3-resnet-101", "faster-rcnn"),
 )
-"""What the paper's tables are about: elsewhere there is no number of epochs of the paper."""
+PAPER_NETWORKS = {
+    "cifar10": _SMALL_IMAGES,
+    "cifar100": _SMALL_IMAGES,
+    "svhn": _SMALL_IMAGES,
+    "imagenet": (
+        *("resnet-50", "resnet-101", "resnet-152", "densenet-121", "densenet-265"),
+        *("resnext-50-32x4d", "resnext-101-32x8d"),
+    ),
+    "cityscapes": ("pspnet-resnet-101", "deeplab-v3-resnet-101"),
+    "coco": ("faster-rcnn",),
+}
+"""The data sets of the paper's tables, and the networks that it trains on each."""
 
 
 def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
@@ -96,11 +109,6 @@ def in_units(figure: Figure) -> str:
     return f", in {unit}" if unit else ""
 
 
-def scale_text(scale: str) -> str:
-    """The scale and its description, for example "small: a shortened recipe, a tenth of the paper's epochs"."""
-    return f"{scale}: {SCALES[scale]}" if scale in SCALES else scale
-
-
 class _Scaled(Protocol):
     """A run or a search: what decides whether its scale is named."""
 
@@ -112,16 +120,27 @@ class _Scaled(Protocol):
     def scale(self) -> str: ...
 
 
+def is_in_paper(config: _Scaled) -> bool:
+    """Whether the paper trains this network on this data set."""
+    return config.network in PAPER_NETWORKS.get(config.data, ())
+
+
 def has_scale(config: _Scaled) -> bool:
     """Whether the scale of a run says something: a number of epochs of one's own does only beside the paper's."""
-    return config.scale != "custom" or (config.data in PAPER_DATA and config.network in PAPER_NETWORKS)
+    return config.scale != "custom" or is_in_paper(config)
+
+
+def scale_text(config: _Scaled) -> str:
+    """The scale and its description, for example "small: a shortened recipe, a tenth of the paper's epochs"."""
+    described = SCALES if is_in_paper(config) else OTHER_SCALES
+    return f"{config.scale}: {described[config.scale]}" if config.scale in described else config.scale
 
 
 def scale_note(config: _Scaled, *, described: bool = False) -> str:
     """The scale as a sentence that begins with a space, or nothing: " Scale small."."""
     if not has_scale(config):
         return ""
-    return f" Scale {scale_text(config.scale) if described else config.scale}."
+    return f" Scale {scale_text(config) if described else config.scale}."
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -161,7 +180,17 @@ def caption(comparison: Comparison) -> str:
             f"From ISDA over all of these methods: {difference_text(interval, figure.digits)} "
             f"(Student's 95% confidence interval, {pairs} pairs of runs)."
         )
+    words += [strength_note(method, comparison) for method in comparison.methods if method.without_strength]
     return " ".join(words) + scale_note(config, described=True)
+
+
+def strength_note(method: MethodSummary, comparison: Comparison) -> str:
+    """The sentence that λ stayed 0 in runs of a method, such as those of lambda_0=auto that found no gap to close."""
+    count, runs = len(method.without_strength), len(method.values)
+    name, base = method.runs[0].method, comparison.baseline.runs[0]
+    plain = name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else base.method if base.is_baseline else "without ISDA"
+    effect = ", and their difference is not an effect of ISDA" if count == runs and method.difference else ""
+    return f"λ stayed 0 in {count} of {counted(runs, 'run')} of {method.label}: these runs are {plain}{effect}."
 
 
 def intervals_text(family: Family) -> str:
@@ -209,8 +238,13 @@ def findings(comparison: Comparison) -> list[str]:
         lower = comparison.figure.lower_is_better
         best = (min if lower else max)(paired, key=lambda pair: pair[1].mean)
         rank = "lowest" if lower else "highest"
-        return [f"Of {len(paired)} methods, {best[0].label} comes out {rank}. {_finding(*best, comparison)}"]
-    return [_finding(method, difference, comparison) for method, difference in paired]
+        return [f"Of {len(paired)} methods, {best[0].label} comes out {rank}. {_noted_finding(*best, comparison)}"]
+    return [_noted_finding(method, difference, comparison) for method, difference in paired]
+
+
+def _noted_finding(method: MethodSummary, difference: Interval, comparison: Comparison) -> str:
+    note = [strength_note(method, comparison)] if method.without_strength else []
+    return " ".join([_finding(method, difference, comparison), *note])
 
 
 def _finding(method: MethodSummary, difference: Interval, comparison: Comparison) -> str:

@@ -124,7 +124,7 @@ def test_a_second_file_is_judged_by_and_filled_in(rows, tmp_path):
     nothing = table(tmp_path / "nothing.csv", features[60:], [""] * 60)
     out, _, code = isda(*words[:2], "--test", nothing, *words[4:])
     assert code is None
-    assert "evaluated on 0 test rows" in out
+    assert "; no test rows to evaluate on" in out
     assert "test rows  " not in out
     assert "confusion" not in out
 
@@ -252,6 +252,42 @@ def test_a_saved_model_predicts_other_rows(animals, rows, tmp_path):
     assert "got none called 'size'" in isda("classify", other, "--model", saved)[2]
     np.savez(tmp_path / "b.npz", x_train=np.ones((2, 3)), y_train=["ant", "bee"])
     assert f"must have the 5 features of {saved}, got 3" in isda("classify", tmp_path / "b.npz", "--model", saved)[2]
+
+
+def test_a_saved_model_is_evaluated_on_labelled_rows_not_test_rows(animals, tmp_path):
+    path, _ = animals
+    saved, other = tmp_path / "animals.safetensors", tmp_path / "other.csv"
+    isda("classify", path, "--lambda-0", "1", "--C", "1", "--save", saved)
+    out = isda("classify", path, "--model", saved)[0]
+    assert "animals.csv: 120 rows predicted by a saved classifier of" in out
+    assert "evaluated on 100 labelled rows" in out
+    assert "test rows" not in out
+    other.write_text("cover,weight,size,PassengerId\nfur,1,0.5,x\n")
+    out = isda("classify", other, "--model", saved)[0]
+    assert "1 rows predicted" in out
+    assert "; no labelled rows to evaluate on" in out
+
+
+@pytest.mark.parametrize("last", ["remark {} of mine", "0.{}5"])
+def test_free_text_and_measurements_are_not_taken_for_labels(tmp_path, last):
+    path = tmp_path / "plants.csv"
+    lines = [f"{i % 2 + i / 100:.2f},{'ab'[i % 2]},{last.format(i % 30)}" for i in range(120)]
+    path.write_text("size,species,notes\n" + "\n".join(lines) + "\n")
+    error = isda("classify", path)[2]
+    value = min(last.format(i) for i in range(30))
+    assert f"the last column of {path}, 'notes', has 30 different values in 120 rows, such as {value!r}" in error
+    assert "name the column of labels with --label, one of size, species, or --label notes if these are" in error
+    assert isda("classify", path, "--label", "species", "--ignore", "notes")[2] is None
+    assert isda("classify", path, "--label", "notes", "--lambda-0", "1", "--C", "1")[2] is None
+
+
+def test_a_class_of_one_row_each_cannot_be_held_out(tmp_path):
+    path = tmp_path / "plants.csv"
+    path.write_text("size,species\n" + "".join(f"{i / 7:.2f},plant {i}\n" for i in range(9)))
+    assert (
+        "must have two rows of a class to hold one out, got 9 rows of as many classes; --test"
+        in isda("classify", path)[2]
+    )
 
 
 def test_simpler_classifiers_are_shown_beside_it(archive, rows):
