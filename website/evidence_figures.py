@@ -18,7 +18,7 @@ from isda.report.statistics import mean_std  # noqa: E402
 from isda.report.wording import difference_text, number  # noqa: E402
 from problem_tables import DIRECTION, METHODS, means, read  # noqa: E402
 
-__all__ = ["CONTROL", "RESULTS", "TABLES", "mean_of", "results_of", "rows_of", "table_of"]
+__all__ = ["CONTROL", "RESULTS", "TABLES", "mean_of", "planned_settings", "results_of", "rows_of", "table_of"]
 
 RESULTS = "benchmarks/results"
 CONTROL = "cross-entropy"

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import analyse  # noqa: E402
-from evidence_figures import CONTROL, RESULTS, TABLES, mean_of, results_of, rows_of, table_of  # noqa: E402
+from evidence_figures import CONTROL, RESULTS, TABLES, mean_of, planned_settings, results_of, rows_of, table_of  # noqa: E402
 from isda.report.figure_tables import FigureTable  # noqa: E402
 from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
 from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
@@ -37,18 +37,21 @@ def _difference(table: FigureTable, figure: str, method: str) -> str:
     return difference_text(table.family(figure).shown(method))
 
 
-def _verdict(*differences: Interval | None) -> str:
-    """In a word, of differences of which less is better."""
-    clear = [difference.mean for difference in differences if difference is not None and difference.excludes_zero]
-    if not clear:
-        return "no difference found:"
-    return "**yes**:" if max(clear) < 0 else "**worse**:" if min(clear) > 0 else "mixed:"
+def _verdict(difference: Interval | None) -> str:
+    """In a word, of a difference of which less is better."""
+    if difference is None or not difference.excludes_zero:
+        return "no difference found"
+    return "**lower**" if difference.mean < 0 else "**higher**"
+
+
+def _judged(error: Interval | None, nll: Interval | None = None) -> str:
+    """Differences of the error and of the negative log-likelihood, each with its verdict."""
+    words = f"error: {_verdict(error)}, {difference_text(error)} points"
+    return words if nll is None else f"{words}; nats: {_verdict(nll)}, {difference_text(nll, 3)}"
 
 
 def _both(table: FigureTable, method: str) -> str:
-    """Differences of the error and of the negative log-likelihood."""
-    error, nll = (table.family(figure).shown(method) for figure in ("error", "nll"))
-    return f"{_verdict(error, nll)} {difference_text(error)} points; {difference_text(nll)} nats"
+    return _judged(*(table.family(figure).shown(method) for figure in ("error", "nll")))
 
 
 def _control(table: FigureTable, control: str = CONTROL) -> str:
@@ -66,39 +69,35 @@ def _result(words: str, name: str) -> str:
     return _link(words, f"{RESULTS}/{name}.md")
 
 
-def _sensitivity(augmentation: str) -> FigureTable:
-    rows = rows_of("sensitivity")
-    return table_of([r for r in rows if (r["augmentation"], r["study"]) == (augmentation, "sensitivity")])
+PLAIN, CROPPED = "CIFAR-10, 3,000 images", "CIFAR-10, 3,000 images, crops and flips"
+AUTO, HALF = "isda:lambda_0=auto", "isda:lambda_0=0.5"
 
 
 def few_images() -> list[str]:
     """Few images without augmentation."""
-    table = table_of(rows_of("rivals"))
-    chosen = next(row["strength"] for row in rows_of("rivals") if row["method"] == "isda").removeprefix("lambda_0=")
-    others = " and ".join(
-        f"{name} ({_difference(table, 'error', method)}; {_difference(table, 'nll', method)} nats)"
-        for name, method in {"mixup": "mixup", "dropout": "cross-entropy, dropout"}.items()
-    )
-    both = _difference(table, "error", "mixup+isda")
+    table = planned_settings()[PLAIN]
+    fixed, mixup = (_both(table, method) for method in (HALF, "mixup"))
     return [
-        f"A network trained from scratch on few images without augmentation ({_result('CIFAR-10, 3,000', 'rivals')})",
+        f"A network trained from scratch on few images without augmentation, 20 epochs "
+        f"({_result('CIFAR-10, 3,000', 'few_images')})",
         _control(table),
-        _both(table, "isda"),
-        f"1 to 3, or `auto` (here {chosen}, on held-out images)",
-        f"{others} do as well; mixup with ISDA ({both}) is not clearly better than mixup",
+        f"{_both(table, AUTO)}. λ0 = 0.5: {fixed}",
+        "`auto`",
+        f"mixup ({mixup}); dropout ({_result('ten others', 'rivals')})",
     ]
 
 
 def augmented_images() -> list[str]:
     """The same with crops and flips."""
-    table, plain = _sensitivity("crop-flip"), _sensitivity("none")
-    gain = mean_of(table, CONTROL) - mean_of(plain, CONTROL)
+    tables = planned_settings()
+    gain = mean_of(tables[CROPPED], CONTROL) - mean_of(tables[PLAIN], CONTROL)
     return [
-        f"The same with random crops and flips, 20 epochs ({_result('CIFAR-10, 3,000', 'sensitivity')})",
-        _control(table),
-        _both(table, "isda:lambda_0=0.5"),
+        f"The same with random crops and flips ({_result('CIFAR-10, 3,000', 'few_images')})",
+        _control(tables[CROPPED]),
+        _both(tables[CROPPED], HALF),
         "0.5",
-        f"the crops and flips themselves: {number(gain, 1, sign=True)} points",
+        f"the crops and flips themselves: error {number(gain, 1, sign=True)} points; mixup "
+        f"({_both(tables[CROPPED], 'mixup')})",
     ]
 
 
@@ -114,8 +113,8 @@ def embeddings() -> list[str]:
     likelihood = gain("log_likelihood", "logistic regression")
     nll = Interval(-likelihood.mean, likelihood.half_width)
     error = gain("error", "logistic regression")
-    shown = f"{difference_text(error)} points; {difference_text(nll)} nats"
-    lda = difference_text(gain("error", "LDA, shrunk"))
+    lda, lda_likelihood = gain("error", "LDA, shrunk"), gain("log_likelihood", "LDA, shrunk")
+    other = _judged(lda, Interval(-lda_likelihood.mean, lda_likelihood.half_width))
     base = statistics.fmean(
         statistics.fmean(methods["logistic regression"].values()) for methods in tables["error"].values()
     )
@@ -123,10 +122,10 @@ def embeddings() -> list[str]:
     return [
         f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}, images, text, audio, tables; "
         "it was developed on them)",
-        f"logistic regression: {number(base, 1)}%",
-        f"{_verdict(error, nll)} {shown}",
+        f"logistic regression, tuned: {number(base, 1)}%",
+        _judged(error, nll),
         "chosen by cross-validation",
-        f"LDA with shrinkage: no difference in error found ({lda}), but worse probabilities",
+        f"LDA with shrinkage (ISDAClassifier − LDA: {other})",
     ]
 
 
@@ -139,9 +138,9 @@ def fine_tuning() -> list[str]:
         return row[rows[0].index(column)].split(" ± ")[0] if column != "Δ" else row[-1]
 
     return [
-        f"Fine-tuning a pretrained network, 400 images ({_result('EfficientNet-Lite0, classifier only', 'finetune')})",
+        f"The classifier of a frozen pretrained network, 400 images ({_result('EfficientNet-Lite0', 'finetune')})",
         f"{cell('error', CONTROL)}%, {cell('negative log-likelihood', CONTROL)} nats",
-        f"no difference in the error found: {cell('error')} points; {cell('negative log-likelihood')} nats",
+        f"error: no difference found, {cell('error')} points; nats: {cell('negative log-likelihood')}",
         "5, with a diagonal covariance",
         "`ISDAClassifier` on the frozen network's embeddings",
     ]
@@ -160,9 +159,9 @@ def unlabelled() -> list[str]:
     return [
         f"500 labels and unlabelled images ({_result('SVHN, two algorithms', 'semi_composition')}, ISDA added to each)",
         alone,
-        f"{_verdict(overall[0])} {difference_text(overall[0])} points over both ({each})",
+        f"{_judged(overall[0])} over both ({each})",
         "0.5",
-        f"the algorithm matters more: VAT gains {difference_text(gain)} points over labels alone ({other})",
+        f"the algorithm matters more: VAT changes the error of labels alone by {difference_text(gain)} points ({other})",
     ]
 
 
@@ -175,21 +174,17 @@ def elsewhere() -> list[str]:
     return [
         f"{_result('Segmentation', 'camvid')}, {_result('transfer', 'transfer')}, {_result('long tails', 'longtail')}",
         "",
-        f"segmentation (CamVid): no difference found, mIoU {miou} points, where higher is better; transfer of features "
-        f"from CIFAR-100 to SVHN: {_signed(transfer, 'isda')}; long-tailed classes: {_signed(tails, 'ISDA')}",
+        f"segmentation (CamVid): no difference found, mIoU {miou} points (a drop is worse); transfer of features from "
+        f"CIFAR-100 to SVHN: {_judged(transfer.family('error').shown('isda'))}; long-tailed classes: "
+        f"{_judged(tails.family('error').shown('ISDA'))}",
         "",
-        f"long tails: logit adjustment ({_difference(tails, 'error', 'logit adjustment')} points)",
+        f"long tails: logit adjustment (error {_difference(tails, 'error', 'logit adjustment')} points)",
     ]
-
-
-def _signed(table: FigureTable, method: str) -> str:
-    """The verdict on the error of a method, and the difference."""
-    return f"{_verdict(table.family('error').shown(method))} {_difference(table, 'error', method)} points"
 
 
 def use_it() -> list[str]:
     """Six situations: what was measured, which strength, what else would do."""
-    lines = analyse.head(["situation", "without ISDA", "does ISDA help?", "λ0", "what else would do"])
+    lines = analyse.head(["situation", "without ISDA", "with ISDA", "λ0", "what else would do"])
     situations = (few_images, augmented_images, embeddings, fine_tuning, unlabelled, elsewhere)
     return [*lines, *(analyse.line(situation()) for situation in situations)]
 
