@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from csv_files import read_csv
+from isda.report.across import pooled_effect
 from isda.report.figure_tables import FigureTable
-from isda.report.statistics import Interval, all_pairs, mean_std, paired_cells
+from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
 
 __all__ = ["RESULTS", "marked", "refresh"]
@@ -289,19 +290,87 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
+SENTENCES_CONTROL = "ISDAClassifier"
+
+
+def sentences(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Linear classifiers − ISDAClassifier: pooled over all problems, then each problem."""
+    names = dict.fromkeys(row["setting"] for row in rows)
+    tables = {
+        name: {
+            figure: figure_table(
+                [row for row in rows if row["setting"] == name and row[figure]], [figure], method_of, SENTENCES_CONTROL
+            )
+            for figure in THREE
+        }
+        for name in names
+    }
+    return {"": _pooled(list(tables.values())), **{name: _sentences_part(tables[name]) for name in names}}
+
+
+def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
+    """Random effects over problems; beside the primary figure on how many of them an interval excludes zero."""
+    families = {figure: [tables[figure].family(figure) for tables in problems] for figure in THREE}
+    rivals = list(families["error"][0])
+    level = 1 - (1 - LEVEL) / len(rivals)
+    lines = [
+        f"Δ vs {SENTENCES_CONTROL} pooled over {len(problems)} problems: random-effects meta-analysis (DerSimonian and "
+        "Laird; Hartung and Knapp's interval), simultaneous 95% confidence intervals (Bonferroni over "
+        f"{len(rivals)} methods), each figure a family of its own; τ is the standard deviation of true differences "
+        f"between problems. Positive: {SENTENCES_CONTROL} is better. In brackets: problems whose own interval is above "
+        "and below zero.",
+        "",
+        *head(["method", *(text for title in THREE.values() for text in (f"{title}: Δ", "τ"))]),
+    ]
+    for rival in rivals:
+        cells = [rival]
+        for figure, own in families.items():
+            there = [family for family in own if rival in family]
+            if not there:
+                cells += ["", ""]
+                continue
+            effect = pooled_effect([f[rival].mean for f in there], [f.errors[rival] for f in there], level)
+            clear = [family[rival].mean for family in there if family[rival].excludes_zero]
+            signs = f"({sum(mean > 0 for mean in clear)}, {sum(mean < 0 for mean in clear)})"
+            digits = 3 if figure == "nll" else 2
+            cells += [f"{difference_text(effect.interval, digits)} {signs}", f"{effect.between:.{digits}f}"]
+        lines.append(line(cells))
+    return lines
+
+
+def _sentences_part(tables: Mapping[str, FigureTable]) -> list[str]:
+    """One problem; a method without a figure has empty cells."""
+    also = f"Each figure is a family of its own. Positive: {SENTENCES_CONTROL} is better."
+    lines = description(tables["error"], also) + head(["method", *titles(THREE)])
+    for method in tables["error"].values:
+        cells = [
+            figure_cells(table, method, {"nll": 3}) if method in table.values else ["", ""] for table in tables.values()
+        ]
+        lines.append(line([method, *(cell for pair in cells for cell in pair)]))
+    return lines
+
+
 def by_setting(rows: Sequence[Row]) -> dict[str, list[str]]:
     """A comparison with cross-entropy for each setting, with the strengths that ISDA ended with."""
     parts = {}
     for setting in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == setting]
         table = figure_table(own, list(THREE), method_of, "cross-entropy")
-        lines = description(table, "Negative is better.") + head(["method", "λ at the end", *titles(THREE)])
+        also = {"strength": "λ at the end", "epochs": "epochs"}
+        also = {column: title for column, title in also.items() if column in own[0]}
+        lines = description(table, "Negative is better.") + head(["method", *also.values(), *titles(THREE)])
         for method in table.values:
-            strengths = [float(row["strength"]) for row in own if row["method"] == method]
-            shown = f"{min(strengths):.3g}" + ("" if min(strengths) == max(strengths) else f" to {max(strengths):.3g}")
-            lines.append(line([method, shown, *figure_cells(table, method, {"nll": 3})]))
+            runs = [row for row in own if row["method"] == method]
+            ranges = [_range([float(row[column]) for row in runs]) for column in also]
+            lines.append(line([method, *ranges, *figure_cells(table, method, {"nll": 3})]))
         parts[setting] = lines
     return parts
+
+
+def _range(values: Sequence[float]) -> str:
+    """The least and the largest value; one number where they are equal."""
+    least, largest = (f"{value:.3g}" for value in (min(values), max(values)))
+    return least if least == largest else f"{least} to {largest}"
 
 
 CORRUPTED = {
@@ -357,6 +426,8 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "few_images": by_setting,
     "robustness": robustness,
     "refitting": refitting,
+    "sentences": sentences,
+    "text_finetune": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
 INCOMPLETE = ("finetune", "generated")

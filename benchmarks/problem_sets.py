@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import problem_files as files
 from problem_files import Rows, Texts
 
-__all__ = ["EMBEDDED", "PROBLEMS", "TOPICS", "Draw", "Problem", "prepare"]
+__all__ = ["EMBEDDED", "PROBLEMS", "TEST", "TOPICS", "Draw", "Problem", "prepare", "tomato_parts", "write_rows"]
 
 TEST = 1500
 """Rows to judge by, where a set has more."""
@@ -119,11 +119,11 @@ def _topics(pool: Texts, test: Texts) -> Made:
     return Rows(first, pool.names), _some(Rows(second, test.names))
 
 
-def _tomatoes(packages: Path) -> Made:
+def tomato_parts(packages: Path) -> tuple[Texts, Texts]:
+    """Rotten Tomatoes: the pool, and a fixed part to judge by."""
     texts = files.tomatoes(packages)
     order = np.random.default_rng(0).permutation(len(texts.names))
-    pool, test = (Texts([texts.documents[i] for i in part], texts.names[part]) for part in (order[TEST:], order[:TEST]))
-    return _topics(pool, test)
+    return texts.rows(order[TEST:]), texts.rows(order[:TEST])
 
 
 def _vowel(packages: Path) -> Made:
@@ -149,7 +149,7 @@ TABLES: dict[str, Callable[[Path], Made]] = {
     "digits": _digits,
     "20newsgroups": lambda packages: _topics(*files.newsgroups(packages)),
     "reuters-8": lambda packages: _topics(*files.reuters(packages)),
-    "rotten-tomatoes": _tomatoes,
+    "rotten-tomatoes": lambda packages: _topics(*tomato_parts(packages)),
     "japanese-vowels": files.vowels,
     "vowel": _vowel,
     "phoneme": lambda packages: _held_out(files.keel(packages, "phoneme")),
@@ -166,7 +166,8 @@ EMBEDDED = {
 """Data set, and how many of its training and test images are embedded, equally many of each class."""
 
 
-def _write(path: Path, pool: Rows, test: Rows) -> None:
+def write_rows(path: Path, pool: Rows, test: Rows) -> None:
+    """A file of the cache."""
     classes = np.unique(pool.names)
     np.savez(
         path,
@@ -212,7 +213,7 @@ def prepare(packages: Path, root: Path | None, cache: Path) -> None:
         if not path.exists() and name in EMBEDDED:
             _embed(name, packages, root, cache)
         elif not path.exists():
-            _write(path, *TABLES[name](packages))
+            write_rows(path, *TABLES[name](packages))
         with np.load(path, allow_pickle=False) as held:
             shapes = f"{held['x_train'].shape} and {held['x_test'].shape}, {len(held['classes'])} classes"
         print(f"{path}: {shapes}", flush=True)
