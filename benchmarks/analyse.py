@@ -21,7 +21,7 @@ from isda.report.figure_tables import FigureTable
 from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
 
-__all__ = ["RESULTS", "marked", "refresh"]
+__all__ = ["RESULTS", "from_csv", "marked", "refresh"]
 
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, str]
@@ -210,34 +210,14 @@ def transfer(rows: Sequence[Row]) -> dict[str, list[str]]:
     }
     first = next(iter(tables.values()))
     lines = [f"Δ is ISDA − cross-entropy, {intervals_text(first.family('error'))}, for each data set and figure.", ""]
-    return {"": lines + _pairs_of_methods(tables, "data", str)}
-
-
-def _pairs_of_methods(tables: Mapping[str, FigureTable], what: str, name: Callable[[str], str]) -> list[str]:
-    """A row for each comparison of two methods and each figure."""
-    lines = head([what, "figure", "seeds", "cross-entropy", "ISDA", "Δ"])
-    for key, table in tables.items():
+    lines += head(["data", "figure", "seeds", "cross-entropy", "ISDA", "Δ"])
+    for data, table in tables.items():
         for figure, title in THREE.items():
             means = [plus_minus(*mean_std(values_of(table, method, figure))) for method in ("cross-entropy", "isda")]
             difference = difference_text(table.family(figure).shown("isda"))
             seeds = str(table.family(figure).layout.seed_count)
-            lines.append(line([name(key), title.removeprefix("test "), seeds, *means, difference]))
-    return lines
-
-
-TRAINED = {"frozen": "the classifier", "full": "all layers"}
-
-
-def finetune(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """The classifier alone and all layers, a comparison for each."""
-    tables = {
-        trained: figure_table(
-            [row for row in rows if row["trained"] == trained], list(THREE), method_of, "cross-entropy"
-        )
-        for trained in dict.fromkeys(row["trained"] for row in rows)
-    }
-    lines = ["Δ is ISDA − cross-entropy, Student's 95% confidence interval of the seeds of each row.", ""]
-    return {"": lines + _pairs_of_methods(tables, "trained", TRAINED.__getitem__)}
+            lines.append(line([data, title.removeprefix("test "), seeds, *means, difference]))
+    return {"": lines}
 
 
 def generated(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -419,7 +399,7 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "camvid": camvid,
     "transfer": transfer,
     "longtail": longtail,
-    "finetune": finetune,
+    "finetune": by_setting,
     "generated": generated,
     "semi_composition": semi_composition,
     "auto": by_setting,
@@ -430,8 +410,6 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "text_finetune": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
-INCOMPLETE = ("finetune", "generated")
-"""Pages whose CSV file is not committed, or lacks runs that the page has: only a new benchmark writes them."""
 
 
 def marked(page: str, part: str = "") -> str:
@@ -444,6 +422,13 @@ def marked(page: str, part: str = "") -> str:
 def _marks(page: str, part: str) -> tuple[str, str]:
     name = f"{page}.csv{': ' if part else ''}{part}"
     return f"<!-- from {name} by benchmarks/analyse.py -->", f"<!-- end of {name} -->"
+
+
+def from_csv(page: str) -> bool:
+    """Whether a page was made from its CSV file: one of an earlier measurement has no marked parts."""
+    path = RESULTS / f"{page}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return (RESULTS / f"{page}.csv").exists() and f"<!-- from {page}.csv" in text
 
 
 def refresh(page: str) -> None:
@@ -460,8 +445,8 @@ def refresh(page: str) -> None:
 
 
 def main() -> None:
-    """Refresh every page."""
-    for page in (page for page in PAGES if page not in INCOMPLETE and (RESULTS / f"{page}.csv").exists()):
+    """Refresh every page that was made from its CSV file."""
+    for page in filter(from_csv, PAGES):
         refresh(page)
         print(RESULTS / f"{page}.md")
 

@@ -1,6 +1,6 @@
-"""A folder of real images, a few hundred of them, to fine-tune on: some of CIFAR-10's, enlarged, as PNG files.
+"""A folder of real images to fine-tune on: some of CIFAR-10's or CIFAR-100's, enlarged, as PNG files.
 
-    python benchmarks/image_folder.py cifar10.npz FOLDER
+    python benchmarks/image_folder.py cifar100.npz FOLDER
 
 FOLDER/train/CLASS and FOLDER/test/CLASS get the first images of each class of the training and the test part.
 """
@@ -17,7 +17,7 @@ from isda.data import load
 
 __all__ = ["SIDE", "TEST_IMAGES", "TRAINING_IMAGES", "write_folder"]
 
-TRAINING_IMAGES, TEST_IMAGES = 40, 100
+TRAINING_IMAGES, TEST_IMAGES = 40, 15
 """Of each class."""
 SIDE = 128
 

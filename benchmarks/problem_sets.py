@@ -18,9 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 import problem_files as files
+from isda._utils.files import atomic_write
 from problem_files import Rows, Texts
 
-__all__ = ["EMBEDDED", "PROBLEMS", "TEST", "TOPICS", "Draw", "Problem", "prepare", "tomato_parts", "write_rows"]
+__all__ = [
+    "EMBEDDED",
+    "LITE0",
+    "PROBLEMS",
+    "TEST",
+    "TOPICS",
+    "Draw",
+    "Problem",
+    "lite0_file",
+    "prepare",
+    "tomato_parts",
+    "write_rows",
+]
 
 TEST = 1500
 """Rows to judge by, where a set has more."""
@@ -179,17 +192,24 @@ def write_rows(path: Path, pool: Rows, test: Rows) -> None:
     )
 
 
-def _embed(name: str, packages: Path, root: Path | None, cache: Path) -> None:
-    """By `isda embed`, with the weights of the package under timm's names."""
+def lite0_file(packages: Path, folder: Path) -> Path:
+    """A file with the weights of the package under timm's names, made if it is not there yet."""
     import timm
     from safetensors.torch import save_file
 
+    path = folder / "tf_efficientnet_lite0.safetensors"
+    if not path.exists():
+        network = timm.create_model(LITE0.removeprefix("timm:"))
+        with atomic_write(path) as unfinished:
+            save_file(files.lite0_weights(packages, list(network.state_dict())), unfinished)
+    return path
+
+
+def _embed(name: str, packages: Path, root: Path | None, cache: Path) -> None:
+    """By `isda embed`."""
     from isda.cli import main as isda
 
-    weights = cache / "tf_efficientnet_lite0.safetensors"
-    if not weights.exists():
-        network = timm.create_model(LITE0.removeprefix("timm:"))
-        save_file(files.lite0_weights(packages, list(network.state_dict())), weights)
+    weights = lite0_file(packages, cache)
     data, train, test = EMBEDDED[name]
     words = ["embed", "--data", data, "--network", LITE0, "--pretrained", str(weights), "--image-size", str(PIXELS)]
     words += [
