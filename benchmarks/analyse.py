@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from csv_files import read_csv
@@ -28,12 +29,21 @@ Row = Mapping[str, str]
 THREE = {"error": "test error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
 
 
+class ControlledTable(FigureTable):
+    """A comparison with its first method, whatever its name."""
+
+    @cached_property
+    def control(self) -> str:
+        """The first method."""
+        return next(iter(self.values))
+
+
 def figure_table(rows: Iterable[Row], figures: Sequence[str], label: Callable[[Row], str], control: str) -> FigureTable:
     """The runs of one comparison; the control is put first."""
     values: dict[str, dict[int, dict[str, float]]] = {control: {}}
     for row in rows:
         values.setdefault(label(row), {})[int(row["seed"])] = {name: float(row[name]) for name in figures}
-    return FigureTable("", tuple(figures), values)
+    return ControlledTable("", tuple(figures), values)
 
 
 def method_of(row: Row) -> str:

