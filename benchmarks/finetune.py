@@ -23,7 +23,7 @@ from problem_sets import LITE0, lite0_file
 from recording import RESULTS, Study
 
 CLASSES, IMAGES, INPUT_SIZE = 100, 1000, 96
-EPOCHS = {"frozen": 8, "full": 6}
+EPOCHS = {"frozen": 5, "full": 8}
 NAMES = {"frozen": "the classifier alone", "full": "all layers"}
 TABLE = RESULTS / "finetune.csv"
 

@@ -61,7 +61,7 @@ class Setting:
         return f"20 newsgroups, {self.per_class} labels per class"
 
 
-SETTINGS = (Setting(10, 12), Setting(50, 4))
+SETTINGS = (Setting(10, 10), Setting(50, 3))
 
 
 class SentenceClassifier(nn.Module):
