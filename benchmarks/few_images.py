@@ -98,8 +98,8 @@ def wrong_labels(study: Study, data: str, share: float) -> Path:
 class Recorder(Watcher):
     """Appends each finished run of a setting to the table."""
 
-    def __init__(self, setting: Setting, planned: dict[Path, tuple[str, int]]) -> None:
-        self.setting, self.planned = setting, planned
+    def __init__(self, setting: Setting, planned: dict[Path, tuple[str, int]], table: Path) -> None:
+        self.setting, self.planned, self.table = setting, planned, table
 
     def run_finished(self, folder: Path, problem: str | None) -> None:
         """A line, and a row where there is a result."""
@@ -108,17 +108,17 @@ class Recorder(Watcher):
         if problem is None:
             record = read_run(folder)
             row = [self.setting.name, method, seed, final_strength(record), *figures_of(record, FIGURES)]
-            append_csv(TABLE, COLUMNS, [row])
+            append_csv(self.table, COLUMNS, [row])
 
 
-def missing(setting: Setting) -> list[tuple[str, int]]:
+def missing(setting: Setting, table: Path = TABLE) -> list[tuple[str, int]]:
     """Methods and seeds that the table lacks, seed by seed."""
-    rows = read_csv(TABLE) if TABLE.exists() else []
+    rows = read_csv(table) if table.exists() else []
     there = {(row["method"], int(row["seed"])) for row in rows if row["setting"] == setting.name}
     return [(method, seed) for seed in SEEDS for method in setting.methods if (method, seed) not in there]
 
 
-def train(study: Study, setting: Setting, pairs: Sequence[tuple[str, int]]) -> None:
+def train(study: Study, setting: Setting, pairs: Sequence[tuple[str, int]], table: Path = TABLE) -> None:
     """Make these runs; one whose loss is not finite is missing in the table."""
     settings, out = setting.settings, study.runs / setting.folder
     root = wrong_labels(study, settings.data, setting.wrong) if setting.wrong else study.root
@@ -128,7 +128,7 @@ def train(study: Study, setting: Setting, pairs: Sequence[tuple[str, int]]) -> N
         planner.plan(replace(settings, method=method, seed=seed), folder) for folder, (method, seed) in planned.items()
     ]
     try:
-        run_planned(runs, study.jobs, Recorder(setting, planned))
+        run_planned(runs, study.jobs, Recorder(setting, planned, table))
     except RunsFailed as failed:
         if not all(problem.diverged for problem in failed.problems.values()):
             raise

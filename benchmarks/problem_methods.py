@@ -21,7 +21,20 @@ from sklearn.svm import SVC
 from isda import ISDAClassifier
 from isda.estimator.selection import best_scale
 
-__all__ = ["CONTROLS", "OURS", "RIVALS", "WAYS", "folds"]
+__all__ = [
+    "CONTROLS",
+    "OURS",
+    "RIVALS",
+    "WAYS",
+    "Labels",
+    "Matrix",
+    "Way",
+    "folds",
+    "ours",
+    "raw_logistic",
+    "scaled_discriminant",
+    "standardised",
+]
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -53,13 +66,19 @@ def standardised(rows: Matrix, test: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def logistic(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
+    """LogisticRegressionCV on standardised rows."""
+    return raw_logistic(*standardised(rows, test), labels, seed, PENALTIES)
+
+
+def raw_logistic(
+    rows: Matrix, test: Matrix, labels: Labels, seed: int, penalties: NDArray[np.float64]
+) -> tuple[Matrix, str]:
     """LogisticRegressionCV on log-likelihood; where rows are few, in the space that they span, which is the same."""
-    rows, test = standardised(rows, test)
     if rows.shape[0] < rows.shape[1]:
         basis = np.linalg.qr(rows.T)[0]
         rows, test = rows @ basis, test @ basis
     model = LogisticRegressionCV(
-        Cs=PENALTIES,
+        Cs=penalties,
         cv=folds(seed),
         scoring="neg_log_loss",
         max_iter=1000,
@@ -142,14 +161,13 @@ def _squared(first: Matrix, second: Matrix) -> Matrix:
     return distances
 
 
-def ours(lambda_0: float | str) -> Way:
-    """ISDAClassifier with its defaults, and the folds of the others."""
+def ours(lambda_0: float | str, standardize: str = "columns") -> Way:
+    """ISDAClassifier with the folds of the others; what is not given has its default."""
 
     def fitted(rows: Matrix, labels: Labels, test: Matrix, seed: int) -> tuple[Matrix, str]:
-        model: Any = ISDAClassifier(lambda_0=lambda_0, standardize="columns", cv=folds(seed)).fit(rows, labels)
-        return model.predict_proba(test), json.dumps(
-            {"lambda_0": model.lambda_0_, "C": model.C_, "scale": model.scale_}
-        )
+        model: Any = ISDAClassifier(lambda_0=lambda_0, standardize=standardize, cv=folds(seed)).fit(rows, labels)
+        names = ("lambda_0", "C", "scale", "standardize") if standardize == "auto" else ("lambda_0", "C", "scale")
+        return model.predict_proba(test), json.dumps({name: getattr(model, f"{name}_") for name in names})
 
     return fitted
 

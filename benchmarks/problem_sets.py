@@ -18,9 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 import problem_files as files
+from isda._utils.files import atomic_write
 from problem_files import Rows, Texts
 
-__all__ = ["EMBEDDED", "PROBLEMS", "TOPICS", "Draw", "Problem", "prepare"]
+__all__ = [
+    "EMBEDDED",
+    "LITE0",
+    "PROBLEMS",
+    "TEST",
+    "TOPICS",
+    "Draw",
+    "Problem",
+    "lite0_file",
+    "prepare",
+    "tomato_parts",
+    "write_rows",
+]
 
 TEST = 1500
 """Rows to judge by, where a set has more."""
@@ -119,11 +132,11 @@ def _topics(pool: Texts, test: Texts) -> Made:
     return Rows(first, pool.names), _some(Rows(second, test.names))
 
 
-def _tomatoes(packages: Path) -> Made:
+def tomato_parts(packages: Path) -> tuple[Texts, Texts]:
+    """Rotten Tomatoes: the pool, and a fixed part to judge by."""
     texts = files.tomatoes(packages)
     order = np.random.default_rng(0).permutation(len(texts.names))
-    pool, test = (Texts([texts.documents[i] for i in part], texts.names[part]) for part in (order[TEST:], order[:TEST]))
-    return _topics(pool, test)
+    return texts.rows(order[TEST:]), texts.rows(order[:TEST])
 
 
 def _vowel(packages: Path) -> Made:
@@ -149,7 +162,7 @@ TABLES: dict[str, Callable[[Path], Made]] = {
     "digits": _digits,
     "20newsgroups": lambda packages: _topics(*files.newsgroups(packages)),
     "reuters-8": lambda packages: _topics(*files.reuters(packages)),
-    "rotten-tomatoes": _tomatoes,
+    "rotten-tomatoes": lambda packages: _topics(*tomato_parts(packages)),
     "japanese-vowels": files.vowels,
     "vowel": _vowel,
     "phoneme": lambda packages: _held_out(files.keel(packages, "phoneme")),
@@ -166,7 +179,8 @@ EMBEDDED = {
 """Data set, and how many of its training and test images are embedded, equally many of each class."""
 
 
-def _write(path: Path, pool: Rows, test: Rows) -> None:
+def write_rows(path: Path, pool: Rows, test: Rows) -> None:
+    """A file of the cache."""
     classes = np.unique(pool.names)
     np.savez(
         path,
@@ -178,17 +192,24 @@ def _write(path: Path, pool: Rows, test: Rows) -> None:
     )
 
 
-def _embed(name: str, packages: Path, root: Path | None, cache: Path) -> None:
-    """By `isda embed`, with the weights of the package under timm's names."""
+def lite0_file(packages: Path, folder: Path) -> Path:
+    """A file with the weights of the package under timm's names, made if it is not there yet."""
     import timm
     from safetensors.torch import save_file
 
+    path = folder / "tf_efficientnet_lite0.safetensors"
+    if not path.exists():
+        network = timm.create_model(LITE0.removeprefix("timm:"))
+        with atomic_write(path) as unfinished:
+            save_file(files.lite0_weights(packages, list(network.state_dict())), unfinished)
+    return path
+
+
+def _embed(name: str, packages: Path, root: Path | None, cache: Path) -> None:
+    """By `isda embed`."""
     from isda.cli import main as isda
 
-    weights = cache / "tf_efficientnet_lite0.safetensors"
-    if not weights.exists():
-        network = timm.create_model(LITE0.removeprefix("timm:"))
-        save_file(files.lite0_weights(packages, list(network.state_dict())), weights)
+    weights = lite0_file(packages, cache)
     data, train, test = EMBEDDED[name]
     words = ["embed", "--data", data, "--network", LITE0, "--pretrained", str(weights), "--image-size", str(PIXELS)]
     words += [
@@ -212,7 +233,7 @@ def prepare(packages: Path, root: Path | None, cache: Path) -> None:
         if not path.exists() and name in EMBEDDED:
             _embed(name, packages, root, cache)
         elif not path.exists():
-            _write(path, *TABLES[name](packages))
+            write_rows(path, *TABLES[name](packages))
         with np.load(path, allow_pickle=False) as held:
             shapes = f"{held['x_train'].shape} and {held['x_test'].shape}, {len(held['classes'])} classes"
         print(f"{path}: {shapes}", flush=True)

@@ -18,7 +18,17 @@ from isda.report.statistics import mean_std  # noqa: E402
 from isda.report.wording import difference_text, number  # noqa: E402
 from problem_tables import DIRECTION, METHODS, means, read  # noqa: E402
 
-__all__ = ["CONTROL", "RESULTS", "TABLES", "mean_of", "planned_settings", "results_of", "rows_of", "table_of"]
+__all__ = [
+    "CONTROL",
+    "RESULTS",
+    "TABLES",
+    "mean_of",
+    "parts_of",
+    "planned_settings",
+    "results_of",
+    "rows_of",
+    "table_of",
+]
 
 RESULTS = "benchmarks/results"
 CONTROL = "cross-entropy"
@@ -51,6 +61,14 @@ def results_of(name: str, columns: Sequence[str] = ()) -> list[str]:
     cells = [[cell.strip() for cell in text[1:-1].split("|")] for text in lines[first - 1 : last]]
     kept = [cells[0].index(column) for column in columns] or range(len(cells[0]))
     return [f"| {' | '.join(row[index] for index in kept)} |" for row in cells]
+
+
+def parts_of(name: str) -> list[str]:
+    """The tables of a comparison, each below the name of its part."""
+    lines: list[str] = []
+    for part, own in analyse.PAGES[name](rows_of(name)).items():
+        lines += [*([f"**{part[0].upper()}{part[1:]}.**", ""] if part else []), *own, ""]
+    return lines[:-1]
 
 
 VARIANTS = {
@@ -168,5 +186,5 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "problems": ranks,
     "rates": lambda: results_of("rates"),
     "unlabelled": lambda: results_of("unlabelled", ["problem", "weight 1 − weight 0"]),
-    "finetune": lambda: results_of("finetune"),
+    "finetune": lambda: parts_of("finetune") if analyse.from_csv("finetune") else results_of("finetune"),
 }

@@ -23,7 +23,17 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import analyse  # noqa: E402
-from evidence_figures import CONTROL, RESULTS, TABLES, mean_of, planned_settings, results_of, rows_of, table_of  # noqa: E402
+from evidence_figures import (  # noqa: E402
+    CONTROL,
+    RESULTS,
+    TABLES,
+    mean_of,
+    parts_of,
+    planned_settings,
+    results_of,
+    rows_of,
+    table_of,
+)
 from isda.report.figure_tables import FigureTable  # noqa: E402
 from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
 from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
@@ -130,7 +140,25 @@ def embeddings() -> list[str]:
 
 
 def fine_tuning() -> list[str]:
-    """A pretrained network; the page has runs that its CSV file lacks."""
+    """A pretrained network whose classifier is trained."""
+    if not analyse.from_csv("finetune"):
+        return _fine_tuning_before()
+    rows = rows_of("finetune")
+    table = table_of([row for row in rows if row["setting"] == "the classifier alone"])
+    layers = table_of([row for row in rows if row["setting"] == "all layers"])
+    auto = "isda:lambda_0=auto"
+    return [
+        "Fine-tuning a pretrained network, 1,000 images of 100 classes "
+        f"({_result('EfficientNet-Lite0, classifier only', 'finetune')})",
+        _control(table),
+        f"{_both(table, auto)}; all layers, {_control(layers)}: {_both(layers, auto)}",
+        "`auto`, with a diagonal covariance",
+        "`ISDAClassifier` on the frozen network's embeddings",
+    ]
+
+
+def _fine_tuning_before() -> list[str]:
+    """The page of an earlier measurement, which has runs that its CSV file lacks."""
     rows = [[cell.strip() for cell in text[1:-1].split("|")] for text in results_of("finetune")]
 
     def cell(figure: str, column: str = "Δ") -> str:
@@ -161,7 +189,7 @@ def unlabelled() -> list[str]:
         alone,
         f"{_judged(overall[0])} over both ({each})",
         "0.5",
-        f"the algorithm matters more: VAT changes the error of labels alone by {difference_text(gain)} points ({other})",
+        f"the algorithm matters more: VAT − labels alone {difference_text(gain)} points ({other})",
     ]
 
 
@@ -231,7 +259,8 @@ def block(name: str) -> list[str]:
     if name not in analyse.PAGES:
         known = ", ".join([*BLOCKS, *analyse.PAGES])
         raise ValueError(f"a block of figures must be one of {known}, got {name!r}")
-    return analyse.PAGES[name](rows_of(name))[""]
+    parts = analyse.PAGES[name](rows_of(name))
+    return parts[""] if "" in parts else parts_of(name)
 
 
 _PLACE = re.compile(r"(?P<begin><!-- figures: (?P<name>.*?) -->\n).*?(?P<end><!-- end of figures -->)", re.DOTALL)
