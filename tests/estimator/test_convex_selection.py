@@ -32,11 +32,10 @@ def test_the_choice_is_better_than_all_its_neighbours(chosen):
     assert results["mean_test_score"][best] > results["mean_test_score"].max() - 1e-3
     expected = {"lambda_0": chosen.lambda_0_, "C": chosen.C_, "standardize": chosen.standardize_}
     assert results["params"][best] == expected
-    here = results["param_standardize"] == chosen.standardize_
-    tried = results["param_C"][here & (results["param_lambda_0"] == chosen.lambda_0_)]
+    tried = results["param_C"][results["param_standardize"] == chosen.standardize_]
     assert tried.min() < chosen.C_ < tried.max()
     if chosen.lambda_0_ > 0:
-        tried = results["param_lambda_0"][here & (results["param_C"] == chosen.C_)]
+        tried = results["param_lambda_0"][results["param_standardize"] == chosen.standardize_]
         assert tried.min() < chosen.lambda_0_ < tried.max()
     assert (results["param_lambda_0"] == 0).any()
 
