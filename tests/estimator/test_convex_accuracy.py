@@ -90,7 +90,7 @@ def test_deciding_by_few_folds_and_rough_solutions_does_not_change_the_choice(ma
     monkeypatch.setattr(trials, "_ROUGH", 0.0)
     whole = ISDAClassifier().fit(*many)
     assert (whole.cv_results_["n_folds"] == 5).all()
-    assert (quick.cv_results_["n_folds"] == 1).sum() >= 5
+    assert (quick.cv_results_["n_folds"] < 5).sum() >= 5
     names = ("lambda_0_", "C_", "standardize_")
     assert [getattr(quick, name) for name in names] == [getattr(whole, name) for name in names]
     assert quick.scale_ == pytest.approx(whole.scale_, rel=1e-2)

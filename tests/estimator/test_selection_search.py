@@ -48,12 +48,13 @@ def test_a_bowl_is_left_at_the_nearest_half_decade(centre):
     assert surface.score(refined) >= surface.score(point)
 
 
-def test_half_steps_are_not_tried_where_the_parabola_is_lower():
-    surface = Surface(bowl(1.0, -1.0))
-    point = selection._climb(surface, (0.0, 0.0), MOVES)
-    tried = len(surface.solutions)
-    assert selection._refine(surface, point, MOVES) == (1.0, -1.0)
-    assert len(surface.solutions) == tried
+@pytest.mark.parametrize(("inverse", "sides"), [(-1.2, {-1.5}), (-0.8, {-0.5}), (-1.0, {-0.5, -1.5})])
+def test_half_steps_are_tried_on_the_higher_side(inverse, sides):
+    surface = Surface(bowl(0.0, inverse))
+    point = selection._climb(surface, (0.0, 0.0), [_ALONG_C])
+    assert point == (0.0, -1.0)
+    assert selection._refine(surface, point, [_ALONG_C]) == point
+    assert {point[1] for point in surface.solutions if point[1] % 1} == sides
 
 
 @pytest.mark.parametrize(("lead", "last"), [(1.0, 4.0), (100.0, 1.0)])

@@ -3,8 +3,8 @@
 The search moves on a grid of powers of ten until no neighbour is better. One search direction raises lambda and the
 penalty 1/C together: the directions of the weights hardly change, and the scale corrects their norm. It begins at
 lambda = 1 with the best lambda C of discriminant analysis, which needs no minimisation. The search without
-augmentation begins at the best C with it, and ends where it cannot become as good. Half steps are tried only where a
-parabola through the neighbours promises a gain. Each point has its own best scale. Gains below a threshold are ignored.
+augmentation begins at the best C with it, and ends where it cannot become as good. Half steps follow, to the side where
+a parabola through the neighbours is highest. Each point has its own best scale. Gains below a threshold are ignored.
 
 Of several scalings of the features the first is searched like this. A further one starts at the optimum of the best
 one before. If it is as good there, or still clearly worse after steps along C, its search ends.
@@ -42,6 +42,8 @@ _FIRST_C = -1.0
 _ALONG_STRENGTH, _ALONG_C, _ALONG_BOTH = (1.0, 0.0), (0.0, 1.0), (1.0, -1.0)
 _REACH = 0.05
 """What further steps may gain, as a part of the log-likelihood."""
+_NEAR_CENTRE = 0.1
+"""In decades: how far the highest point of a parabola may be to leave its side open."""
 _TREND = 2.0
 """A step along C gains at most so many times what the one before has."""
 
@@ -191,17 +193,26 @@ def _climb(
 
 
 def _refine(trials: Trials, centre: GridPoint, moves: Sequence[GridPoint]) -> GridPoint:
-    """Half a step along each direction in which the parabola through both neighbours is higher there."""
-    point = centre
+    """Half steps from an optimum among decades.
+
+    A parabola runs through both neighbours of the centre along each direction. Steps go to the side where it is highest,
+    or to both if that is near the centre.
+    """
+    point, steps = centre, []
     for move in moves:
         pair = [(centre[0] + sign * move[0], centre[1] + sign * move[1]) for sign in (1.0, -1.0)]
-        if not all(neighbour in trials.solutions for neighbour in pair):
-            continue
-        up, down = (trials.known_gain(neighbour, centre) for neighbour in pair)
-        for sign, rise in ((0.5, up - down), (-0.5, down - up)):
-            neighbour = (point[0] + sign * move[0], point[1] + sign * move[1])
-            if rise / 4 + (up + down) / 8 > MIN_GAIN and within_limits(neighbour):
-                point = neighbour if trials.is_better(neighbour, point) else point
+        if all(neighbour in trials.solutions for neighbour in pair):
+            up, down = (trials.known_gain(neighbour, centre) for neighbour in pair)
+            highest = (down - up) / (2 * (up + down)) if up + down < 0 else 0.0
+            halves = [half for half in (0.5, -0.5) if 2 * half * highest > -_NEAR_CENTRE]
+            steps += [(half * move[0], half * move[1]) for half in halves]
+    settled = False
+    while not settled:
+        settled = True
+        for step in steps:
+            neighbour = (point[0] + step[0], point[1] + step[1])
+            if within_limits(neighbour) and trials.is_better(neighbour, point):
+                point, settled = neighbour, False
     return point
 
 
