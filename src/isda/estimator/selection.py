@@ -195,8 +195,8 @@ def _climb(
 def _refine(trials: Trials, centre: GridPoint, moves: Sequence[GridPoint]) -> GridPoint:
     """Half steps from an optimum among decades.
 
-    A parabola runs through both neighbours of the centre along each direction. Steps go to the side where it is highest,
-    or to both if that is near the centre.
+    A parabola runs through both neighbours of the centre along each direction. Steps go to the side where it is
+    highest, or to both if that is near the centre.
     """
     point, steps = centre, []
     for move in moves:

@@ -191,13 +191,9 @@ class Trials:
         error is 0 after all folds. The other point may be one of the trials with another scaling, the ``rival``.
         """
         rival, count = rival or self, len(self.folds)
-        several = effective_n_jobs(self._solver.n_jobs) > 1
-        first = 1 if not several and len(self.folds[0]().labels) >= _ONE_FOLD_ROWS else 2
-        solved = min(len(self.solutions.get(point, ())), len(rival.solutions.get(other, ())))
+        first = 1 if len(self.folds[0]().labels) >= _ONE_FOLD_ROWS else 2
         gain = error = 0.0
         for stage in dict.fromkeys(min(stage, count) for stage in (first, 2, count)):
-            if stage < solved:
-                continue
             for accurate in (False, True):
                 second = rival.scores(other, stage, accurate=accurate)
                 here = self.scores(point, stage, accurate=accurate)
@@ -255,13 +251,15 @@ class Trials:
         return found
 
     def solve(self, point: GridPoint, count: int, *, accurate: bool = False) -> list[Tensor]:
-        """The optimum of each of the first folds."""
+        """The optimum of each of the first folds; with several processes at least two folds are solved at once."""
         solutions, solver = self.solutions.setdefault(point, []), self._solver
         accurate = accurate or solver.rough == solver.accuracy
         first = self._accurate.setdefault(point, 0)
         if not accurate:
             first = len(solutions)
         numbers = range(first, count)
+        if not solutions and effective_n_jobs(solver.n_jobs) > 1:
+            numbers = range(min(max(count, 2), len(self.folds)))
         if numbers:
             starts = [
                 _Start([solutions[number]], near=True) if number < len(solutions) else self._start(point, number)
@@ -269,9 +267,9 @@ class Trials:
             ]
             accuracy = solver.accuracy if accurate else solver.rough
             found = solver.solve(point, accuracy, [self.folds[number]() for number in numbers], starts)
-            solutions[first:count] = found
+            solutions[first : numbers.stop] = found
             if accurate:
-                self._accurate[point] = count
+                self._accurate[point] = numbers.stop
         return solutions[:count]
 
     def held_out_logits(self, point: GridPoint) -> list[Tensor]:
