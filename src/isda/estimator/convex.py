@@ -87,7 +87,7 @@ _LARGE = 10**8
 _POLISHED = 10**7
 """Below, Newton steps to the accuracy of float64 are cheap."""
 _LARGE_FOLDS = 10**6
-"""From here on folds are solved in float32, which is enough for them."""
+"""From here on folds are solved in float32, which is enough for them but for the search of tilts."""
 _ACCURACY, _ACCURACY_OF_FOLDS = 1e-6, 1e-6
 """Of the decrement, relative to the size of the weights."""
 _CONSTANT = 1e-3
@@ -183,7 +183,7 @@ class ConvexProblem:
         balanced: bool,
     ) -> Folds:
         everything, turn = _WeightedRows.of(data.scaled(scaler)), self.covariance not in KEEPS_AXES
-        if self._size(data) >= _LARGE_FOLDS:
+        if self._size(data) >= _LARGE_FOLDS and self.bound != "tilted":
             everything = everything.single()
         return [
             cache(partial(_fold, self.covariance, everything, scaler, *fold, standardize, turn, balanced))
