@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from isda import ISDAClassifier
-from isda.estimator.selection import best_scale
+from isda.estimator.data import best_scale
 
 __all__ = [
     "CONTROLS",

@@ -1,4 +1,4 @@
-"""Folds and the final fit end near the optimum, whatever C is; points that two folds decide about."""
+"""Folds and the final fit end near the optimum, whatever C is; points that few folds decide about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
 from isda import ISDAClassifier
-from isda.estimator import selection
+from isda.estimator import trials
 from isda.estimator.covariances import ClassRows, row_covariances
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.tilts import approximate_tilt
@@ -44,7 +44,9 @@ def test_scores_of_weakly_penalised_folds_are_those_of_fits_of_their_own(standar
     strengths, scores = model.cv_results_["param_lambda_0"], model.cv_results_["mean_test_score"]
     for index in {0, int(np.argmin(scores)), int(np.argmax(scores)), len(scores) - 1}:
         expected = np.mean(held_out(model, X, y, folds, strengths[index], 1e4))
-        assert scores[index] == pytest.approx(expected, abs=2e-3)
+        # Points that are clearly worse have rough solutions, with an error of 2% of the score.
+        chosen = index == model.cv_results_["best_index"]
+        assert scores[index] == pytest.approx(expected, rel=0 if chosen else 0.02, abs=2e-3)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.1, 1.0])
@@ -82,31 +84,36 @@ def many():
     return correlated(1200, 60, 4, distance=3)
 
 
-def test_deciding_by_two_folds_does_not_change_the_choice(many, monkeypatch):
+def test_deciding_by_few_folds_and_rough_solutions_does_not_change_the_choice(many, monkeypatch):
     quick = ISDAClassifier().fit(*many)
-    monkeypatch.setattr(selection, "_STANDARD_ERRORS", np.inf)
+    monkeypatch.setattr(trials, "_STANDARD_ERRORS", {1: np.inf, 2: np.inf})
+    monkeypatch.setattr(trials, "_ROUGH", 0.0)
     whole = ISDAClassifier().fit(*many)
     assert (whole.cv_results_["n_folds"] == 5).all()
-    assert (quick.cv_results_["n_folds"] == 2).sum() >= 5
+    assert (quick.cv_results_["n_folds"] < 5).sum() >= 5
     names = ("lambda_0_", "C_", "standardize_")
     assert [getattr(quick, name) for name in names] == [getattr(whole, name) for name in names]
     assert quick.scale_ == pytest.approx(whole.scale_, rel=1e-2)
 
 
-def test_a_point_that_two_folds_have_judged_has_their_scores_and_an_estimated_mean(many):
+def test_a_point_that_few_folds_have_judged_has_their_scores_and_an_estimated_mean(many):
     results = ISDAClassifier(cv=4).fit(*many).cv_results_
-    judged = results["n_folds"] == 2
+    judged = results["n_folds"] < 4
     assert judged.any()
     assert not judged[results["best_index"]]
     for number in range(4):
-        assert (np.isnan(results[f"split{number}_test_score"]) == (judged if number > 1 else False)).all()
+        assert (np.isnan(results[f"split{number}_test_score"]) == (results["n_folds"] <= number)).all()
     best = results["mean_test_score"][results["best_index"]]
     assert results["mean_test_score"][judged].max() < best + 5e-3
     assert np.isfinite(results["std_test_score"]).all()
 
 
-def test_two_folds_are_all_there_is(many):
-    assert (ISDAClassifier(cv=2).fit(*many).cv_results_["n_folds"] == 2).all()
+def test_one_fold_decides_only_if_it_holds_out_many_rows(many):
+    X, y = many
+    few, more = (ISDAClassifier(cv=2).fit(X[:n], y[:n]).cv_results_ for n in (160, 1200))
+    assert (few["n_folds"] == 2).all()
+    assert set(more["n_folds"]) == {1, 2}
+    assert more["n_folds"][more["best_index"]] == 2
 
 
 @pytest.mark.parametrize("strength", [0.1, 10.0, 100.0])
@@ -123,3 +130,15 @@ def test_tilts_are_as_near_as_it_is_enough(strength, enough):
     assert float(weights @ (apart * (apart @ table)).sum(1)) <= enough
     excess = float(weights @ (found.value - best.value))
     assert -1e-12 <= excess <= enough / 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tilts_of_large_tables_are_finite_in_every_precision(dtype):
+    """Rows that had converged went on to divide rounding by rounding in float32."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(50, 30, generator=generator, dtype=torch.float64)
+    logits, table = 20 * torch.randn(200, 50, generator=generator, dtype=torch.float64), 10 * weight @ weight.t()
+    exact = converged_tilt(logits, table, torch.softmax(logits, 1))
+    logits, table = logits.to(dtype), table.to(dtype)
+    found = converged_tilt(logits, table, torch.softmax(logits, 1))
+    torch.testing.assert_close(found.value, exact.value.to(dtype), rtol=1e-4, atol=1e-3)

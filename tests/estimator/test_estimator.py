@@ -24,14 +24,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [ISDAClassifier(), ISDAClassifier(0.5, C=1.0, bound="tilted", covariance="shrunk")],
-    expected_failed_checks=lambda estimator: (
-        {"check_sample_weight_equivalence_on_dense_data": "of settings that are equally good rounding chooses one"}
-        if estimator.C == "auto"
-        else {}
-    ),
-)
+@parametrize_with_checks([ISDAClassifier(), ISDAClassifier(0.5, C=1.0, bound="tilted", covariance="shrunk")])
 def test_scikit_learn_contract_of_what_takes_longer(estimator, check):
     check(estimator)
 

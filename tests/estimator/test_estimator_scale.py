@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
 from isda import ISDAClassifier
-from isda.estimator.selection import best_scale
+from isda.estimator.data import best_scale
 
 
 @pytest.fixture(scope="module")

@@ -149,8 +149,9 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         intercept_: (n_classes,) or (1,).
         lambda_0_, C_, scale_: the values that were used.
         standardize_: "columns", "all" or False: how features were scaled.
-        cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None. Those that two
-            folds have decided about have n_folds=2, NaN as the scores of further folds, and an estimated mean.
+        cv_results_: the values that were tried, as in GridSearchCV, if something was "auto"; else None. Those that
+            fewer folds have decided about have their number as n_folds, NaN as the scores of further folds, and an
+            estimated mean.
         n_iter_: (1,) steps that were taken.
         gradient_norm_: largest entry of the gradient at the end.
         network_, loss_curve_, validation_curve_: of the stochastic trainer, where it was used.

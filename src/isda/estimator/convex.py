@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from torch import Tensor
 from isda.estimator.covariances import KEEPS_AXES, ClassRows, row_covariances, within_covariance
 from isda.estimator.data import EncodedData, Scaler, Standardize
 from isda.estimator.objective import ConvexObjective
-from isda.estimator.selection import Selection, SelectionFold, held_out_logits, select
+from isda.estimator.selection import Folds, Selection, held_out_logits, select
 from isda.estimator.solver import minimise
+from isda.estimator.trials import FoldSolver, SelectionFold
 
 
 class Axes(NamedTuple):
@@ -86,7 +87,7 @@ _LARGE = 10**8
 _POLISHED = 10**7
 """Below, Newton steps to the accuracy of float64 are cheap."""
 _LARGE_FOLDS = 10**6
-"""From here on folds are solved in float32, which is enough for them."""
+"""From here on folds are solved in float32, which is enough for them but for the search of tilts."""
 _ACCURACY, _ACCURACY_OF_FOLDS = 1e-6, 1e-6
 """Of the decrement, relative to the size of the weights."""
 _CONSTANT = 1e-3
@@ -151,8 +152,8 @@ class ConvexProblem:
             strength=self.strength,
             C=self.C,
             scale=self.scale,
+            solver=self._solver_of_folds(data, offset, n_jobs),
             report=self.report,
-            **self._solver_of_folds(data, offset, n_jobs),
         )
 
     def held_out_logits(
@@ -169,7 +170,8 @@ class ConvexProblem:
         strength, inverse, scale = (1.0 if value is None else value for value in (self.strength, self.C, self.scale))
         scaled = self._folds(data, scaler, standardize, folds, balanced=False)
         solver = self._solver_of_folds(data, offset, n_jobs)
-        return [scale * logits.numpy() for logits in held_out_logits(scaled, strength=strength, C=inverse, **solver)]
+        found = held_out_logits(scaled, strength=strength, C=inverse, solver=solver)
+        return [scale * logits.numpy() for logits in found]
 
     def _folds(
         self,
@@ -179,21 +181,24 @@ class ConvexProblem:
         folds: Sequence[tuple[NDArray[Any], NDArray[Any]]],
         *,
         balanced: bool,
-    ) -> list[SelectionFold]:
+    ) -> Folds:
         everything, turn = _WeightedRows.of(data.scaled(scaler)), self.covariance not in KEEPS_AXES
-        if self._size(data) >= _LARGE_FOLDS:
+        if self._size(data) >= _LARGE_FOLDS and self.bound != "tilted":
             everything = everything.single()
-        return [_fold(self.covariance, everything, scaler, *fold, standardize, turn, balanced) for fold in folds]
+        return [
+            cache(partial(_fold, self.covariance, everything, scaler, *fold, standardize, turn, balanced))
+            for fold in folds
+        ]
 
-    def _solver_of_folds(self, data: EncodedData, offset: Tensor | None, n_jobs: int | None) -> dict[str, Any]:
-        return {
-            "bound": self.bound,
-            "accuracy": _ACCURACY_OF_FOLDS,
-            "max_iter": self.max_iter,
-            "polish": self._size(data) < _EXACT_FOLDS,
-            "offset": offset,
-            "n_jobs": n_jobs,
-        }
+    def _solver_of_folds(self, data: EncodedData, offset: Tensor | None, n_jobs: int | None) -> FoldSolver:
+        return FoldSolver(
+            bound=self.bound,
+            accuracy=_ACCURACY_OF_FOLDS,
+            max_iter=self.max_iter,
+            polish=self._size(data) < _EXACT_FOLDS,
+            offset=offset,
+            n_jobs=n_jobs,
+        )
 
     def fit(
         self,

@@ -258,6 +258,11 @@ def class_means(rows: ClassRows) -> Tensor:
     return sum_by_class(rows.inputs * rows.loss_weights.unsqueeze(1), rows) / sizes.sqrt().unsqueeze(1)
 
 
+def class_centres(rows: ClassRows) -> Tensor:
+    """(C, A) means of the rows of each class."""
+    return sum_by_class(rows.inputs * rows.counts.unsqueeze(1), rows) / _class_counts(rows).unsqueeze(1)
+
+
 def _full(rows: ClassRows) -> RowCovariances:
     average = None if rows.variances is not None else within_covariance(rows)
     return RowCovariances(rows, own=rows.inputs.new_ones(rows.num_classes), average=average)

@@ -23,7 +23,7 @@ from torch import Tensor
 from isda.estimator.covariances import class_means
 from isda.estimator.objective import ConvexObjective, Evaluation
 
-_MEMORY, _SHORTER, _LEAST_FALL = 10, 40, 0.1
+_MEMORY, _SHORTER, _LONGER, _LEAST_FALL = 10, 15, 2.0, 0.3
 _OTHER_CURVATURE = 3.0
 _ROUGH = 1e-3
 _NEWTON_STEPS, _POLISHING_STEPS = 10, 20
@@ -114,14 +114,13 @@ class Preconditioner:
             solution[:, :-1] = torch.addmm(wide / self._diagonal, wide @ self._weight.t(), self._weight, alpha=-1)
         return solution
 
-    def square(self, parameters: Tensor, *, intercepts: bool = False) -> float:
-        """W'PW of the weights, and h b'b of the intercepts if they are to be counted."""
+    def square(self, parameters: Tensor) -> float:
+        """W'PW of the weights."""
         weight = parameters[:, :-1]
-        free = self._factors[0] * float(parameters[:, -1].square().sum()) if intercepts else 0.0
         if self._means is None:
-            return free + float((weight @ self._matrix.to(weight.dtype) * weight).sum())
+            return float((weight @ self._matrix.to(weight.dtype) * weight).sum())
         diagonal, low = self._diagonal.to(weight.dtype), self._low.to(weight.dtype)
-        return free + float((weight.square() @ diagonal).sum() + (weight @ low.t()).square().sum())
+        return float((weight.square() @ diagonal).sum() + (weight @ low.t()).square().sum())
 
 
 def _largest(values: Tensor) -> float:
@@ -156,7 +155,7 @@ def minimise(
         start = minimise(rough, start, tol=torch.inf, accuracy=_ROUGH, max_iter=max_iter, warn=False).parameters
     parameters = objective.rows.inputs.new_zeros(objective.shape) if start is None else start
     preconditioner, memory = Preconditioner(objective), _Memory()
-    objective.tilt_accuracy = _FIRST_TILTS
+    objective.tilt_accuracy, length = _FIRST_TILTS, 1.0
     logits = objective.logits(parameters)
     here, steps, enough = objective.evaluate(parameters, logits), 0, False
     while True:
@@ -173,14 +172,14 @@ def minimise(
         if steps >= max_iter or (enough and _largest(here.gradient) <= tol):
             break
         objective.tilt_accuracy = _TILT_SHARE * decrement
-        found = _line_search(objective, parameters, logits, here, direction, decrement)
+        found = _line_search(objective, parameters, logits, here, direction, decrement, min(1.0, _LONGER * length))
         if found is None:
             break
-        moved, logits, new = found
+        moved, logits, new, length = found
         if max(here.curvature, new.curvature) > _OTHER_CURVATURE * min(here.curvature, new.curvature):
             memory.pairs.clear()  # of no use where the curvature is another
         else:
-            memory.add(moved - parameters, new.gradient - here.gradient, preconditioner)
+            memory.add(moved - parameters, new.gradient - here.gradient)
         parameters, here, steps = moved, new, steps + 1
     objective.tilt_accuracy = 0.0
     norm = _largest(here.gradient)
@@ -207,13 +206,11 @@ class _Memory:
 
     def __init__(self) -> None:
         self.pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_MEMORY)
-        self.scale = 1.0
 
-    def add(self, step: Tensor, change: Tensor, preconditioner: Preconditioner) -> None:
+    def add(self, step: Tensor, change: Tensor) -> None:
         product = float((step * change).sum())
         if product > 0:
             self.pairs.append((step, change, product))
-            self.scale = min(max(preconditioner.square(step, intercepts=True) / product, 0.1), 10.0)
 
     def times(self, gradient: Tensor, preconditioner: Preconditioner) -> Tensor:
         """H g by the two-loop recursion."""
@@ -221,7 +218,7 @@ class _Memory:
         for step, change, product in reversed(self.pairs):
             lengths.append(float((step * left).sum()) / product)
             left.add_(change, alpha=-lengths[-1])
-        direction = preconditioner.solve(left).mul_(self.scale)
+        direction = preconditioner.solve(left)
         for (step, change, product), length in zip(self.pairs, reversed(lengths), strict=True):
             direction.add_(step, alpha=length - float((change * direction).sum()) / product)
         return direction
@@ -234,15 +231,16 @@ def _line_search(
     here: Evaluation,
     direction: Tensor,
     decrement: float,
-) -> tuple[Tensor, Tensor, Evaluation] | None:
-    """The first of shorter and shorter steps that does not go too far; None if there is none.
+    length: float,
+) -> tuple[Tensor, Tensor, Evaluation, float] | None:
+    """The first of shorter and shorter steps, from ``length`` on, that does not go too far; None if there is none.
 
-    f has to fall by a tenth of what the slope at the start promises, half of it being the most that a quadratic
+    f has to fall by 0.3 of what the slope at the start promises, half of it being the most that a quadratic
     function can. A longer step saturates probabilities, and the curvature there is lost. Where values differ by
     rounding only, the slope at the end is the judge. Logits are linear along the direction: a trial takes no product
     with the rows, and the gradient only the step that is made.
     """
-    slack, length, change = _rounding(here), 1.0, objective.logits(direction)
+    slack, change = _rounding(here), objective.logits(direction)
     for _ in range(_SHORTER):
         moved, moved_logits = torch.sub(start, direction, alpha=length), torch.sub(logits, change, alpha=length)
         promised = length * decrement
@@ -251,7 +249,7 @@ def _line_search(
         new = objective.evaluate(moved, moved_logits, limit=limit)
         fall = here.value - new.value
         if new.value <= limit and (not small or -float((new.gradient * direction).sum()) <= 0.5 * decrement):
-            return moved, moved_logits, new
+            return moved, moved_logits, new, length
         # The minimum of the parabola through both values; a value may be infinite.
         length *= max(promised / (2 * max(promised - fall, promised / 2)), 0.1) if fall > -torch.inf else 0.1
     return None

@@ -28,7 +28,7 @@ def approximate_tilt(logits: Tensor, table: Tensor, start: Tensor, weights: Tens
         table: (C, C) K = lambda W Sigma W'.
         start: (N, C) tilts to start from, on the simplex.
         weights: (N,) u of the rows.
-        enough: in nats.
+        enough: in nats; rounding of the logits is a lower bound.
 
     Example:
         >>> K, u = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.ones(1)
@@ -37,7 +37,9 @@ def approximate_tilt(logits: Tensor, table: Tensor, start: Tensor, weights: Tens
     """
     share = weights.unsqueeze(1)
     fixed, tilt, cross = logits + table.diagonal() / 2, start, _times(start, table)
-    before = torch.inf
+    # Rounding of the logits moves s by this part of it.
+    rounding = 2 * torch.finfo(logits.dtype).eps * float(fixed.abs().amax())
+    enough, before = max(enough, rounding**2 * float(table.diagonal().amax() * weights.sum())), torch.inf
     for _ in range(_STEPS):
         tilted = fixed - cross
         largest = tilted.amax(1, keepdim=True)
@@ -55,7 +57,7 @@ def approximate_tilt(logits: Tensor, table: Tensor, start: Tensor, weights: Tens
         before = gap
         direction, change = _rough_system(softmax, residual, pulled, table, share)
         tilt, cross = tilt + direction, cross + change
-    return converged_tilt(logits, table, start)
+    return converged_tilt(logits, table, start, enough=enough / float(weights.sum()))
 
 
 def _rough_system(

@@ -256,13 +256,14 @@ class ConvergedTilt(NamedTuple):
     """(N,) F(t)."""
 
 
-def converged_tilt(logits: Tensor, table: Tensor, start: Tensor) -> ConvergedTilt:
+def converged_tilt(logits: Tensor, table: Tensor, start: Tensor, *, enough: float = 0.0) -> ConvergedTilt:
     """Minimise F(t) = logsumexp_j(z_j + 1/2 (e_j - t)' K (e_j - t)) for every row.
 
     Args:
         logits: (N, C) z.
         table: (C, C) K = lambda W Sigma W', symmetric and positive semi-definite.
         start: (N, C) tilts to start from, on the simplex.
+        enough: end where F is at most half of this above its minimum; by default where rounding stops the search.
 
     Example:
         >>> K = torch.tensor([[2.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
@@ -275,13 +276,14 @@ def converged_tilt(logits: Tensor, table: Tensor, start: Tensor) -> ConvergedTil
     lengths = torch.linspace(0, 1, _CONVERGED_LENGTHS, dtype=logits.dtype, device=logits.device).square().view(-1, 1, 1)
     # A tilt is never better known than to the rounding of its logits, which are large where K is.
     close, slack = epsilon**0.75, 8 * epsilon * torch.linalg.vector_norm(fixed, torch.inf, 1)
+    limit = (slack.clamp_min(close).square() * table.diagonal().max()).clamp_min(enough)
     for _ in range(NEWTON_STEPS):
         tilted = fixed - cross
         softmax = torch.softmax(tilted, 1)
         residual = softmax - tilt
         pulled = residual @ table
         # r'Kr is twice the fall of F that is left, where K is small.
-        if bool(((residual * pulled).sum(1) <= close**2 * table.diagonal().max()).all()):
+        if bool(((residual * pulled).sum(1) <= limit).all()):
             break
         direction, change = tilt_system(softmax, residual, table, accuracy=_CONJUGATE_ACCURACY)
         # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.Kt + x^2/2 d.Kd + constant
@@ -320,11 +322,13 @@ def tilt_system(
         image_of = applied @ table
         # At most 1 but for rounding: d'K (I + S K) d >= d'K d >= r'K r.
         length = (norm / (change * applied).sum(1, keepdim=True).clamp_min(tiny)).clamp_max(1)
+        # A row that has converged stays as it is: further steps would divide rounding by rounding.
+        length = torch.where(norm > enough, length, 0)
         solution, image = torch.addcmul(solution, length, direction), torch.addcmul(image, length, change)
         residual, pulled = residual - length * applied, pulled - length * image_of
         previous, norm = norm, (residual * pulled).sum(1, keepdim=True).clamp_min(0)
         if bool((norm <= enough).all()):
             break
-        ratio = torch.where(previous > 0, norm / previous.clamp_min(tiny), 0)
+        ratio = torch.where(norm > enough, norm / previous.clamp_min(tiny), 0)
         direction, change = residual + ratio * direction, pulled + ratio * change
     return solution, image
