@@ -176,6 +176,8 @@ class Trials:
         self.solutions: dict[GridPoint, list[Tensor]] = {}
         self._accurate: dict[GridPoint, int] = {}
         """How many of them, from the first on, have the accuracy of the solver."""
+        self._used: dict[GridPoint, int] = {}
+        """How many of them comparisons have asked for: several processes solve more, which must not decide anything."""
         self._scores: dict[tuple[GridPoint, int, int], FoldScores] = {}
 
     def is_better(self, point: GridPoint, other: GridPoint) -> bool:
@@ -187,13 +189,15 @@ class Trials:
     ) -> tuple[float, float]:
         """The mean gain in log-likelihood over another point, and a bound of its error.
 
-        Folds and accuracy are added until it is clear whether the gain is above ``limit``, or that it is small. The
-        error is 0 after all folds. The other point may be one of the trials with another scaling, the ``rival``.
+        Folds and accuracy are added until it is clear whether the gain is above ``limit``, or that it is small; folds
+        that earlier comparisons of both points have used are always taken. The error is 0 after all folds. The other
+        point may be one of the trials with another scaling, the ``rival``.
         """
         rival, count = rival or self, len(self.folds)
-        first = 1 if len(self.folds[0]().labels) >= _ONE_FOLD_ROWS else 2
+        used = min(self._used.get(point, 0), rival._used.get(other, 0))
+        first = max(used, 1 if len(self.folds[0]().labels) >= _ONE_FOLD_ROWS else 2)
         gain = error = 0.0
-        for stage in dict.fromkeys(min(stage, count) for stage in (first, 2, count)):
+        for stage in dict.fromkeys(min(max(stage, first), count) for stage in (first, 2, count)):
             for accurate in (False, True):
                 second = rival.scores(other, stage, accurate=accurate)
                 here = self.scores(point, stage, accurate=accurate)
@@ -208,7 +212,7 @@ class Trials:
 
     def known_gain(self, point: GridPoint, other: GridPoint) -> float:
         """The mean gain over another point in the folds that both have."""
-        count = min(len(self.solutions[point]), len(self.solutions[other]))
+        count = min(self._used[point], self._used[other])
         return _mean_gain(self.scores(point, count), self.scores(other, count))[0]
 
     def known_scores(self, point: GridPoint, best: GridPoint, rival: Trials) -> FoldScores:
@@ -217,7 +221,7 @@ class Trials:
         It is then the mean of the best point, which may be one of the trials with another scaling, plus the mean gain
         over it in these folds.
         """
-        found = self.scores(point, len(self.solutions[point]))
+        found = self.scores(point, self._used[point])
         whole = rival.scores(best, len(self.folds), accurate=True)
         if len(found.folds) == len(self.folds):
             return found
@@ -226,6 +230,7 @@ class Trials:
     def scores(self, point: GridPoint, count: int, *, accurate: bool = False) -> FoldScores:
         """Those of the first folds, which are solved if they are not yet, or not with the accuracy of the solver."""
         solutions = self.solve(point, count, accurate=accurate)
+        self._used[point] = max(count, self._used.get(point, 0))
         solved = min(self._accurate[point], count)
         if (point, count, solved) in self._scores:
             return self._scores[point, count, solved]
