@@ -129,6 +129,9 @@ class ShrunkCovariance(FullCovariance):
         forms = own.unsqueeze(2) * super().gram(weight, matrices)
         return forms + pooled.unsqueeze(2) * common + apart.unsqueeze(2) * single
 
+    def projected(self, weight: Tensor, matrices: Tensor) -> None:
+        """None: the matrices are made of three parts."""
+
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""
         own, pooled, apart, matrix, variance = self._columns(groups.labels)
