@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isda._utils.checks import check_integer
 from isda.covariance.base import CovarianceModel
+from isda.covariance.memory import AUTO_RANK
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from isda.functional.grouping import Groups, chunks, frozen
@@ -37,7 +38,7 @@ class LowRankCovariance(OnlineCovariance):
     fill: Tensor
     not_negative = (*OnlineCovariance.not_negative, "scatter", "fill")
 
-    def __init__(self, num_classes: int, feature_dim: int, *, rank: int = 16, **settings: Any) -> None:
+    def __init__(self, num_classes: int, feature_dim: int, *, rank: int = AUTO_RANK, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)
         self.rank = check_integer("rank", rank, 1)
         rows = torch.zeros(
