@@ -133,7 +133,8 @@ def main() -> None:
     version = torch.__version__.split("+")[0]
     text = f"""# The cost of a loss step, by formula and measured
 
-Written by `make bench-cost` (benchmarks/cost.py). CPU time of one thread, float32, torch {version}. The formulas are those of benchmarks/cost_model.py, shown in [docs/cost.md](../../docs/cost.md).
+Written by `make bench-cost` (benchmarks/cost.py). CPU time of one thread, float32, torch {version}. The formulas are those
+of benchmarks/cost_model.py, shown in [docs/cost.md](../../docs/cost.md).
 
 {constants_text(rows)}
 

@@ -45,10 +45,8 @@ def test_formulas_of_the_cost_of_a_step_are_what_is_counted(covariance, way):
     assert step.way == way
     settings = {"rank": 4} if covariance == "low_rank" else {}
     counted, predicted = count(make_step(step.bound, Shape(covariance, n, c, a), **settings)), step.work()
-    # Sketches that overflow are decomposed, which the formula leaves out.
-    assert counted.flops == pytest.approx(
-        predicted.flops, rel=0.5 if (covariance, way) == ("low_rank", "tables") else 0.03
-    )
+    shrinks = (covariance, way) == ("low_rank", "tables")  # which the formula leaves out
+    assert counted.flops == pytest.approx(predicted.flops, rel=0.5 if shrinks else 0.01)
     assert counted.bytes == pytest.approx(predicted.bytes, rel=0.5)
     assert counted.launches == pytest.approx(predicted.launches, rel=0.2)
 
