@@ -34,6 +34,8 @@ FLOPS: dict[tuple[str, str], str] = {
     ("within", "jensen"): "2 N A² + 4 C A² + 6 K C A",
     ("identity", "jensen"): "6 K C A",
     ("full", "rows"): f"2 K C A² + 2 U A² + 18 N C A + {SEARCH}",
+    ("shrunk", "rows"): f"2 K C A² + 2 U A² + 2 C A² + 4 K C A + 18 N C A + {SEARCH}",
+    ("low_rank", "projected"): f"8 r K C A + 4 K C A + 18 N C A + {SEARCH}",
     ("low_rank", "rows"): f"8 r K C A + 4 K C A + 16 N C A + 48 r N A + 16 r m N A + {SEARCH}",
     ("diagonal", "rows"): f"4 K C A + 16 N C A + {SEARCH}",
     ("shared", "rows"): f"2 N A² + 4 C A² + 18 N C A + {SEARCH}",
@@ -55,6 +57,8 @@ NUMBERS: dict[tuple[str, str], str] = {
     ("within", "jensen"): "8 A² + 31 C A + 20 N A + 39 K C + 22 N C",
     ("identity", "jensen"): "25 C A + 35 K C + 20 N C",
     ("full", "rows"): "14 K C A + 5 K A² + 67 C A + 48 m² N + 235 N C",
+    ("shrunk", "rows"): "19 K C A + 1 K A² + 3 C A² + 276 A² + 35 m N A + 93 m² N + 494 N C",
+    ("low_rank", "projected"): "5 K C A + 38 r K C + 77 m N A",
     ("low_rank", "rows"): "104 C A + 204 r N A + 30 r K C + 95 m² N",
     ("diagonal", "rows"): "35 C A + 18 m N A + 88 m² N + 131 N C",
     ("shared", "rows"): "6 A² + 24 C A + 18 m N A + 92 m² N + 127 N C",
@@ -70,7 +74,8 @@ NUMBERS: dict[tuple[str, str], str] = {
 """Numbers of 4 bytes that operations read and write."""
 LAUNCHES: dict[str, dict[str, int]] = {
     "jensen": dict(zip(COVARIANCES, (55, 200, 146, 87, 89, 84, 70), strict=True)),
-    "rows": dict(zip(COVARIANCES, (330, 0, 500, 330, 325, 320, 290), strict=True)),
+    "rows": dict(zip(COVARIANCES, (330, 430, 500, 330, 325, 320, 290), strict=True)),
+    "projected": {"low_rank": 390},
     "tables": dict(zip(COVARIANCES, (245, 340, 345, 259, 249, 245, 230), strict=True)),
 }
 """On a CPU, without the loop over classes of full matrices."""
@@ -95,11 +100,16 @@ class Step:
 
     @property
     def way(self) -> str:
-        """The published bound, or the tilted one by products per row or by tables per matrix."""
+        """The published bound, or the tilted one by tables per matrix or by products per row; where W Sigma fits the
+        workspace, those of low rank are with it.
+        """
         if self.bound == "jensen":
             return "jensen"
         matrices = 1 if self.covariance in ("shared", "within", "identity") else self.present
-        return "tables" if matrices * self.c <= 4 * self.n else "rows"
+        if matrices * self.c <= 4 * self.n:
+            return "tables"
+        fits = 4 * self.present * self.c * self.a <= WORKSPACE_BYTES
+        return "projected" if self.covariance == "low_rank" and fits else "rows"
 
     def sizes(self) -> dict[str, float]:
         """What the letters of the formulas stand for."""

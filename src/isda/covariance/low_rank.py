@@ -13,9 +13,9 @@ from isda.covariance.base import CovarianceModel
 from isda.covariance.memory import AUTO_RANK
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
-from isda.functional.grouping import Groups, chunks, frozen
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, chunks, frozen
 from isda.functional.moments import add_squares
-from isda.functional.quadratic import self_adjoint
+from isda.functional.quadratic import ProjectedWeights, known_projection, self_adjoint
 from isda.functional.sketch import append_rows
 
 
@@ -99,6 +99,13 @@ class LowRankCovariance(OnlineCovariance):
             return torch.cat(parts)
 
         return lambda rows: self_adjoint(apply, rows, self.scatter, self.sketch)
+
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
+        """W Sigma_k of the matrices (K,), if it fits the workspace."""
+        if len(matrices) * weight.numel() * weight.element_size() > WORKSPACE_BYTES:
+            return None
+        constant, (diagonal, rows) = weight.detach(), self.factors(matrices)
+        return known_projection(weight, torch.baddbmm(constant * diagonal.unsqueeze(1), constant @ rows.mT, rows))
 
     def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
         """(n, m, A) rows Sigma_k v for stacks of m rows v: each sketch is read once."""

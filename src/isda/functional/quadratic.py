@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from isda._utils.devices import in_transform, on_host
 from isda.functional.grouping import (
@@ -125,6 +126,25 @@ def projected_weights(weight: Tensor, matrices: Tensor, groups: Tensor, scale: T
         return None
     variances = _FullQuadratic.apply(weight, matrices, groups, None, scale, projected)
     return ProjectedWeights(projected.products, scale, variances, projected)
+
+
+def known_projection(weight: Tensor, products: Tensor) -> ProjectedWeights:
+    """The same of products W Sigma_k (K, C, A) that were computed from constant covariances."""
+    return ProjectedWeights(products, products.new_ones(len(products)), _KnownVariances.apply(weight, products), None)
+
+
+class _KnownVariances(torch.autograd.Function):
+    """v[k, j] = w_j' p_kj for p_kj = Sigma_k w_j: dW = 2 sum_k G[k, j] p_kj."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, products: Tensor) -> Tensor:
+        ctx.products = products
+        return (products.transpose(0, 1) @ weight.unsqueeze(2)).squeeze(2).t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return 2 * (grad.t().unsqueeze(1) @ ctx.products.transpose(0, 1)).squeeze(1), None
 
 
 def full_gram(weight: Tensor, matrices: Tensor, groups: Tensor, scale: Tensor | None = None) -> Tensor:
