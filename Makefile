@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -84,8 +84,9 @@ docs-check: $(READY) browser  ## builds the site and tests its links, and the co
 picture: $(READY)  ## writes docs/isda.png, the picture of README.md
 	OMP_NUM_THREADS=1 $(BIN)/python website/picture.py
 
-docs-tables: $(READY)  ## writes the tables of memory in docs/choosing.md and of costs in docs/scale.md, and docs/deviations.md
+docs-tables: $(READY)  ## writes the tables of docs/choosing.md, docs/cost.md and docs/scale.md, and docs/deviations.md
 	$(BIN)/python website/memory_table.py
+	$(BIN)/python website/cost_tables.py
 	$(BIN)/python website/scale_table.py
 	$(BIN)/python website/deviations.py
 
@@ -109,6 +110,10 @@ bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; take
 
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py
+
+bench-cost: $(READY)  ## writes benchmarks/results/cost.csv and cost.md: a step by formula and measured; then docs/cost.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cost.py
+	$(BIN)/python website/cost_tables.py
 
 bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
 	$(BIN)/python benchmarks/tilt.py

@@ -21,7 +21,7 @@ from core import markdown, take_turns
 from isda import ISDALoss
 from isda.covariance import CovarianceModel, create
 from isda.functional import tilted_bound
-from isda.functional.bounds import quadratic_tables
+from isda.functional.tables import quadratic_tables
 from isda.functional.tilt import find_tilt
 from steps import Shape, make_step
 

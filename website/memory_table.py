@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from isda import covariance
+from isda.covariance.memory import auto_name
 
 __all__ = ["PAGE", "table", "written"]
 
@@ -26,9 +27,11 @@ MODELS = ("full", "low_rank", "diagonal", "shared", "identity")
 
 def table() -> str:
     """The table, as Markdown."""
-    lines = [f"| | C | A | {' | '.join(MODELS)} |", f"|---|{'---:|' * (2 + len(MODELS))}"]
+    heads = (*MODELS, "auto on a CPU", "auto on a GPU")
+    lines = [f"| | C | A | {' | '.join(heads)} |", f"|---|{'---:|' * (2 + len(heads))}"]
     for name, (classes, features) in SIZES.items():
         cells = [_told(_bytes(model, classes, features)) for model in MODELS]
+        cells += [auto_name(classes, features, device) for device in ("cpu", "cuda")]
         lines.append(f"| {name} | {classes} | {features} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

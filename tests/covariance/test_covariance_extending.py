@@ -14,7 +14,7 @@ from isda import ISDALoss
 from isda._utils import distributed
 from isda.covariance import CovarianceModel
 from isda.functional import grouping
-from isda.functional.bounds import quadratic_tables
+from isda.functional.tables import quadratic_tables
 from isda.functional.tilt import find_tilt
 from pretend_accelerator import on_pretend
 

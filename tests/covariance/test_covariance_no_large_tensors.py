@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from isda import ISDALoss, covariance
 from isda.functional import grouping as workspace
@@ -54,6 +55,46 @@ def test_learning_many_small_classes_makes_no_tensor_above_64_megabytes(name):
         model.update(features, targets)
     assert model.count.sum() == 2048
     assert seen.largest <= LIMIT, seen.where
+
+
+MANY = ("diagonal", "within", "shared", "identity")
+"""The models for very many classes."""
+
+
+def step_with_many_classes(name, bound, num_classes, rows=64, dim=32):
+    """A training step as a function, and its statistics."""
+    generator = torch.Generator().manual_seed(0)
+    criterion = ISDALoss(num_classes, dim, lambda_0=0.5, covariance=name, bound=bound, schedule="constant")
+    features, targets = torch.randn(rows, dim, generator=generator), torch.arange(rows) * (num_classes // rows)
+    weight = torch.randn(num_classes, dim, generator=generator, requires_grad=True)
+
+    def step():
+        criterion(features @ weight.t(), targets, features=features, weight=weight).backward()
+
+    step()
+    return step, list(criterion.covariance.buffers())
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("name", MANY)
+def test_a_step_with_very_many_classes_makes_nothing_larger_than_the_logits(name, bound):
+    step, statistics = step_with_many_classes(name, bound, 4000)
+    with LargestTensor(statistics) as seen:
+        step()
+    assert seen.largest == 4 * 64 * 4000, seen.where  # N x C; a table C x C is 60 times as large, N x C x A 32 times
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("name", MANY)
+def test_the_work_of_a_step_grows_linearly_with_the_number_of_classes(name, bound):
+    flops = []
+    for num_classes in (2000, 4000):
+        step, _ = step_with_many_classes(name, bound, num_classes)
+        with FlopCounterMode(display=False) as counter:
+            step()
+        flops.append(counter.get_total_flops())
+    assert flops[0] > 2 * 64 * 2000 * 32  # it did count the products N x C x A
+    assert flops[1] <= 2 * flops[0]
 
 
 def test_the_watch_sees_a_backward_pass_that_is_too_large():

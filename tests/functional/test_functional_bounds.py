@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isda.functional import augmented_logits, jensen_bound, margin_variance, monte_carlo, tilted_bound
-from isda.functional.bounds import margin_from_gram, quadratic_tables
+from isda.functional.bounds import margin_from_gram
 from isda.functional.grouping import Groups, group_rows
+from isda.functional.tables import quadratic_tables
 from isda.functional.tilt import find_tilt
 from oracles import jensen_bound as oracle_jensen
 from oracles import margin_variance as oracle_margin
@@ -40,6 +41,9 @@ class Matrices:
     def transform_stacks(self, rows, matrices):
         assert self.route == "product"
         return rows @ self.matrices[matrices]
+
+    def projected(self, weight, matrices):
+        return None
 
     def prefers_gram(self, rows, matrices):
         return self.route == "gram"

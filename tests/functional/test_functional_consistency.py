@@ -10,7 +10,7 @@ from test_functional_bounds import A, C, Matrices, N, assert_same_with_gradients
 
 from isda.functional import bounds as consistency
 from isda.functional import grouping, jensen_consistency, monte_carlo, tilted_consistency
-from isda.functional.bounds import quadratic_tables
+from isda.functional.tables import quadratic_tables
 from isda.functional.tilt import find_tilt
 from oracles import jensen_consistency as oracle_jensen
 from oracles import tilted_bound as oracle_tilted

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from isda.functional.bounds import quadratic_tables
+from isda.functional.tables import quadratic_tables
 from isda.functional.tilt import find_tilt
 from oracles import pooled_within, shrunk_covariance
 

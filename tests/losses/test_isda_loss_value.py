@@ -17,7 +17,7 @@ from loss_oracles import (
 )
 
 from isda import ISDALoss
-from isda.functional.tilt import find_tilt
+from isda.functional.tilt import FoundTilt, search_tilt
 
 CLASSES, DIM = 4, 5
 BOUNDS = ("jensen", "tilted")
@@ -126,10 +126,10 @@ def test_tilted_loss_does_not_depend_on_how_the_products_are_formed(kind, num_cl
 
     def first_tilt(*arguments):
         # With two samples per class many tilts give the same minimum: compare at one of them.
-        tilts.append(find_tilt(*arguments))
-        return tilts[0]
+        tilts.append(search_tilt(*arguments))
+        return tilts[0]._replace(memo=None)
 
-    monkeypatch.setattr("isda.functional.bounds.find_tilt", first_tilt)
+    monkeypatch.setattr("isda.functional.bounds.search_tilt", first_tilt)
     for by_tables in (True, False):
         criterion = ISDALoss(
             num_classes, DIM, 1.0, covariance=kind, bound="tilted", dtype=torch.float64, schedule="constant"
@@ -171,10 +171,10 @@ def test_float32_is_within_1e5_of_float64(kind, bound, monkeypatch):
 
     def same_tilt_in_both(*arguments):
         # Iterations whose values agree to rounding are chosen by luck: compare at one tilt, that of float32.
-        tilts.append(find_tilt(*arguments))
-        return tilts[0].to(tilts[-1].dtype)
+        tilts.append(search_tilt(*arguments))
+        return FoundTilt(tilts[0].tilt.to(logits.dtype), tilts[-1].value, None)
 
-    monkeypatch.setattr("isda.functional.bounds.find_tilt", same_tilt_in_both)
+    monkeypatch.setattr("isda.functional.bounds.search_tilt", same_tilt_in_both)
     results = {}
     for dtype in (torch.float32, torch.float64):
         criterion = ISDALoss(classes, dim, covariance=kind, bound=bound, dtype=dtype, schedule="constant")

@@ -48,7 +48,8 @@ MODELS: dict[str, type[CovarianceModel]] = {
 def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> CovarianceModel:
     """Make a covariance model by name; ``settings`` go to its constructor.
 
-    "auto" is "full" up to 1 GiB of state, else "low_rank", which alone uses a ``rank``; the latter is logged once.
+    "auto" is "full" up to 1 GiB of state and 50 GFLOP per step (on an accelerator 5,000), else "low_rank", which alone
+    uses a ``rank``; the latter is logged once.
 
     Example:
         >>> create("low_rank", num_classes=10, feature_dim=64, rank=4)
@@ -56,7 +57,7 @@ def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> Co
     """
     requested = check_choice("covariance", name, (*MODELS, AUTO))
     if requested == AUTO:
-        name = auto_name(num_classes, feature_dim)
+        name = auto_name(num_classes, feature_dim, settings.get("device"))
         if name == "full":
             settings.pop("rank", None)
     model = MODELS[name](num_classes, feature_dim, **settings)

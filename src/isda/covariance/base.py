@@ -17,6 +17,7 @@ from isda._utils import checks, distributed
 from isda._utils.devices import in_graph, on_host, outside_autocast
 from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
 from isda.functional.patches import Patches
+from isda.functional.quadratic import ProjectedWeights
 from isda.functional.sampling import symmetric_root
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -207,6 +208,10 @@ class CovarianceModel(nn.Module):
     def prefers_gram(self, rows: int, matrices: int) -> bool:
         """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
         return matrices * self.num_classes <= 4 * rows
+
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
+        """W Sigma_k of the matrices (K,), where the variances need it and it fits the workspace; here None."""
+        return None
 
     def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
         """(n, m, A) rows Sigma_k v for stacks of m rows v, each with the matrix k of ``matrices`` (n,)."""

@@ -140,9 +140,9 @@ class IdentityCovariance(CovarianceModel):
         """The map of (N, A) rows to themselves."""
         return lambda rows: rows
 
-    def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """A single table is always the cheapest way."""
-        return True
+    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """The stacks themselves."""
+        return rows
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) standard normal draws."""

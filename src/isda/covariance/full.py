@@ -18,12 +18,14 @@ from isda.covariance.online import OnlineCovariance
 from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks, frozen, join_chunks
 from isda.functional.moments import Blocks, add_outer_products, add_outer_products_on_device
 from isda.functional.quadratic import (
+    ProjectedWeights,
     class_margins,
     common_margins,
     full_gram,
     full_quadratic,
     full_transform,
     product_by_group,
+    projected_weights,
     self_adjoint,
 )
 from isda.functional.sampling import covariance_root
@@ -98,10 +100,14 @@ class FullCovariance(OnlineCovariance):
             stacks.append(rows[part] @ self.scatter.index_select(0, matrices[part]) * scale[part])
         return join_chunks(stacks)
 
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
+        """W Sigma_k of the matrices (K,), if it fits the workspace."""
+        return projected_weights(weight, self.scatter, matrices, self.scale_of(matrices))
+
     def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """The tables cost C / A of the product W Sigma that is needed anyway; they only have to fit."""
+        """Whether tables per matrix are cheaper than products per row, and fit the workspace."""
         table_bytes = matrices * self.num_classes**2 * self.dtype.itemsize
-        return self.num_classes <= self.feature_dim and table_bytes <= WORKSPACE_BYTES
+        return table_bytes <= WORKSPACE_BYTES and super().prefers_gram(rows, matrices)
 
     def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws L e from N(0, Sigma_y), with one Cholesky factor for each class in the batch."""
@@ -199,9 +205,11 @@ class SharedCovariance(FullCovariance):
         matrix = self._matrix()
         return lambda rows: rows @ matrix
 
-    def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """A single table is always the cheapest way."""
-        return True
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights:
+        """W Sigma, once for all."""
+        products = weight @ self._matrix()
+        variances = (products * weight).sum(-1).unsqueeze(0)
+        return ProjectedWeights(products.detach().unsqueeze(0), torch.ones_like(self.scale), variances, None)
 
     def _matrix(self) -> Tensor:
         return frozen(self.scatter[0] * self.scale)

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from isda._utils.checks import check_integer
 from isda.covariance.base import CovarianceModel
+from isda.covariance.memory import AUTO_RANK
 from isda.covariance.online import OnlineCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
-from isda.functional.grouping import Groups, chunks, frozen
+from isda.functional.grouping import WORKSPACE_BYTES, Groups, chunks, frozen
 from isda.functional.moments import add_squares
-from isda.functional.quadratic import self_adjoint
+from isda.functional.quadratic import ProjectedWeights, known_projection, self_adjoint
 from isda.functional.sketch import append_rows
 
 
@@ -37,7 +38,7 @@ class LowRankCovariance(OnlineCovariance):
     fill: Tensor
     not_negative = (*OnlineCovariance.not_negative, "scatter", "fill")
 
-    def __init__(self, num_classes: int, feature_dim: int, *, rank: int = 16, **settings: Any) -> None:
+    def __init__(self, num_classes: int, feature_dim: int, *, rank: int = AUTO_RANK, **settings: Any) -> None:
         super().__init__(num_classes, feature_dim, **settings)
         self.rank = check_integer("rank", rank, 1)
         rows = torch.zeros(
@@ -98,6 +99,13 @@ class LowRankCovariance(OnlineCovariance):
             return torch.cat(parts)
 
         return lambda rows: self_adjoint(apply, rows, self.scatter, self.sketch)
+
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
+        """W Sigma_k of the matrices (K,), if it fits the workspace."""
+        if len(matrices) * weight.numel() * weight.element_size() > WORKSPACE_BYTES:
+            return None
+        constant, (diagonal, rows) = weight.detach(), self.factors(matrices)
+        return known_projection(weight, torch.baddbmm(constant * diagonal.unsqueeze(1), constant @ rows.mT, rows))
 
     def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
         """(n, m, A) rows Sigma_k v for stacks of m rows v: each sketch is read once."""

@@ -1,4 +1,4 @@
-"""Memory of the covariance models, checks that they fit, and the choice of covariance='auto'."""
+"""Memory and work of the covariance models, checks that they fit, and the choice of covariance='auto'."""
 
 from __future__ import annotations
 
@@ -33,6 +33,23 @@ def low_rank_bytes(num_classes: int, feature_dim: int, rank: int, itemsize: int 
 def diagonal_bytes(num_classes: int, feature_dim: int, itemsize: int = 4) -> int:
     """Bytes of a diagonal covariance: the variances and the mean, per class."""
     return num_classes * feature_dim * 3 * itemsize
+
+
+def full_flops(num_classes: int, feature_dim: int) -> int:
+    """Floating point operations of W Sigma_c for all classes, most of what a step with full covariances costs.
+
+    A step computes it for the classes that its batch holds, C at most.
+
+    Example:
+        >>> full_flops(100, 640) / 1e9
+        8.192
+    """
+    return 2 * num_classes**2 * feature_dim**2
+
+
+def low_rank_flops(num_classes: int, feature_dim: int, rank: int) -> int:
+    """The same of a low-rank covariance: W times sketches of 2 r rows, and once more in the backward pass."""
+    return 8 * rank * num_classes**2 * feature_dim
 
 
 def available_bytes(device: torch.device) -> int | None:
@@ -86,23 +103,36 @@ def _control_group_left() -> int | None:
 AUTO = "auto"
 AUTO_CHOICES = ("full", "low_rank")
 """The models that "auto" stands for."""
+AUTO_RANK = 16
 LARGEST_FULL_BYTES = 2**30
 """The state up to which "auto" is "full", at 4 bytes a number."""
+LARGEST_FULL_FLOPS = 5 * 10**10
+"""The `full_flops` up to which "auto" is "full" on a CPU: about half a second for two cores."""
+ACCELERATOR_SPEED = 100
+"""How many times as many operations it may take elsewhere."""
 
 _logged: set[tuple[int, int]] = set()
 
 
-def auto_name(num_classes: int, feature_dim: int) -> str:
-    """The name of the model: "full" up to 1 GiB of state, else "low_rank".
+def auto_name(num_classes: int, feature_dim: int, device: torch.device | str | None = None) -> str:
+    """The name of the model: "full" up to 1 GiB of state and 50 GFLOP per step, else "low_rank".
 
-    Shapes alone decide, at 4 bytes a number whatever the dtype, so that every machine and every process agrees and a
-    stored state fits wherever training resumes.
+    On accelerators the limit is 5,000 GFLOP. Up to A = 4 * 16 features "low_rank" would not need fewer operations, so
+    that only the memory counts. Shapes and the kind of device decide, at 4 bytes a number whatever the dtype, so that
+    every process agrees and a stored state fits wherever training resumes on a device of the same kind.
 
     Example:
         >>> auto_name(100, 640), auto_name(1000, 2048)
         ('full', 'low_rank')
+        >>> auto_name(1000, 512, "cpu"), auto_name(1000, 512, "cuda")
+        ('low_rank', 'full')
     """
-    return "full" if full_bytes(num_classes, feature_dim) <= LARGEST_FULL_BYTES else "low_rank"
+    if full_bytes(num_classes, feature_dim) > LARGEST_FULL_BYTES:
+        return "low_rank"
+    kind = torch.device(device or torch.get_default_device()).type
+    limit = LARGEST_FULL_FLOPS * (1 if kind in ("cpu", "meta") else ACCELERATOR_SPEED)
+    limit = max(limit, low_rank_flops(num_classes, feature_dim, AUTO_RANK))
+    return "full" if full_flops(num_classes, feature_dim) <= limit else "low_rank"
 
 
 def log_auto_choice(num_classes: int, feature_dim: int, rank: int) -> None:
@@ -113,10 +143,12 @@ def log_auto_choice(num_classes: int, feature_dim: int, rank: int) -> None:
     _logged.add(shape)
     full, low = (size / 2**30 for size in (full_bytes(*shape), low_rank_bytes(*shape, rank)))
     logging.getLogger("isda").warning(
-        "covariance='auto' is 'low_rank' (rank=%d, %.2f GiB) for %d classes x %d features: 'full' takes %.1f GiB",
+        "covariance='auto' is 'low_rank' (rank=%d, %.2f GiB) for %d classes x %d features: 'full' takes %.1f GiB and "
+        "up to %.0f GFLOP per step",
         rank,
         low,
         num_classes,
         feature_dim,
         full,
+        full_flops(*shape) / 1e9,
     )

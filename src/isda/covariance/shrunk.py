@@ -14,7 +14,7 @@ from isda.covariance.full import FullCovariance
 from isda.functional.diagonal import diagonal_gram, diagonal_margins, diagonal_variances
 from isda.functional.grouping import Groups, frozen
 from isda.functional.moments import shrinkage_to_diagonal, shrinkage_to_target
-from isda.functional.quadratic import common_margins
+from isda.functional.quadratic import ProjectedWeights, common_margins, known_projection
 from isda.functional.sampling import covariance_root
 
 
@@ -128,6 +128,17 @@ class ShrunkCovariance(FullCovariance):
         common, single = weight @ matrix @ weight.t(), diagonal_gram(weight, variance)
         forms = own.unsqueeze(2) * super().gram(weight, matrices)
         return forms + pooled.unsqueeze(2) * common + apart.unsqueeze(2) * single
+
+    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
+        """W Sigma_k of the matrices (K,), if it fits the workspace."""
+        constant = weight.detach()
+        alone = super().projected(constant, matrices)
+        if alone is None:
+            return None
+        own, pooled, apart, matrix, variance = self._columns(matrices)
+        products = alone.products * (own * alone.scale.unsqueeze(1)).unsqueeze(2)
+        products += pooled.unsqueeze(2) * (constant @ matrix) + apart.unsqueeze(2) * (constant * variance)
+        return known_projection(weight, products)
 
     def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
         """The map of (N, A) rows v to Sigma v."""

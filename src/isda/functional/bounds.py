@@ -16,44 +16,17 @@ with a C x C table per class, and `tilted_consistency` with one tilt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from isda._utils.devices import in_graph, in_transform
-from isda.functional.grouping import WORKSPACE_BYTES, Groups, UnchangedBuffers, chunks, join_chunks
-from isda.functional.quadratic import centred, product_by_group
-from isda.functional.tilt import TILT_STEPS, QuadraticTables, add_scaled, find_tilt, spread
+from isda.functional.grouping import WORKSPACE_BYTES, UnchangedBuffers, chunks
+from isda.functional.quadratic import centred
+from isda.functional.tables import CovarianceProtocol, quadratic_tables
+from isda.functional.tilt import TILT_STEPS, add_scaled, search_tilt
 from isda.functional.tilt_derivative import TiltedRows, with_moving_tilt
-
-
-class CovarianceProtocol(Protocol):
-    """What the bounds ask of a covariance model; see isda.covariance.CovarianceModel."""
-
-    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C) table w_j' Sigma_k w_j."""
-
-    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C, C) tables W Sigma_k W'."""
-
-    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
-        """The map of (N, A) rows v to Sigma v."""
-
-    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
-        """(n, m, A) rows Sigma_k v for m vectors v per matrix k."""
-
-    def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """Whether tables per matrix are cheaper than products per row."""
-
-    def groups(self, classes: Tensor) -> Groups:
-        """Rows grouped by the matrix that their class uses."""
-
-    def buffers(self) -> Iterator[Tensor]:
-        """The statistics that the operations above read."""
 
 
 def augmented_logits(logits: Tensor, variance: Tensor, strength: float | Tensor) -> Tensor:
@@ -101,52 +74,6 @@ def margin_from_gram(gram: Tensor) -> Tensor:
     return variance * (1 - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device))
 
 
-def quadratic_tables(weight: Tensor, covariance: CovarianceProtocol, groups: Groups) -> QuadraticTables:
-    """The forms of each row's covariance, by C x C tables per matrix or by products per row, whichever is cheaper."""
-    weight = centred(weight)
-    if covariance.prefers_gram(len(groups.slot), len(groups.classes)):
-        gram = covariance.gram(weight, groups.classes)
-        diagonal = gram.diagonal(dim1=1, dim2=2)[groups.slot]
-
-        def product(tilt: Tensor) -> Tensor:
-            return product_by_group(tilt, gram, groups)
-
-        return QuadraticTables(
-            diagonal,
-            product,
-            lambda few, weights: product(spread(diagonal, few, weights)),
-            lambda few, part: _pick(gram, groups.slot[part], few),
-        )
-    diagonal, transform = covariance.variances(weight, groups.classes)[groups.slot], covariance.transform(groups)
-    matrices, constant = groups.classes[groups.slot], weight.detach()
-    return QuadraticTables(
-        diagonal,
-        lambda tilt: transform(tilt @ weight) @ weight.t(),
-        lambda few, weights: (
-            transform(F.embedding_bag(few, constant, per_sample_weights=weights, mode="sum")) @ constant.t()
-        ),
-        lambda few, part: _forms(constant, covariance, matrices[part], few),
-    )
-
-
-def _pick(gram: Tensor, slot: Tensor, few: Tensor) -> Tensor:
-    """(n, m, m) entries of the tables (K, C, C) between the classes ``few`` (n, m) of each row."""
-    size = gram.shape[1]
-    if few.shape[1] == size:
-        return gram.index_select(0, slot)
-    rows = torch.add(few, slot.unsqueeze(1), alpha=size) * size
-    return gram.reshape(-1).take(rows.unsqueeze(2) + few.unsqueeze(1))
-
-
-def _forms(weight: Tensor, covariance: CovarianceProtocol, matrices: Tensor, few: Tensor) -> Tensor:
-    """(n, m, m) w_j' Sigma_i w_k between the classes ``few`` (n, m) of each row, through a bounded workspace."""
-    tables = []
-    for part in chunks(len(few), 3 * few.shape[1] * weight.shape[1] * weight.element_size()):
-        rows = weight.index_select(0, few[part].flatten()).view(*few[part].shape, -1)
-        tables.append(covariance.transform_stacks(rows, matrices[part]) @ rows.mT)
-    return join_chunks(tables)
-
-
 def tilted_variance(
     logits: Tensor,
     start: Tensor,
@@ -170,14 +97,15 @@ def tilted_variance(
         steps: steps of the search.
     """
     groups = covariance.groups(classes)
-    tables = quadratic_tables(weight, covariance, groups)
-    tilt = find_tilt(logits.detach(), tables, start, strength, steps)
-    variance = tables.variance(tilt)
+    once = steps > 0 and not in_graph() and not in_transform()
+    tables = quadratic_tables(weight, covariance, groups, once=once)
+    found = search_tilt(logits.detach(), tables, start, strength, steps)
+    variance = tables.variance(found.tilt, found.memo if once else None)
     if steps == 0 or in_graph() or not torch.is_grad_enabled():
         return variance
     rows = TiltedRows(
         lambda weight: quadratic_tables(weight, covariance, groups),
-        tilt,
+        found.tilt,
         strength,
         UnchangedBuffers(*covariance.buffers()),
     )

@@ -21,6 +21,9 @@ from isda._utils.devices import on_host
 WORKSPACE_BYTES = 32 * 2**20
 """Upper limit of any temporary that would otherwise grow like rows x classes x features."""
 
+CACHE_BYTES = 4 * 2**20
+"""On the CPU, a temporary of this size is written and read again before it leaves the cache."""
+
 LOOP_FROM_DIM = 192
 """Feature dimension from which, on the CPU, a loop over matrices in place beats batched products over gathered ones."""
 
@@ -143,9 +146,11 @@ def rows_per_chunk(row_bytes: int) -> int:
     return max(1, WORKSPACE_BYTES // max(1, row_bytes))
 
 
-def chunks(length: int, row_bytes: int) -> Iterator[slice]:
-    """Slices that cover ``range(length)`` such that each holds at most ``WORKSPACE_BYTES``."""
+def chunks(length: int, row_bytes: int, limit: int | None = None) -> Iterator[slice]:
+    """Slices that cover ``range(length)`` such that each holds at most ``WORKSPACE_BYTES``, or ``limit`` if smaller."""
     step = rows_per_chunk(row_bytes)
+    if limit is not None:
+        step = min(step, max(1, limit // max(1, row_bytes)))
     if 0 < length <= step:  # without a loop, whose length a compiled graph would be bound to
         yield slice(0, length)
         return

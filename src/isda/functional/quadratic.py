@@ -18,11 +18,12 @@ unused row. With R[k, j] = scale_k (w_j - w_k)' M_k (w_j - w_k) and P_k = (W - w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from isda._utils.devices import in_transform, on_host
 from isda.functional.grouping import (
@@ -105,6 +106,47 @@ def full_quadratic(
     return _FullQuadratic.apply(weight, matrices, groups, pivots, scale)
 
 
+class ProjectedWeights(NamedTuple):
+    """P_k = W M_k of a few matrices Sigma_k = scale_k M_k, and the variances that follow from it."""
+
+    products: Tensor
+    """(K, C, A) P, a constant."""
+    scale: Tensor
+    """(K,)."""
+    variances: Tensor
+    """(K, C) w_j' Sigma_k w_j, differentiable in W."""
+    memory: object
+    """What the products live in."""
+
+
+def projected_weights(weight: Tensor, matrices: Tensor, groups: Tensor, scale: Tensor) -> ProjectedWeights | None:
+    """W Sigma_k for the matrices (G, A, A) of ``groups`` (K,); None if they do not fit the workspace."""
+    projected = _Projected(weight.detach(), matrices, groups)
+    if not projected.fits:
+        return None
+    variances = _FullQuadratic.apply(weight, matrices, groups, None, scale, projected)
+    return ProjectedWeights(projected.products, scale, variances, projected)
+
+
+def known_projection(weight: Tensor, products: Tensor) -> ProjectedWeights:
+    """The same of products W Sigma_k (K, C, A) that were computed from constant covariances."""
+    return ProjectedWeights(products, products.new_ones(len(products)), _KnownVariances.apply(weight, products), None)
+
+
+class _KnownVariances(torch.autograd.Function):
+    """v[k, j] = w_j' p_kj for p_kj = Sigma_k w_j: dW = 2 sum_k G[k, j] p_kj."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, products: Tensor) -> Tensor:
+        ctx.products = products
+        return (products.transpose(0, 1) @ weight.unsqueeze(2)).squeeze(2).t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return 2 * (grad.t().unsqueeze(1) @ ctx.products.transpose(0, 1)).squeeze(1), None
+
+
 def full_gram(weight: Tensor, matrices: Tensor, groups: Tensor, scale: Tensor | None = None) -> Tensor:
     """(K, C, C) tables W Sigma_k W', differentiable in W (and in the matrices if they require it)."""
     compiling = torch.compiler.is_compiling()
@@ -177,6 +219,7 @@ class _Projected:
 
     Attributes:
         parts: per chunk its range of groups, memory for P and scratch memory of the same shape.
+        products: (K, C, A) P once all chunks are computed, if it ``fits``.
     """
 
     def __init__(self, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None = None) -> None:
@@ -193,6 +236,7 @@ class _Projected:
         kept = length if self.fits else step
         self._scratch = Scratch((kept + step, num_classes, dim), weight)
         product, spare = self._scratch.tensor[:kept], self._scratch.tensor[kept:]
+        self.products = product
         self.parts = [(slice(0, length), product, spare)]
         if step < length:
             self.parts = []
@@ -230,10 +274,18 @@ class _Projected:
 class _FullQuadratic(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, matrices: Tensor, groups: Tensor, pivots: Tensor | None, scale: Tensor | None
+        ctx: Any,
+        weight: Tensor,
+        matrices: Tensor,
+        groups: Tensor,
+        pivots: Tensor | None,
+        scale: Tensor | None,
+        projected: _Projected | None = None,
     ) -> Tensor:
         ctx.save_for_backward(weight)
-        projected = ctx.projected = _Projected(weight.detach(), matrices, groups, pivots)
+        if projected is None:
+            projected = _Projected(weight.detach(), matrices, groups, pivots)
+        ctx.projected = projected
         ctx.scale = scale
         rows = []
         for part, product, spare in projected.parts:
@@ -253,7 +305,7 @@ class _FullQuadratic(torch.autograd.Function):
             saved.unchanged.check()
             plain = _plain_quadratic(weight, saved.matrices, saved.groups, saved.pivots)
             (second,) = torch.autograd.grad(plain, weight, grad, create_graph=True)
-            return second, None, None, None, None
+            return second, None, None, None, None, None
         # d margin[k, j] / d w_j = 2 P_k[j] = -d margin[k, j] / d w_p
         result: Tensor | None = None
         toward_pivot = []
@@ -271,10 +323,10 @@ class _FullQuadratic(torch.autograd.Function):
             if saved.pivots is not None:
                 toward_pivot.append(pull.sum(1))
         if result is None:  # a table without rows
-            return torch.zeros_like(weight), None, None, None, None
+            return torch.zeros_like(weight), None, None, None, None, None
         if saved.pivots is not None:
             result.index_add_(0, saved.pivots, join_chunks(toward_pivot), alpha=-1)
-        return result.mul_(2), None, None, None, None
+        return result.mul_(2), None, None, None, None, None
 
 
 class _FullGram(torch.autograd.Function):

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.devices import in_transform
 from isda.functional.grouping import chunks, join_chunks
+from isda.functional.tables import Pool, QuadraticTables, spread
 
 TILT_STEPS = 4
 FEW = 20
@@ -28,28 +28,28 @@ MANY_ROWS = 4096
 _LENGTHS = 8
 
 
-class QuadraticTables(NamedTuple):
-    """The quadratic forms of a batch, of centred weights w_j: everything F(t) needs besides the logits."""
+class FoundTilt(NamedTuple):
+    """Where a search ended."""
 
-    diagonal: Tensor
-    """(N, C) w_j' Sigma_i w_j."""
-    product: Callable[[Tensor], Tensor]
-    """Maps tilts (N, C) to (N, C) w_j' Sigma_i wbar_i."""
-    product_of_few: Callable[[Tensor, Tensor], Tensor]
-    """The same for tilts that are zero but for the weights (N, m) of few classes (N, m)."""
-    restricted: Callable[[Tensor, slice], Tensor]
-    """Maps few classes (n, m) of each row in a range of rows to (n, m, m) w_j' Sigma_i w_k."""
-
-    def variance(self, tilt: Tensor) -> Tensor:
-        """(N, C) (w_j - wbar_i)' Sigma_i (w_j - wbar_i), differentiable in W at a fixed tilt."""
-        cross = self.product(tilt)
-        return (self.diagonal - 2 * cross + (tilt * cross).sum(1, keepdim=True)).clamp_min(0)
+    tilt: Tensor
+    """(N, C), on the simplex."""
+    value: Tensor
+    """(N,) F."""
+    memo: Tensor | None
+    """What the tables keep of the tilt, see QuadraticTables."""
 
 
-@torch.no_grad()
 def find_tilt(
     logits: Tensor, tables: QuadraticTables, start: Tensor, strength: float | Tensor, steps: int = TILT_STEPS
 ) -> Tensor:
+    """The tilt (N, C) of `search_tilt`."""
+    return search_tilt(logits, tables, start, strength, steps).tilt
+
+
+@torch.no_grad()
+def search_tilt(
+    logits: Tensor, tables: QuadraticTables, start: Tensor, strength: float | Tensor, steps: int = TILT_STEPS
+) -> FoundTilt:
     """Weights t on the simplex that minimise F(t); F of the result is never above F(start).
 
     Up to m = FEW classes all steps are Newton steps on F. With more, half of them move the weights of the m largest
@@ -63,55 +63,43 @@ def find_tilt(
         start: (N, C) rows on the simplex, or (N,) classes for their one-hot rows.
         strength: lambda.
         steps: how many Newton steps to take; 0 for the start itself.
-
-    Returns:
-        (N, C).
     """
     fixed, num_classes = add_scaled(logits, tables.diagonal, strength / 2), logits.shape[1]
+    memo = None
     if start.ndim == 1:
         few = start.unsqueeze(1)
         weights = torch.ones_like(few, dtype=logits.dtype)
-        start, cross = spread(fixed, few, weights), tables.product_of_few(few, weights)
+        start, (cross, memo) = spread(fixed, few, weights), tables.product_of_few(few, weights)
     else:
         cross = tables.product(start)
+    best = FoundTilt(start, _evaluate(fixed, start, cross, strength)[1], memo)
     if steps == 0:
-        return start
-    best = start, _evaluate(fixed, start, cross, strength)[1]
+        return best
     size = min(num_classes, FEW if len(logits) <= MANY_ROWS else FEW // 2)
     newton = _Newton.of(fixed, size)
     if num_classes <= size:
         everything = torch.arange(num_classes, device=logits.device).expand_as(fixed)
         tilt = _weights_of_few(newton, fixed, tables, everything, strength, steps)
-        return _better(best, tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1])[0]
+        return _better(best, FoundTilt(tilt, _evaluate(fixed, tilt, tables.product(tilt), strength)[1], None))
     # Logits at a quarter of the way from equal weights, where K t = 0, to the start: about where the minimum lies.
     few = add_scaled(fixed, cross, -strength / 4).topk(size, 1, sorted=False).indices
     weights = _weights_of_few(newton, fixed.gather(1, few), tables, few, strength, max(1, steps // 2))
     tilt = spread(fixed, few, weights)
-    tilted, value = _evaluate(fixed, tilt, tables.product_of_few(few, weights), strength)
-    best = _better(best, tilt, value)
+    cross, memo = tables.product_of_few(few, weights)
+    tilted, value = _evaluate(fixed, tilt, cross, strength)
+    best = _better(best, FoundTilt(tilt, value, memo))
     if steps == 1:
-        return best[0]
+        return best
     few = torch.maximum(torch.softmax(tilted, 1), tilt).topk(size - 1, 1, sorted=False).indices
     others = torch.softmax(tilted.scatter(1, few, -torch.inf), 1)
-    shared = tables.product(others)
+    pool = tables.pool(others)
     weights = _weights_with_others(
-        newton, fixed, tables, few, tilt.gather(1, few), others, shared, strength, steps - steps // 2
+        newton, fixed, tables, few, tilt.gather(1, few), others, pool, strength, steps - steps // 2
     )
     weights, share = weights[:, :-1], weights[:, -1:]
     tilt = (share * others).scatter(1, few, weights)
-    cross = torch.addcmul(tables.product_of_few(few, weights), share, shared)
-    return _better(best, tilt, _evaluate(fixed, tilt, cross, strength)[1])[0]
-
-
-def spread(like: Tensor, few: Tensor, weights: Tensor) -> Tensor:
-    """(N, C) zeros but for the weights (N, m) of few classes (N, m)."""
-    zeros = torch.zeros_like(like)
-    # torch.vmap has no rule for the operation in place.
-    return (
-        zeros.scatter(1, few, weights)
-        if not torch.compiler.is_compiling() and in_transform()
-        else zeros.scatter_(1, few, weights)
-    )
+    cross, memo = tables.product_with_pool(few, weights, pool, share)
+    return _better(best, FoundTilt(tilt, _evaluate(fixed, tilt, cross, strength)[1], memo))
 
 
 def add_scaled(first: Tensor, second: Tensor, scale: float | Tensor) -> Tensor:
@@ -127,10 +115,12 @@ def _evaluate(fixed: Tensor, tilt: Tensor, cross: Tensor, strength: float | Tens
     return tilted, add_scaled(torch.logsumexp(tilted, 1), (tilt * cross).sum(1), strength / 2)
 
 
-def _better(best: tuple[Tensor, Tensor], tilt: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The better of two tilts per row, and its value; the first where they are equal or the second is not finite."""
-    better = value < best[1]
-    return torch.where(better.unsqueeze(1), tilt, best[0]), torch.where(better, value, best[1])
+def _better(best: FoundTilt, other: FoundTilt) -> FoundTilt:
+    """The better of two tilts per row; the first where they are equal or the second is not finite."""
+    better = other.value < best.value
+    row = better.unsqueeze(1)
+    memo = None if best.memo is None or other.memo is None else torch.where(row, other.memo, best.memo)
+    return FoundTilt(torch.where(row, other.tilt, best.tilt), torch.where(better, other.value, best.value), memo)
 
 
 def _weights_of_few(
@@ -161,23 +151,21 @@ def _weights_with_others(
     few: Tensor,
     weights: Tensor,
     others: Tensor,
-    shared: Tensor,
+    pool: Pool,
     strength: float | Tensor,
     steps: int,
 ) -> Tensor:
     """(N, m + 1) weights of the classes ``few``, and one for all others together, that maximise the dual.
 
-    Others in proportions r (``others``), K r / lambda = ``shared``, are one more class: with c = r.c + entropy(r) and
-    the forms of sum_j r_j w_j.
+    Others in proportions r (``others``, and ``pool`` of them) are one more class: with c = r.c + entropy(r) and the
+    forms of sum_j r_j w_j.
     """
     logit = torch.addcmul(torch.special.entr(others), others, fixed).sum(1, keepdim=True)
-    column = strength * torch.cat([shared.gather(1, few), (others * shared).sum(1, keepdim=True)], 1)
     fixed = torch.cat([fixed.gather(1, few), logit], 1)
     weights = torch.cat([weights, 1 - weights.sum(1, keepdim=True)], 1)
 
     def solve(part: slice) -> Tensor:
-        table = torch.cat([strength * tables.restricted(few[part], part), column[part, None, :-1]], 1)
-        table = torch.cat([table, column[part].unsqueeze(2)], 2)
+        table = strength * tables.restricted(few[part], part, pool)
         return newton.minimise(part, fixed[part], table, weights[part], [None] * steps)
 
     return _in_chunks(solve, few)
@@ -191,13 +179,13 @@ class _Newton(NamedTuple):
     lengths: Tensor
     """(L,) of a step, from 0 to 1."""
     slack: Tensor
-    """(N, 1) differences of F that are its rounding alone."""
+    """(N, 1) minus the differences of F that are its rounding alone."""
 
     @classmethod
     def of(cls, fixed: Tensor, size: int) -> _Newton:
         """For rows with c = ``fixed`` (N, C) and ``size`` unknowns each."""
         like: dict[str, Any] = {"dtype": fixed.dtype, "device": fixed.device}
-        slack = 4 * torch.finfo(fixed.dtype).eps * torch.linalg.vector_norm(fixed, torch.inf, 1, keepdim=True)
+        slack = -4 * torch.finfo(fixed.dtype).eps * torch.linalg.vector_norm(fixed, torch.inf, 1, keepdim=True)
         return cls(torch.eye(size, **like), torch.linspace(0, 1, _LENGTHS, **like).square(), slack)
 
     def minimise(
@@ -205,22 +193,35 @@ class _Newton(NamedTuple):
     ) -> Tensor:
         """(n, m) weights after one step per temperature on F, with c = ``fixed`` (n, m) and K = ``table`` (n, m, m).
 
-        The direction d solves (I + S K) d = s - t, S = diag(s) - s s'. All lengths are tried at once, zero among them,
-        so that F never rises; where F differs by its rounding alone, the full step is the better one: only it
-        converges. Weights below zero, which F does not mind, are cut off at the end.
+        The direction d solves (I + S K) d = s - t, S = diag(s) - s s' = Q Q', Q = diag(u) (I - u u'), u = sqrt(s). By
+        Woodbury's identity d = s - t - Q (I + Q'KQ)^-1 Q'K (s - t), a symmetric system. The matrix I + B that is
+        decomposed, B_ij = u_i u_j (K - Ks 1' - 1 (Ks)' + shift)_ij, equals I + Q'KQ on all vectors orthogonal to u, and
+        u is an eigenvector of both; the shift keeps its eigenvalue above 1.
+
+        All lengths are tried at once, zero among them, so that F never rises; where F differs by its rounding alone,
+        the full step is the better one: only it converges. Weights below zero, which F does not mind, are cut off at
+        the end.
         """
-        column, slack, cross = self.lengths.unsqueeze(1), self.slack[part], _multiply(table, tilt)
+        column, slack, cross = self.lengths.unsqueeze(1), self.slack[part].unsqueeze(1), _multiply(table, tilt)
+        shifted = table + table.diagonal(dim1=1, dim2=2).amax(1).view(-1, 1, 1)
         for temperature in temperatures:
             tilted = fixed - cross
             softmax = torch.softmax(tilted if temperature is None else tilted / temperature, 1)
-            scale = softmax if temperature is None else softmax / temperature
-            system = torch.addcmul(self.identity, scale.unsqueeze(2), table - _multiply(table, softmax).unsqueeze(1))
-            direction = torch.linalg.solve_ex(system, (softmax - tilt).unsqueeze(2)).result.squeeze(2)
+            root = softmax.sqrt() if temperature is None else (softmax / temperature).sqrt()
+            pulled = _multiply(table, softmax)
+            inner = shifted - pulled.unsqueeze(2) - pulled.unsqueeze(1)
+            system = torch.addcmul(self.identity, root.unsqueeze(2) * root.unsqueeze(1), inner)
+            toward = pulled - cross
+            toward = root * (toward - torch.bmm(softmax.unsqueeze(1), toward.unsqueeze(2)).squeeze(2))
+            factor = torch.linalg.cholesky_ex(system).L
+            answer = torch.cholesky_solve(toward.unsqueeze(2), factor).squeeze(2)
+            direction = torch.addcmul(softmax - tilt, root, answer, value=-1)
             change = _multiply(table, direction)
             # F(t + x d) = logsumexp(c - Kt - x Kd) + x d.(Kt + x/2 Kd) + constant
             trials = torch.addcmul(tilted.unsqueeze(1), column, change.unsqueeze(1), value=-1)
             rise = torch.addcmul(cross.unsqueeze(1), column, change.unsqueeze(1), value=0.5)
-            values = torch.addcmul(torch.logsumexp(trials, 2), self.lengths, _multiply(rise, direction) - slack)
+            slope = torch.baddbmm(slack, rise, direction.unsqueeze(2)).squeeze(2)
+            values = torch.addcmul(torch.logsumexp(trials, 2), self.lengths, slope)
             length = column.index_select(0, values.argmin(1))
             tilt, cross = torch.addcmul(tilt, length, direction), torch.addcmul(cross, length, change)
         tilt = tilt.clamp_min(0)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isda.functional.grouping import UnchangedBuffers, chunks, join_chunks
-from isda.functional.tilt import QuadraticTables
+from isda.functional.tables import QuadraticTables
 
 
 class TiltedRows:

@@ -54,8 +54,8 @@ class ISDALoss(SemanticLoss):
             with a warning. ``attach`` also takes epochs and loader.
         schedule: "linear", lambda_0 * t / T, or "constant".
         covariance: full, diagonal, low_rank, shared, within (one matrix, pooled within the classes), shrunk (full,
-            shrunk towards within), identity, learned, auto (full up to 1 GiB of state, else low_rank), or a
-            CovarianceModel.
+            shrunk towards within), identity, learned, auto (full up to a limit of memory and of work per step, else
+            low_rank; see `isda.covariance.create`), or a CovarianceModel.
         bound: "jensen", as published, or "tilted", never looser.
         ignore_index: label of samples or pixels that do not count.
         reduction: mean, sum or none.
