@@ -19,7 +19,7 @@ from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import ISDA, SEEDS, SETTINGS, finished
 from isda.data import DataSet, balanced_sample, load
-from isda.estimator.selection import best_scale
+from isda.estimator.data import best_scale
 from isda.tasks.classification.trained import TrainedClassifier, load_classifier
 from isda.tasks.common.evaluation import Tally
 from recording import RESULTS, Study

@@ -300,3 +300,9 @@ def test_training_steps_of_auto_do_not_make_a_device_wait(bound):
             criterion(model(x), y).backward()
             optimizer.step()
         assert device.waits == []
+
+
+def test_epochs_and_loader_are_refused_by_their_own_names():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+    with pytest.raises(ValueError, match="epochs and loader must not be given with lambda_0='auto'"):
+        ISDALoss.attach(model, lambda_0="auto", epochs=2, loader=[1, 2])

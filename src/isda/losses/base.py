@@ -182,6 +182,10 @@ class AugmentedLoss(nn.Module, ABC):
         if (epochs is None) != (loader is None):
             raise ValueError("epochs and loader must be given together, got one of them")
         if epochs is not None:
+            if lambda_0 == "auto":
+                raise ValueError(
+                    "epochs and loader must not be given with lambda_0='auto', whose strength criterion.match() sets"
+                )
             if total_steps is not None:
                 raise ValueError(f"total_steps must not be given with epochs and loader, got {total_steps}")
             total_steps = batches_of(epochs, loader)
