@@ -39,6 +39,8 @@ _ONE_FOLD_ROWS = 100
 _STANDARD_ERRORS = {1: 3.0, 2: 2.0}
 """So many from the threshold decide, by the number of folds."""
 _STEPS_OF_FOLDS = 200
+_START_ACCURACY = 1e-2
+"""In nats, of the tilted bounds by which a start is chosen."""
 _ROUGH, _ROUGH_ERROR = 1e-4, 0.02
 """The accuracy of the first solution of a fold, and the error that it leaves of the score, relative to it."""
 
@@ -141,6 +143,7 @@ class FoldSolver:
         search: dict[str, Any] = {"max_iter": steps, "warn": False, "polish": self.polish, "near": start.near}
         first = start.candidates[0] if start.candidates else None
         if len(start.candidates) > 1:
+            objective.tilt_accuracy = _START_ACCURACY
             first = min(start.candidates, key=lambda parameters: objective.evaluate(parameters, limit=-torch.inf).value)
         return minimise(objective, first, tol=torch.inf, accuracy=accuracy, **search).parameters
 
