@@ -7,11 +7,13 @@ import pytest
 import torch
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
 
 from isda import ISDAClassifier
 from isda.estimator import trials
 from isda.estimator.covariances import ClassRows, row_covariances
 from isda.estimator.objective import ConvexObjective
+from isda.estimator.solver import Solution, minimise
 from isda.estimator.tilts import approximate_tilt
 from isda.functional.tilt import converged_tilt
 
@@ -142,3 +144,20 @@ def test_tilts_of_large_tables_are_finite_in_every_precision(dtype):
     logits, table = logits.to(dtype), table.to(dtype)
     found = converged_tilt(logits, table, torch.softmax(logits, 1))
     torch.testing.assert_close(found.value, exact.value.to(dtype), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("strength", [0.0, 100.0])
+def test_a_start_that_is_worse_than_none_is_left(strength):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(50, 200, generator=generator, dtype=torch.float64)
+    rows = ClassRows.of(inputs, torch.arange(50) % 10, 10)
+    start = 1e3 * torch.randn(10, 201, generator=generator, dtype=torch.float64)
+
+    def fitted(first: Tensor | None) -> Solution:
+        covariances = row_covariances("within", rows)
+        objective = ConvexObjective(rows, covariances, strength=strength, penalty=2e-6, bound="jensen")
+        return minimise(objective, first, tol=1e-8, accuracy=1e-6, max_iter=200, near=True)
+
+    plain, begun = fitted(None), fitted(start)
+    assert begun.n_iter <= plain.n_iter
+    torch.testing.assert_close(begun.parameters, plain.parameters)

@@ -12,6 +12,7 @@ weights, whatever C, the number of rows and the size of the features are.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import deque
 from typing import NamedTuple
@@ -158,6 +159,12 @@ def minimise(
     objective.tilt_accuracy, length = _FIRST_TILTS, 1.0
     logits = objective.logits(parameters)
     here, steps, enough = objective.evaluate(parameters, logits), 0, False
+    if start is not None and here.value > math.log(objective.rows.num_classes):
+        # Worse than equal probabilities, so far from the optimum that the curvature may be lost.
+        zeros = torch.zeros_like(parameters)
+        from_zeros = objective.evaluate(zeros)
+        if from_zeros.value < here.value:
+            parameters, logits, here = zeros, objective.logits(zeros), from_zeros
     while True:
         preconditioner.update(here)
         direction = memory.times(here.gradient, preconditioner)
