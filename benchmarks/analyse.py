@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from csv_files import read_csv
-from isda.report.across import pooled_effect
+from isda.report.across import Effect, pooled_effect
 from isda.report.figure_tables import FigureTable
 from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
@@ -283,10 +283,10 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
 SENTENCES_CONTROL = "ISDAClassifier"
 
 
-def sentences(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Linear classifiers − ISDAClassifier: pooled over all problems, then each problem."""
+def sentence_tables(rows: Sequence[Row]) -> dict[str, dict[str, FigureTable]]:
+    """A table for each problem and figure."""
     names = dict.fromkeys(row["setting"] for row in rows)
-    tables = {
+    return {
         name: {
             figure: figure_table(
                 [row for row in rows if row["setting"] == name and row[figure]], [figure], method_of, SENTENCES_CONTROL
@@ -295,14 +295,28 @@ def sentences(rows: Sequence[Row]) -> dict[str, list[str]]:
         }
         for name in names
     }
-    return {"": _pooled(list(tables.values())), **{name: _sentences_part(tables[name]) for name in names}}
+
+
+def sentences(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Linear classifiers − ISDAClassifier: pooled over all problems, then each problem."""
+    tables = sentence_tables(rows)
+    return {"": _pooled(list(tables.values())), **{name: _sentences_part(own) for name, own in tables.items()}}
+
+
+def pooled_gain(problems: Sequence[Mapping[str, FigureTable]], rival: str, figure: str) -> Effect | None:
+    """The mean difference of a rival to ISDAClassifier over problems; None where it has no such figure."""
+    own = [tables[figure].family(figure) for tables in problems]
+    there = [family for family in own if rival in family]
+    if not there:
+        return None
+    level = 1 - (1 - LEVEL) / len(problems[0]["error"].family("error"))
+    return pooled_effect([f[rival].mean for f in there], [f.errors[rival] for f in there], level)
 
 
 def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
     """Random effects over problems; beside the primary figure on how many of them an interval excludes zero."""
     families = {figure: [tables[figure].family(figure) for tables in problems] for figure in THREE}
     rivals = list(families["error"][0])
-    level = 1 - (1 - LEVEL) / len(rivals)
     lines = [
         f"Δ vs {SENTENCES_CONTROL} pooled over {len(problems)} problems: random-effects meta-analysis (DerSimonian and "
         "Laird; Hartung and Knapp's interval), simultaneous 95% confidence intervals (Bonferroni over "
@@ -315,12 +329,11 @@ def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
     for rival in rivals:
         cells = [rival]
         for figure, own in families.items():
-            there = [family for family in own if rival in family]
-            if not there:
+            effect = pooled_gain(problems, rival, figure)
+            if effect is None:
                 cells += ["", ""]
                 continue
-            effect = pooled_effect([f[rival].mean for f in there], [f.errors[rival] for f in there], level)
-            clear = [family[rival].mean for family in there if family[rival].excludes_zero]
+            clear = [family[rival].mean for family in own if rival in family and family[rival].excludes_zero]
             signs = f"({sum(mean > 0 for mean in clear)}, {sum(mean < 0 for mean in clear)})"
             digits = 3 if figure == "nll" else 2
             cells += [f"{difference_text(effect.interval, digits)} {signs}", f"{effect.between:.{digits}f}"]
