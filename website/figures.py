@@ -87,13 +87,16 @@ def few_images() -> list[str]:
     """Few images without augmentation."""
     table = planned_settings()[PLAIN]
     fixed, mixup = (_both(table, method) for method in (HALF, "mixup"))
+    scaled = [row for row in rows_of("refitting") if (row["setting"], row["network"]) == (PLAIN, CONTROL)]
+    temperature = statistics.fmean(float(row["nll"]) for row in scaled if row["method"] == "temperature")
     return [
         f"A network trained from scratch on few images without augmentation, 20 epochs "
         f"({_result('CIFAR-10, 3,000', 'few_images')})",
         _control(table),
         f"{_both(table, AUTO)}. λ0 = 0.5: {fixed}",
         "`auto`",
-        f"mixup ({mixup}); dropout ({_result('ten others', 'rivals')})",
+        f"mixup ({mixup}); for the probabilities {_result('temperature scaling', 'refitting')} of cross-entropy on 300 "
+        f"further images ({number(temperature)} nats); dropout ({_result('ten others', 'rivals')})",
     ]
 
 
@@ -132,8 +135,8 @@ def embeddings() -> list[str]:
     unseen = [analyse.pooled_gain(texts, "logistic regression, raw rows", figure) for figure in ("error", "nll")]
     turned = [Interval(-e.interval.mean, e.interval.half_width) for e in unseen if e is not None]
     return [
-        f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}: images, text, audio, tables; it "
-        f"was developed on them. {_result('Embedded texts', 'sentences')}: it was not)",
+        f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}: images, text, audio, tables; "
+        f"it was developed on them. {_result('Embedded texts', 'sentences')}: it was not)",
         f"logistic regression, tuned: {number(base, 1)}%",
         f"{_judged(error, nll)}. Embedded texts: {_judged(*turned)}",
         "chosen by cross-validation",
