@@ -86,6 +86,7 @@ PLANNED = {
     "mixup+isda:lambda_0=auto": "mixup + ISDA, auto",
 }
 """Methods of the planned measurement."""
+PLANNED_SEEDS = 5
 
 
 def planned_settings() -> dict[str, FigureTable]:
@@ -99,7 +100,7 @@ def planned_settings() -> dict[str, FigureTable]:
 
 
 def _complete(table: FigureTable) -> bool:
-    return len(table.values) > 1 and min(map(len, table.values.values())) == max(map(len, table.values.values())) > 1
+    return len(table.values) > 1 and min(map(len, table.values.values())) >= PLANNED_SEEDS
 
 
 def planned_few_images() -> list[str]:
