@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from core import markdown  # noqa: E402
 from cost import compared, constants_text, figure, machine_of  # noqa: E402
 from cost_model import A100, FLOPS, LAUNCHES, NUMBERS, Step  # noqa: E402
+from memory_table import size_text  # noqa: E402
 
 __all__ = ["PAGE", "written"]
 
@@ -81,10 +82,10 @@ def predictions() -> str:
                         "case": name,
                         "covariance": covariance,
                         "bound": bound,
-                        "statistics": _size(step.state_bytes()),
-                        "weights": _size(4 * c * a),
-                        "features": _size(4 * n * a),
-                        "logits": _size(4 * n * c),
+                        "statistics": size_text(step.state_bytes()),
+                        "weights": size_text(4 * c * a),
+                        "features": size_text(4 * n * a),
+                        "logits": size_text(4 * n * c),
                         "TFLOP": figure(work.flops / 1e12),
                         "GB moved": figure(work.bytes / 1e9),
                         "one CPU core, s": figure(cpu.seconds(work)),
@@ -103,7 +104,7 @@ def exchange() -> str:
             for processes in PROCESSES:
                 both = Step(covariance, "jensen", n, c, a).exchanged_bytes(processes)
                 for way, count in zip(("features", "statistics"), both, strict=True):
-                    text = _size(count)
+                    text = size_text(count)
                     cells[f"{processes} GPUs, {way}"] = f"**{text}**" if count == min(both) else text
             table.append(cells)
     return markdown(table)
@@ -118,13 +119,6 @@ def written(text: str) -> str:
     """The text of the page with the tables in their places."""
     place = re.compile(r"(<!-- cost: (\w+) -->\n).*?(<!-- end of cost -->)", re.DOTALL)
     return place.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]]()}\n\n{found[3]}", text)
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from isda import covariance
 from isda.covariance.memory import auto_name
 
-__all__ = ["PAGE", "table", "written"]
+__all__ = ["PAGE", "size_text", "table", "written"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "choosing.md"
 SIZES = {
@@ -30,7 +30,7 @@ def table() -> str:
     heads = (*MODELS, "auto on a CPU", "auto on a GPU")
     lines = [f"| | C | A | {' | '.join(heads)} |", f"|---|{'---:|' * (2 + len(heads))}"]
     for name, (classes, features) in SIZES.items():
-        cells = [_told(_bytes(model, classes, features)) for model in MODELS]
+        cells = [size_text(_bytes(model, classes, features)) for model in MODELS]
         cells += [auto_name(classes, features, device) for device in ("cpu", "cuda")]
         lines.append(f"| {name} | {classes} | {features} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -47,7 +47,8 @@ def _bytes(model: str, classes: int, features: int) -> int:
     return sum(tensor.nbytes for tensor in made.state_dict().values())
 
 
-def _told(count: int) -> str:
+def size_text(count: int) -> str:
+    """A number of bytes in its largest unit."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
