@@ -1,9 +1,10 @@
 """Few images, supervised: where does ISDA lower the error? Questions 1 and 5 (wrong labels) of benchmarks/plan.md.
 
-    python benchmarks/few_images.py --data-root ROOT --runs runs/few-images [--jobs 2]
+    python benchmarks/few_images.py --data-root ROOT --runs runs/few-images [--jobs 2] [--settings NAME] [--seeds 10 11]
 
 ROOT holds cifar10 and cifar100. Every finished run is appended to benchmarks/results/few_images.csv and not made again,
 also where its folder is lost; an interrupted one is resumed. After each setting few_images.md is written.
+--settings and --seeds make only some of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from isda.engine.comparison import Planner, run_folder_name, run_planned
 from isda.engine.executors import RunsFailed, Watcher
 from isda.tasks.classification.settings import ClassificationSettings
 from isda.train import image_task
-from recording import RESULTS, Study, figures_of, final_strength
+from recording import RESULTS, Study, figures_of, final_strength, study_parser
 
 SEEDS = (10, 11, 12, 13, 14)
 ISDA = ("isda:lambda_0=auto", "isda:lambda_0=0.5")
@@ -111,11 +112,11 @@ class Recorder(Watcher):
             append_csv(self.table, COLUMNS, [row])
 
 
-def missing(setting: Setting, table: Path = TABLE) -> list[tuple[str, int]]:
+def missing(setting: Setting, table: Path = TABLE, seeds: Sequence[int] = SEEDS) -> list[tuple[str, int]]:
     """Methods and seeds that the table lacks, seed by seed."""
     rows = read_csv(table) if table.exists() else []
     there = {(row["method"], int(row["seed"])) for row in rows if row["setting"] == setting.name}
-    return [(method, seed) for seed in SEEDS for method in setting.methods if (method, seed) not in there]
+    return [(method, seed) for seed in seeds for method in setting.methods if (method, seed) not in there]
 
 
 def train(study: Study, setting: Setting, pairs: Sequence[tuple[str, int]], table: Path = TABLE) -> None:
@@ -161,11 +162,17 @@ the last fifth of the epochs. No strength was searched. Wrong labels: of trainin
 
 def main() -> None:
     """Make what is missing, setting by setting."""
-    study = Study.from_arguments(__doc__, "runs/few-images")
-    for setting in SETTINGS:
-        pairs = missing(setting)
+    parser = study_parser(__doc__, "runs/few-images")
+    names = [setting.name for setting in SETTINGS]
+    parser.add_argument(
+        "--settings", nargs="+", choices=names, default=names, metavar="NAME", help="; ".join(names).replace("%", "%%")
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
+    arguments = parser.parse_args()
+    for setting in (setting for setting in SETTINGS if setting.name in arguments.settings):
+        pairs = missing(setting, seeds=arguments.seeds)
         if pairs:
-            train(study, setting, pairs)
+            train(Study.of(arguments), setting, pairs)
             write()
 
 

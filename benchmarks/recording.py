@@ -26,6 +26,7 @@ __all__ = [
     "keep",
     "options_of",
     "result_row",
+    "study_parser",
     "write_rows",
 ]
 
@@ -39,6 +40,15 @@ class RunLines(Watcher):
         print(folder, problem or f"{_error_of(folder):.2f}%", flush=True)
 
 
+def study_parser(description: str | None, runs: str) -> argparse.ArgumentParser:
+    """The options that all studies have."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path(runs))
+    parser.add_argument("--jobs", type=int, default=2)
+    return parser
+
+
 @dataclass(frozen=True)
 class Study:
     """Where runs are, and how they are made."""
@@ -50,11 +60,11 @@ class Study:
     @classmethod
     def from_arguments(cls, description: str | None, runs: str) -> Study:
         """As the command line says."""
-        parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
-        parser.add_argument("--data-root", type=Path)
-        parser.add_argument("--runs", type=Path, default=Path(runs))
-        parser.add_argument("--jobs", type=int, default=2)
-        arguments = parser.parse_args()
+        return cls.of(study_parser(description, runs).parse_args())
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Study:
+        """From the arguments of `study_parser`."""
         return cls(arguments.runs, arguments.data_root, arguments.jobs)
 
     def errors(
