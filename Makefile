@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach evidence semi-evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -136,17 +136,14 @@ bench-standardize: $(READY)  ## writes benchmarks/results/standardize.md: how IS
 evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
 
-semi-evidence: $(READY)  ## writes benchmarks/results/semi.{csv,md}; hours; DATA holds svhn_small.npz
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_evidence.py --data-root $(DATA)
-
-semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,md}; hours; DATA holds svhn_small.npz
+semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,md} and semi_choices.csv; hours; DATA holds cifar10 and svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_composition.py --data-root $(DATA)
 
 few-images: $(READY)  ## writes benchmarks/results/few_images.{csv,md} (benchmarks/plan.md); hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/few_images.py --data-root $(DATA)
 
 robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the networks of `make few-images` under corruptions
-	$(BIN)/python benchmarks/robustness.py --data-root $(DATA)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/robustness.py --data-root $(DATA)
 
 refitting: $(READY)  ## writes benchmarks/results/refitting.{csv,md}: the networks of `make few-images`, classifiers fitted again
 	$(BIN)/python benchmarks/refitting.py --data-root $(DATA)

@@ -155,29 +155,6 @@ def _directed(pairs: Mapping[str, Interval], ours: str, base: str) -> str:
     return difference_text(Interval(-stored.mean, stored.half_width))
 
 
-def semi(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Semi-supervised algorithms, each alone and with ISDA."""
-    table = figure_table(rows, ["error"], method_of, "supervised")
-    means = figure_table(rows, ["nll", "calibration", "train_loss"], method_of, "supervised")
-    overall = table.isda_overall("error")
-    assert overall is not None
-    parts = table.isda_family("error")
-    also = (
-        f"From ISDA: the method − the same one without +isda, {intervals_text(parts)}, a family of its own; over all "
-        f"{len(parts)} algorithms {difference_text(overall[0])} points (Student's 95% confidence interval of "
-        f"{overall[1]} pairs of runs). Negative is better."
-    )
-    heads = ["method", "lambda_0", "eta_1", "eta_2", "test error, %", "Δ, points", "from ISDA, points"]
-    lines = description(table, also) + head([*heads, *list(THREE.values())[1:], "training loss"])
-    order = ("supervised", "pi-model", "temporal-ensembling", "mean-teacher", "vat")
-    for method in sorted(table.values, key=lambda name: (order.index(name.split("+")[0]), name)):
-        chosen = (option(rows, method, name) for name in ("lambda_0", "eta_1", "eta_2"))
-        others = (mean_text(means, method, figure) for figure in means.figures)
-        added = difference_text(parts.shown(method))
-        lines.append(line([method, *chosen, *figure_cells(table, method), added, *others]))
-    return {"": lines}
-
-
 def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Strengths and parts of ISDA, with and without image augmentation."""
     parts = {}
@@ -257,27 +234,56 @@ def longtail(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
-def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Semi-supervised algorithms with their own choices, alone and with ISDA."""
-    names = list(dict.fromkeys(row["method"] for row in rows))
-    table = figure_table(rows, ["error"], method_of, names[0])
-    means = figure_table(rows, ["nll", "calibration"], method_of, names[0])
-    parts, overall = table.isda_family("error"), table.isda_overall("error")
+def algorithm_of(row: Row) -> str:
+    """The method of a run without its options."""
+    return row["method"].partition(":")[0]
+
+
+def semi_tables(rows: Sequence[Row]) -> dict[str, FigureTable]:
+    """Methods x seeds of each setting."""
+    parts = {}
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == setting]
+        parts[setting] = figure_table(own, list(THREE), algorithm_of, algorithm_of(own[0]))
+    return parts
+
+
+def semi_overall(rows: Sequence[Row], figure: str = "error") -> tuple[Interval, int]:
+    """The effect of ISDA over the algorithms of all settings, and the number of pairs of runs."""
+
+    def label(row: Row) -> str:
+        return f"{row['setting']}: {algorithm_of(row)}"
+
+    overall = figure_table(rows, [figure], label, label(rows[0])).isda_overall(figure)
     assert overall is not None
-    lines = [
-        f"From ISDA: the method − the same one without +isda, {intervals_text(parts)}; over both algorithms "
-        f"{difference_text(overall[0])} points (Student's 95% confidence interval of {overall[1]} pairs of runs). "
-        "Negative is better.",
-        "",
-    ]
-    heads = ["method", "lambda_0", "eta_1", "eta_2", "test error, %", "from ISDA, points", *list(THREE.values())[1:]]
-    lines += head(heads)
-    for method in names:
-        chosen = (option(rows, method, name) for name in ("lambda_0", "eta_1", "eta_2"))
-        error = plus_minus(*mean_std(values_of(table, method, "error")))
-        others = (mean_text(means, method, figure) for figure in means.figures)
-        lines.append(line([method, *chosen, error, difference_text(parts.shown(method)), *others]))
-    return {"": lines}
+    return overall
+
+
+def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Semi-supervised algorithms with their own choices, alone and with ISDA: over all settings, then each of them."""
+    lines = ["From ISDA: the method − the same one without +isda. Negative is better.", ""]
+    lines += head(["figure", "pairs of runs", "from ISDA, Student's 95% confidence interval"])
+    for figure, title in THREE.items():
+        effect, pairs = semi_overall(rows, figure)
+        lines.append(line([title, str(pairs), difference_text(effect, 3 if figure == "nll" else 2)]))
+    parts = {"": lines}
+    for setting, table in semi_tables(rows).items():
+        added = {figure: table.isda_family(figure) for figure in THREE}
+        lines = [
+            f"From ISDA: the method − the same one without +isda, {intervals_text(added['error'])}, a family of its "
+            "own for each figure. Negative is better.",
+            "",
+            *head(["method", *(text for title in THREE.values() for text in (title, "from ISDA"))]),
+        ]
+        for method in table.values:
+            cells = [next(r["method"] for r in rows if r["setting"] == setting and algorithm_of(r) == method)]
+            for figure in THREE:
+                digits = 3 if figure == "nll" else 2
+                cells.append(plus_minus(*mean_std(values_of(table, method, figure)), digits))
+                cells.append(difference_text(added[figure].shown(method), digits))
+            lines.append(line(cells))
+        parts[setting] = lines
+    return parts
 
 
 SENTENCES_CONTROL = "ISDAClassifier"
@@ -417,7 +423,6 @@ def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
     "evidence": evidence,
-    "semi": semi,
     "sensitivity": sensitivity,
     "camvid": camvid,
     "transfer": transfer,

@@ -1,10 +1,11 @@
 """Networks of few_images.py under corruptions of the test images: question 5 of benchmarks/plan.md.
 
-    python benchmarks/robustness.py --data-root ROOT --runs runs/few-images
+    python benchmarks/robustness.py --data-root ROOT --runs runs/few-images [--jobs 2] [--seeds 10 11]
 
 Gaussian noise, Gaussian blur, lower contrast and JPEG compression of 2,000 test images, five severities each, drawn
-once for all networks. Every finished run of few_images.py with 3,000 images is measured once and appended to
-benchmarks/results/robustness.csv; then robustness.md is written.
+once for all networks. Every run of few_images.py with 3,000 images is measured once and appended to
+benchmarks/results/robustness.csv, after it was trained again where its folder is not there; then robustness.md is
+written.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from PIL import Image, ImageFilter
 
 from analyse import marked
 from csv_files import append_csv, read_csv
-from few_images import SEEDS, SETTINGS, finished
+from few_images import SEEDS, SETTINGS, finished, missing, train
 from isda.data import DataSet, load
 from isda.tasks.classification.trained import load_classifier
-from recording import RESULTS, Study
+from recording import RESULTS, Study, study_parser
 
 IMAGES = 2000
 NOISE = (0.02, 0.04, 0.06, 0.09, 0.12)
@@ -130,16 +131,22 @@ and calibration error are means over all twenty.
 
 
 def main() -> None:
-    """Measure what is missing, and write the page."""
-    study = Study.from_arguments(__doc__, "runs/few-images")
-    torch.set_num_threads(study.jobs)
-    there = {(row["setting"], row["method"], int(row["seed"])) for row in (read_csv(TABLE) if TABLE.exists() else [])}
-    chosen = [setting for setting in SETTINGS if setting.settings.labels == 3000 and not setting.wrong]
-    for setting, method, seed, folder in finished(study, [s for s in chosen if s.settings.epochs == 20]):
-        if (setting.name, method, seed) not in there:
-            found = figures(folder, setting.settings.data, study.root)
-            append_csv(TABLE, COLUMNS, [[setting.name, method, seed, *(found[name] for name in COLUMNS[3:])]])
-            print(setting.name, method, seed, f"{found['error']:.2f}%", flush=True)
+    """Train and measure what is missing, and write the page."""
+    parser = study_parser(__doc__, "runs/few-images")
+    chosen = {s.name: s for s in SETTINGS if s.settings.labels == 3000 and not s.wrong and s.settings.epochs == 20}
+    parser.add_argument("--settings", nargs="+", choices=tuple(chosen), default=tuple(chosen), metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
+    arguments = parser.parse_args()
+    study = Study.of(arguments)
+    for setting in (chosen[name] for name in arguments.settings):
+        pairs = missing(setting, TABLE, arguments.seeds)
+        if pairs:
+            train(study, setting, pairs, table=None)  # finished runs are kept as they are
+        for _, method, seed, folder in finished(study, [setting]):
+            if (method, seed) in pairs:
+                found = figures(folder, setting.settings.data, study.root)
+                append_csv(TABLE, COLUMNS, [[setting.name, method, seed, *(found[name] for name in COLUMNS[3:])]])
+                print(setting.name, method, seed, f"{found['error']:.2f}%", flush=True)
     write()
 
 

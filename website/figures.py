@@ -30,8 +30,8 @@ from evidence_figures import (  # noqa: E402
     mean_of,
     parts_of,
     planned_settings,
-    results_of,
     rows_of,
+    setting_tables,
     table_of,
 )
 from isda.report.figure_tables import FigureTable  # noqa: E402
@@ -80,6 +80,7 @@ def _result(words: str, name: str) -> str:
 
 
 PLAIN, CROPPED = "CIFAR-10, 3,000 images", "CIFAR-10, 3,000 images, crops and flips"
+LONG = f"{CROPPED}, 100 epochs"
 AUTO, HALF = "isda:lambda_0=auto", "isda:lambda_0=0.5"
 
 
@@ -105,9 +106,9 @@ def augmented_images() -> list[str]:
     tables = planned_settings()
     gain = mean_of(tables[CROPPED], CONTROL) - mean_of(tables[PLAIN], CONTROL)
     return [
-        f"The same with random crops and flips ({_result('CIFAR-10, 3,000', 'few_images')})",
-        _control(tables[CROPPED]),
-        _both(tables[CROPPED], HALF),
+        f"The same with random crops and flips, 20 epochs and 100 ({_result('CIFAR-10, 3,000', 'few_images')})",
+        f"{_control(tables[CROPPED])}; 100 epochs: {_control(tables[LONG])}",
+        f"{_both(tables[CROPPED], HALF)}. 100 epochs: {_both(tables[LONG], HALF)}",
         "0.5",
         f"the crops and flips themselves: error {number(gain, 1, sign=True)} points; mixup "
         f"({_both(tables[CROPPED], 'mixup')})",
@@ -146,56 +147,35 @@ def embeddings() -> list[str]:
 
 
 def fine_tuning() -> list[str]:
-    """A pretrained network whose classifier is trained."""
-    if not analyse.from_csv("finetune"):
-        return _fine_tuning_before()
-    rows = rows_of("finetune")
-    table = table_of([row for row in rows if row["setting"] == "the classifier alone"])
-    layers = table_of([row for row in rows if row["setting"] == "all layers"])
-    auto = "isda:lambda_0=auto"
+    """Pretrained networks: a convolutional one on images, a transformer on texts."""
+    images, texts = (setting_tables(name) for name in ("finetune", "text_finetune"))
+    named = {**images, **{f"texts, {setting.partition(', ')[2]}": table for setting, table in texts.items()}}
     return [
-        "Fine-tuning a pretrained network, 1,000 images of 100 classes "
-        f"({_result('EfficientNet-Lite0, classifier only', 'finetune')})",
-        _control(table),
-        f"{_both(table, auto)}; all layers, {_control(layers)}: {_both(layers, auto)}",
-        "`auto`, with a diagonal covariance",
-        "`ISDAClassifier` on the frozen network's embeddings",
-    ]
-
-
-def _fine_tuning_before() -> list[str]:
-    """The page of an earlier measurement, which has runs that its CSV file lacks."""
-    rows = [[cell.strip() for cell in text[1:-1].split("|")] for text in results_of("finetune")]
-
-    def cell(figure: str, column: str = "Δ") -> str:
-        row = next(row for row in rows if row[0] == "the classifier" and row[1].startswith(figure))
-        return row[rows[0].index(column)].split(" ± ")[0] if column != "Δ" else row[-1]
-
-    return [
-        f"The classifier of a frozen pretrained network, 400 images ({_result('EfficientNet-Lite0', 'finetune')})",
-        f"{cell('error', CONTROL)}%, {cell('negative log-likelihood', CONTROL)} nats",
-        f"error: no difference found, {cell('error')} points; nats: {cell('negative log-likelihood')}",
-        "5, with a diagonal covariance",
+        f"Fine-tuning a pretrained network ({_result('EfficientNet-Lite0', 'finetune')}, 1,000 images of 100 classes; "
+        f"{_result('a sentence encoder', 'text_finetune')}, 20 newsgroups)",
+        "; ".join(f"{words}: {_control(table)}" for words, table in named.items()),
+        "; ".join(f"{words}: {_both(table, AUTO)}" for words, table in named.items()),
+        "`auto`",
         "`ISDAClassifier` on the frozen network's embeddings",
     ]
 
 
 def unlabelled() -> list[str]:
     """Semi-supervised algorithms with and without ISDA, as many labelled as unlabelled images."""
-    table = table_of(rows_of("semi_composition"), ("error",), "mean-teacher")
-    parts, overall = table.isda_family("error"), table.isda_overall("error")
-    assert overall is not None
+    rows = rows_of("semi_composition")
     names = {"mean-teacher": "mean teacher", "vat": "VAT"}
-    alone = ", ".join(f"{words} {number(mean_of(table, name), 1)}%" for name, words in names.items())
-    each = ", ".join(f"{words} {difference_text(parts.shown(f'{name}+isda'))}" for name, words in names.items())
-    gain = table_of(rows_of("semi"), ("error",), "supervised").family("error").shown("vat")
-    other = _result("another measurement", "semi")
+    alone, each, others = [], [], []
+    for setting, table in analyse.semi_tables(rows).items():
+        parts, data = table.isda_family("error"), setting.partition(",")[0]
+        alone += [f"{data}, {words} {number(mean_of(table, name), 1)}%" for name, words in names.items()]
+        each += [f"{data}, {words} {difference_text(parts.shown(f'{name}+isda'))}" for name, words in names.items()]
+        others.append(f"{data}: VAT instead of mean teacher, error {_difference(table, 'error', 'vat')} points")
     return [
-        f"500 labels and unlabelled images ({_result('SVHN, two algorithms', 'semi_composition')}, ISDA added to each)",
-        alone,
-        f"{_judged(overall[0])} over both ({each})",
-        "0.5",
-        f"the algorithm matters more: VAT − labels alone {difference_text(gain)} points ({other})",
+        f"Few labels and unlabelled images ({_result('two algorithms', 'semi_composition')}, ISDA added to each)",
+        "; ".join(alone),
+        f"{_judged(analyse.semi_overall(rows)[0])} over all ({'; '.join(each)})",
+        "chosen on held-out labels",
+        "; ".join(others),
     ]
 
 
