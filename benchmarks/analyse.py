@@ -19,7 +19,7 @@ from pathlib import Path
 from csv_files import read_csv
 from isda.report.across import Effect, pooled_effect
 from isda.report.figure_tables import FigureTable
-from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
+from isda.report.statistics import LEVEL, mean_std
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
 
 __all__ = ["RESULTS", "from_csv", "marked", "refresh"]
@@ -116,43 +116,6 @@ def rivals(rows: Sequence[Row]) -> dict[str, list[str]]:
         seconds = statistics.fmean(float(row["seconds"]) for row in own)
         lines.append(line([method, own[0]["strength"], *figure_cells(table, method), f"{seconds:.0f}"]))
     return {"": lines}
-
-
-QUESTIONS = {
-    "tighter bound": (("tilted", "jensen"), ("tilted, decay", "jensen, decay")),
-    "forgetting": (("jensen, decay", "jensen"), ("tilted, decay", "tilted")),
-}
-
-
-def evidence(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Bounds and forgetting, a part for each data set."""
-    parts = {}
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = [row for row in rows if row["data"] == data]
-        table = figure_table(own, ["error"], method_of, "cross-entropy")
-        means = figure_table(own, ["nll", "calibration", "train_loss"], method_of, "cross-entropy")
-        lines = description(table, "Negative is better.")
-        lines += head(["method", "lambda_0", "test error, %", "Δ, points", *list(THREE.values())[1:], "training loss"])
-        for method in table.values:
-            others = (mean_text(means, method, figure) for figure in means.figures)
-            lines.append(line([method, option(own, method, "lambda_0"), *figure_cells(table, method), *others]))
-        pairs = all_pairs(paired_cells(table.by_seed("error")))
-        lines += ["", f"All pairs of methods, {intervals_text(pairs)}; those behind the questions:", ""]
-        lines += head(["question", "difference", "points"])
-        for question, asked in QUESTIONS.items():
-            for ours, base in asked:
-                name = f"{ours} - {base}"
-                lines.append(line([question, name, _directed(pairs, ours, base)]))
-        parts[data] = lines
-    return parts
-
-
-def _directed(pairs: Mapping[str, Interval], ours: str, base: str) -> str:
-    """The difference of two methods, whichever way round it is stored."""
-    if f"{ours} - {base}" in pairs:
-        return difference_text(pairs[f"{ours} - {base}"])
-    stored = pairs[f"{base} - {ours}"]
-    return difference_text(Interval(-stored.mean, stored.half_width))
 
 
 def semi(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -416,7 +379,6 @@ def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
-    "evidence": evidence,
     "semi": semi,
     "sensitivity": sensitivity,
     "camvid": camvid,

@@ -71,14 +71,6 @@ def parts_of(name: str) -> list[str]:
     return lines[:-1]
 
 
-VARIANTS = {
-    "jensen": "ISDA, published bound",
-    "jensen, decay": "ISDA, published bound, `decay=0.99`",
-    "tilted": "ISDA, tilted bound",
-    "tilted, decay": "ISDA, tilted bound, `decay=0.99`",
-}
-
-
 PLANNED = {
     "isda:lambda_0=auto": "ISDA, auto",
     "isda:lambda_0=0.5": "ISDA, λ0 = 0.5",
@@ -116,18 +108,6 @@ def planned_few_images() -> list[str]:
             lines.append(analyse.line([setting, number(mean_of(table, CONTROL, figure)), *cells]))
         lines.append("")
     return lines[:-1]
-
-
-def few_images() -> list[str]:
-    """Differences of the error on both data sets."""
-    names = {"cifar10": "CIFAR-10, 3,000 images", "cifar100": "CIFAR-100, 2,000 images"}
-    tables = [table_of([row for row in rows_of("evidence") if row["data"] == data], ["error"]) for data in names]
-    lines = analyse.head(["", *names.values()])
-    lines.append(analyse.line(["cross-entropy, error %", *(number(mean_of(table, CONTROL)) for table in tables)]))
-    for method, words in VARIANTS.items():
-        cells = [difference_text(table.family("error").shown(method)) for table in tables]
-        lines.append(analyse.line([words, *cells]))
-    return lines
 
 
 def strengths() -> list[str]:
@@ -181,7 +161,6 @@ def ranks() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "few_images": planned_few_images,
-    "evidence": few_images,
     "sensitivity": strengths,
     "auto": automatic,
     "problems": ranks,

@@ -49,18 +49,15 @@ def test_rivals_are_told_apart(capsys):
     assert set(record["other_figures"]) == {"nll", "calibration", "seconds"}
 
 
-def test_strengths_are_told_apart(capsys):
+def test_strengths_and_parts_of_isda_are_told_apart(capsys):
     records = {record["title"]: record for record in reported(capsys, RESULTS / "sensitivity.csv")}
     record = records["sensitivity.csv: none, sensitivity"]
     assert half_widths(record) == {1.24}
     strong = {"isda:lambda_0=2", "isda:lambda_0=5"} | {f"isda-tilted:lambda_0={strength}" for strength in (2, 5, 10)}
     assert better(record) == {-1: strong, 1: set()}
-
-
-def test_forgetting_is_told_apart_on_cifar100(capsys):
-    record = reported(capsys, RESULTS / "evidence.csv")[1]
-    assert half_widths(record) <= {0.62, 0.63}
-    assert better(record) == {-1: {"jensen, decay", "tilted, decay"}, 1: set()}
+    options = ("bound=tilted", "covariance=low_rank", "covariance=shared", "decay=0.99")
+    parts = {"isda:lambda_0=2", *(f"isda:lambda_0=2,{option}" for option in options)}
+    assert better(records["sensitivity.csv: none, ablation"]) == {-1: parts, 1: set()}
 
 
 def test_isda_s_part_over_five_semi_supervised_algorithms(capsys):
@@ -168,6 +165,6 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
 
 
 def test_a_family_of_a_file_is_that_of_its_figures():
-    table = read_figure_tables(RESULTS / "evidence.csv")[0]
+    (table,) = read_figure_tables(RESULTS / "rivals.csv")
     cells = {name: list(by_seed.values()) for name, by_seed in table.by_seed("nll").items()}
     assert dict(table.family("nll")) == dict(many_to_one(cells))
