@@ -160,18 +160,25 @@ def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
 CAMVID = {"miou": "mIoU, %", "miou_multi_scale_flip": "mIoU multi-scale + flip, %"}
 
 
+def _camvid_label(row: Row) -> str:
+    """ISDA by its bound and covariance."""
+    if row["method"] == "cross-entropy":
+        return row["method"]
+    return f"ISDA{', tilted' if row['method'] == 'isda-tilted' else ''}, {json.loads(row['options'])['covariance']}"
+
+
+def camvid_table(rows: Sequence[Row]) -> FigureTable:
+    """Kinds of ISDA x seeds."""
+    return figure_table(rows, list(CAMVID), _camvid_label, "cross-entropy")
+
+
 def camvid(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Kinds of ISDA on segmentation."""
-
-    def label(row: Row) -> str:
-        if row["method"] == "cross-entropy":
-            return row["method"]
-        return f"ISDA{', tilted' if row['method'] == 'isda-tilted' else ''}, {json.loads(row['options'])['covariance']}"
-
-    table = figure_table(rows, list(CAMVID), label, "cross-entropy")
+    table = camvid_table(rows)
     lines = description(table, "Positive is better.") + head(["method", "lambda_0", *titles(CAMVID)])
     for method in table.values:
-        lines.append(line([method, option(rows, method, "lambda_0", label), *figure_cells(table, method)]))
+        strength = option(rows, method, "lambda_0", _camvid_label)
+        lines.append(line([method, strength, *figure_cells(table, method)]))
     return {"": lines}
 
 
