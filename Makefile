@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach evidence rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,7 +30,7 @@ $(LAB): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab]'
 	touch $@
 
-# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/demo.md has the command and its table.
+# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/demo.md has the command.
 demo: $(LAB)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 paired seeds, table and report
 	OMP_NUM_THREADS=1 $(BIN)/isda compare --data digits --labels 200 --batch-size 32 --width 0.5 --epochs 40 \
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
@@ -132,9 +132,6 @@ bench-estimator: $(READY)  ## writes benchmarks/results/estimator.md: fit time o
 
 bench-standardize: $(READY)  ## writes benchmarks/results/standardize.md: how ISDAClassifier scales features; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/standardize.py
-
-evidence: $(READY)  ## writes benchmarks/results/evidence.{csv,md}; hours; DATA holds cifar10 and cifar100
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --data-root $(DATA)
 
 semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,md} and semi_choices.csv; hours; DATA holds cifar10 and svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_composition.py --data-root $(DATA)

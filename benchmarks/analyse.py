@@ -19,7 +19,7 @@ from pathlib import Path
 from csv_files import read_csv
 from isda.report.across import Effect, pooled_effect
 from isda.report.figure_tables import FigureTable
-from isda.report.statistics import LEVEL, Interval, all_pairs, mean_std, paired_cells
+from isda.report.statistics import LEVEL, Interval, mean_std
 from isda.report.wording import difference_text, interval_notes, intervals_text, plus_minus
 
 __all__ = ["RESULTS", "from_csv", "marked", "refresh"]
@@ -97,11 +97,6 @@ def figure_cells(table: FigureTable, method: str, digits: Mapping[str, int] | No
     return cells
 
 
-def mean_text(table: FigureTable, method: str, figure: str, digits: int = 2) -> str:
-    """The mean of a figure over runs."""
-    return f"{statistics.fmean(values_of(table, method, figure)):.{digits}f}"
-
-
 def titles(figures: Mapping[str, str]) -> list[str]:
     """Column heads of figures and their differences."""
     return [text for title in figures.values() for text in (title, "Δ")]
@@ -116,43 +111,6 @@ def rivals(rows: Sequence[Row]) -> dict[str, list[str]]:
         seconds = statistics.fmean(float(row["seconds"]) for row in own)
         lines.append(line([method, own[0]["strength"], *figure_cells(table, method), f"{seconds:.0f}"]))
     return {"": lines}
-
-
-QUESTIONS = {
-    "tighter bound": (("tilted", "jensen"), ("tilted, decay", "jensen, decay")),
-    "forgetting": (("jensen, decay", "jensen"), ("tilted, decay", "tilted")),
-}
-
-
-def evidence(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Bounds and forgetting, a part for each data set."""
-    parts = {}
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = [row for row in rows if row["data"] == data]
-        table = figure_table(own, ["error"], method_of, "cross-entropy")
-        means = figure_table(own, ["nll", "calibration", "train_loss"], method_of, "cross-entropy")
-        lines = description(table, "Negative is better.")
-        lines += head(["method", "lambda_0", "test error, %", "Δ, points", *list(THREE.values())[1:], "training loss"])
-        for method in table.values:
-            others = (mean_text(means, method, figure) for figure in means.figures)
-            lines.append(line([method, option(own, method, "lambda_0"), *figure_cells(table, method), *others]))
-        pairs = all_pairs(paired_cells(table.by_seed("error")))
-        lines += ["", f"All pairs of methods, {intervals_text(pairs)}; those behind the questions:", ""]
-        lines += head(["question", "difference", "points"])
-        for question, asked in QUESTIONS.items():
-            for ours, base in asked:
-                name = f"{ours} - {base}"
-                lines.append(line([question, name, _directed(pairs, ours, base)]))
-        parts[data] = lines
-    return parts
-
-
-def _directed(pairs: Mapping[str, Interval], ours: str, base: str) -> str:
-    """The difference of two methods, whichever way round it is stored."""
-    if f"{ours} - {base}" in pairs:
-        return difference_text(pairs[f"{ours} - {base}"])
-    stored = pairs[f"{base} - {ours}"]
-    return difference_text(Interval(-stored.mean, stored.half_width))
 
 
 def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -174,18 +132,25 @@ def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
 CAMVID = {"miou": "mIoU, %", "miou_multi_scale_flip": "mIoU multi-scale + flip, %"}
 
 
+def _camvid_label(row: Row) -> str:
+    """ISDA by its bound and covariance."""
+    if row["method"] == "cross-entropy":
+        return row["method"]
+    return f"ISDA{', tilted' if row['method'] == 'isda-tilted' else ''}, {json.loads(row['options'])['covariance']}"
+
+
+def camvid_table(rows: Sequence[Row]) -> FigureTable:
+    """Kinds of ISDA x seeds."""
+    return figure_table(rows, list(CAMVID), _camvid_label, "cross-entropy")
+
+
 def camvid(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Kinds of ISDA on segmentation."""
-
-    def label(row: Row) -> str:
-        if row["method"] == "cross-entropy":
-            return row["method"]
-        return f"ISDA{', tilted' if row['method'] == 'isda-tilted' else ''}, {json.loads(row['options'])['covariance']}"
-
-    table = figure_table(rows, list(CAMVID), label, "cross-entropy")
+    table = camvid_table(rows)
     lines = description(table, "Positive is better.") + head(["method", "lambda_0", *titles(CAMVID)])
     for method in table.values:
-        lines.append(line([method, option(rows, method, "lambda_0", label), *figure_cells(table, method)]))
+        strength = option(rows, method, "lambda_0", _camvid_label)
+        lines.append(line([method, strength, *figure_cells(table, method)]))
     return {"": lines}
 
 
@@ -252,7 +217,7 @@ def semi_overall(rows: Sequence[Row], figure: str = "error") -> tuple[Interval, 
     """The effect of ISDA over the algorithms of all settings, and the number of pairs of runs."""
 
     def label(row: Row) -> str:
-        return f"{row['setting']}: {algorithm_of(row)}"
+        return f"{row['setting']} {algorithm_of(row)}"
 
     overall = figure_table(rows, [figure], label, label(rows[0])).isda_overall(figure)
     assert overall is not None
@@ -422,7 +387,6 @@ def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
-    "evidence": evidence,
     "sensitivity": sensitivity,
     "camvid": camvid,
     "transfer": transfer,

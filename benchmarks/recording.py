@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ __all__ = [
     "Study",
     "figures_of",
     "final_strength",
-    "keep",
     "options_of",
     "result_row",
     "study_parser",
@@ -96,13 +94,6 @@ def _error_of(folder: Path) -> float:
     value = read_run(folder).value
     assert value is not None
     return value
-
-
-def keep(record: RunRecord, folder: Path) -> None:
-    """Copy a run's metrics to where they are committed, below the name of its method."""
-    kept = folder / record.folder.parent.name
-    kept.mkdir(parents=True, exist_ok=True)
-    shutil.copy(record.folder / "metrics.jsonl", kept / f"seed-{record.seed}.jsonl")
 
 
 def figures_of(record: RunRecord, keys: Iterable[str]) -> list[object]:

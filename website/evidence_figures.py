@@ -11,23 +11,36 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import analyse  # noqa: E402
+import problem_tables  # noqa: E402
 from csv_files import read_csv  # noqa: E402
-from isda.report.across import mean_ranks  # noqa: E402
+from isda.report.across import mean_ranks, pooled_effect  # noqa: E402
 from isda.report.figure_tables import FigureTable  # noqa: E402
-from isda.report.statistics import mean_std  # noqa: E402
-from isda.report.wording import difference_text, number  # noqa: E402
-from problem_tables import DIRECTION, METHODS, means, read  # noqa: E402
+from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
+from isda.report.wording import capitalised, difference_text, intervals_text, number  # noqa: E402
+from problem_methods import RIVALS  # noqa: E402
+from problem_tables import DIRECTION, METHODS, Figures, family, means, names, pooled, read  # noqa: E402
 
 __all__ = [
+    "AUGMENTATIONS",
     "CONTROL",
+    "PLANNED",
     "RESULTS",
     "TABLES",
+    "TRAINED",
+    "judged",
     "mean_of",
     "parts_of",
     "planned_settings",
+    "problem_figures",
+    "problem_gain",
     "results_of",
     "rows_of",
+    "sensitivity_table",
+    "setting_tables",
     "table_of",
+    "text_gain",
+    "unlabelled_tables",
+    "verdict",
 ]
 
 RESULTS = "benchmarks/results"
@@ -63,20 +76,25 @@ def results_of(name: str, columns: Sequence[str] = ()) -> list[str]:
     return [f"| {' | '.join(row[index] for index in kept)} |" for row in cells]
 
 
+def verdict(difference: Interval | None) -> str:
+    """In a word, of a difference of which less is better."""
+    if difference is None or not difference.excludes_zero:
+        return "no difference found"
+    return "**lower**" if difference.mean < 0 else "**higher**"
+
+
+def judged(error: Interval | None, nll: Interval | None = None) -> str:
+    """Differences of the error and of the negative log-likelihood, each with its verdict."""
+    words = f"error: {verdict(error)}, {difference_text(error)} points"
+    return words if nll is None else f"{words}; nats: {verdict(nll)}, {difference_text(nll, 3)}"
+
+
 def parts_of(name: str) -> list[str]:
     """The tables of a comparison, each below the name of its part."""
     lines: list[str] = []
     for part, own in analyse.PAGES[name](rows_of(name)).items():
         lines += [*([f"**{part[0].upper()}{part[1:]}.**", ""] if part else []), *own, ""]
     return lines[:-1]
-
-
-VARIANTS = {
-    "jensen": "ISDA, published bound",
-    "jensen, decay": "ISDA, published bound, `decay=0.99`",
-    "tilted": "ISDA, tilted bound",
-    "tilted, decay": "ISDA, tilted bound, `decay=0.99`",
-}
 
 
 PLANNED = {
@@ -86,48 +104,58 @@ PLANNED = {
     "mixup+isda:lambda_0=auto": "mixup + ISDA, auto",
 }
 """Methods of the planned measurement."""
-PLANNED_SEEDS = 5
+PLANNED_SEEDS = 3
+"""A setting with fewer seeds that every method has is not shown."""
+
+
+@cache
+def setting_tables(name: str) -> dict[str, FigureTable]:
+    """The settings of a result file with enough seeds, each with the seeds that all of its methods have."""
+    rows, tables = rows_of(name), {}
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == setting]
+        seeds = _common_seeds(own)
+        if len(seeds) >= PLANNED_SEEDS:
+            tables[setting] = table_of([row for row in own if row["seed"] in seeds])
+    return tables
 
 
 def planned_settings() -> dict[str, FigureTable]:
-    """The settings of few_images.csv in which no run is missing."""
-    rows = rows_of("few_images")
-    tables = {
-        setting: table_of([row for row in rows if row["setting"] == setting])
-        for setting in dict.fromkeys(row["setting"] for row in rows)
-    }
-    return {setting: table for setting, table in tables.items() if _complete(table)}
+    """The settings of few_images.csv with enough seeds."""
+    return setting_tables("few_images")
 
 
-def _complete(table: FigureTable) -> bool:
-    return len(table.values) > 1 and min(map(len, table.values.values())) >= PLANNED_SEEDS
+def _common_seeds(rows: Sequence[analyse.Row]) -> set[str]:
+    """Seeds of a comparison that no method lacks; none without the control."""
+    methods = {CONTROL, *(row["method"] for row in rows)}
+    return set.intersection(*({row["seed"] for row in rows if row["method"] == method} for method in methods))
 
 
 def planned_few_images() -> list[str]:
     """Differences of error and negative log-likelihood to cross-entropy, a row for each setting."""
     lines: list[str] = []
     for figure, title in {"error": "test error, points", "nll": "negative log-likelihood, nats"}.items():
-        lines += analyse.head([title, CONTROL, *PLANNED.values()])
+        lines += analyse.head([title, "seeds", CONTROL, *PLANNED.values()])
         for setting, table in planned_settings().items():
             cells = [
                 difference_text(table.family(figure).shown(method)) if method in table.values else ""
                 for method in PLANNED
             ]
-            lines.append(analyse.line([setting, number(mean_of(table, CONTROL, figure)), *cells]))
+            seeds = str(len(table.values[CONTROL]))
+            lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
         lines.append("")
     return lines[:-1]
 
 
-def few_images() -> list[str]:
-    """Differences of the error on both data sets."""
-    names = {"cifar10": "CIFAR-10, 3,000 images", "cifar100": "CIFAR-100, 2,000 images"}
-    tables = [table_of([row for row in rows_of("evidence") if row["data"] == data], ["error"]) for data in names]
-    lines = analyse.head(["", *names.values()])
-    lines.append(analyse.line(["cross-entropy, error %", *(number(mean_of(table, CONTROL)) for table in tables)]))
-    for method, words in VARIANTS.items():
-        cells = [difference_text(table.family("error").shown(method)) for table in tables]
-        lines.append(analyse.line([words, *cells]))
-    return lines
+AUGMENTATIONS = {"none": "no image augmentation", "crop-flip": "crops and flips"}
+"""Of sensitivity.csv."""
+
+
+@cache
+def sensitivity_table(augmentation: str, study: str) -> FigureTable:
+    """Strengths (``study="sensitivity"``) or parts of ISDA (``study="ablation"``)."""
+    rows = rows_of("sensitivity")
+    return table_of([row for row in rows if (row["augmentation"], row["study"]) == (augmentation, study)])
 
 
 def strengths() -> list[str]:
@@ -135,19 +163,36 @@ def strengths() -> list[str]:
     lines: list[str] = []
     for figure, title in {"error": "test error, %", "calibration": "calibration error, %"}.items():
         lines += analyse.head([title, CONTROL, *(f"λ0 = {float(strength):g}" for strength in STRENGTHS)])
-        for augmentation, images in {"none": "no image augmentation", "crop-flip": "crops and flips"}.items():
-            own = [
-                row
-                for row in rows_of("sensitivity")
-                if (row["augmentation"], row["study"]) == (augmentation, "sensitivity")
-            ]
-            table = table_of(own)
+        for augmentation, images in AUGMENTATIONS.items():
+            table = sensitivity_table(augmentation, "sensitivity")
             for bound, words in {"isda": "published bound", "isda-tilted": "tilted bound"}.items():
                 cells = [f"{images}, {words}", number(mean_of(table, CONTROL, figure), 1)]
                 cells += [_starred(table, f"{bound}:lambda_0={strength}", figure) for strength in STRENGTHS]
                 lines.append(analyse.line(cells))
         lines.append("")
-    return [*lines, "\\* the simultaneous 95% confidence interval of the difference to cross-entropy excludes zero"]
+    how = "; ".join(
+        f"{words}: {intervals_text(sensitivity_table(name, 'sensitivity').family('error'))}"
+        for name, words in AUGMENTATIONS.items()
+    )
+    return [*lines, f"\\* the interval of the difference to cross-entropy excludes zero. {capitalised(how)}."]
+
+
+def parts() -> list[str]:
+    """Differences of the error to cross-entropy by part of ISDA, with and without image augmentation."""
+    tables = {words: sensitivity_table(name, "ablation") for name, words in AUGMENTATIONS.items()}
+    labels = {row["method"]: row["label"] for row in rows_of("sensitivity") if row["study"] == "ablation"}
+    lines = analyse.head(["test error, points", *tables])
+    for method, label in labels.items():
+        if method != CONTROL:
+            words = label if "," in method else "as published"
+            lines.append(analyse.line([words, *(_with_missing(table, method) for table in tables.values())]))
+    return lines
+
+
+def _with_missing(table: FigureTable, method: str) -> str:
+    """The difference of the error, and how many runs diverged."""
+    missing = len(table.values[CONTROL]) - len(table.values.get(method, {}))
+    return difference_text(table.family("error").shown(method)) + (f" ({missing} diverged)" if missing else "")
 
 
 def _starred(table: FigureTable, method: str, figure: str) -> str:
@@ -159,33 +204,130 @@ def _starred(table: FigureTable, method: str, figure: str) -> str:
 
 
 def automatic() -> list[str]:
-    """Error and negative log-likelihood of cross-entropy, the grid's choice and auto."""
-    lines = analyse.head(["test error, %; nats", CONTROL, "best of a grid", "auto"])
-    for setting in dict.fromkeys(row["setting"] for row in rows_of("auto")):
-        table = table_of([row for row in rows_of("auto") if row["setting"] == setting])
+    """Error and negative log-likelihood of cross-entropy, the grid's choice and auto, with differences of the error."""
+    heads = ["test error, %; nats", CONTROL, "best of a grid", "auto", "grid, Δ error", "auto, Δ error"]
+    lines = analyse.head(heads)
+    for setting, table in setting_tables("auto").items():
         methods = sorted(table.values, key=lambda name: (name != CONTROL, name.endswith("auto")))
         cells = [f"{number(mean_of(table, name), 1)}; {number(mean_of(table, name, 'nll'))}" for name in methods]
-        lines.append(analyse.line([setting, *cells]))
+        gaps = [difference_text(table.family("error").shown(name)) for name in methods[1:]]
+        lines.append(analyse.line([setting, *cells, *gaps]))
     return lines
 
 
+@cache
+def problem_figures() -> dict[str, Figures]:
+    """Figures of the sixteen problems."""
+    return read(ROOT / RESULTS / "problems.csv")
+
+
+def problem_gain(figure: str, rival: str) -> Interval:
+    """ISDAClassifier − a rival over the sixteen problems; negative is better, also of the log-likelihood."""
+    figures = problem_figures()[figure]
+    families = [family(figures, problem) for problem in names(figures)]
+    gain = pooled(families, rival, 1 - (1 - LEVEL) / len(RIVALS)).interval
+    return Interval(DIRECTION[figure] * gain.mean, gain.half_width)
+
+
+def text_gain(figure: str, rival: str) -> Interval:
+    """ISDAClassifier − a rival over the embedded texts; negative is better."""
+    effect = analyse.pooled_gain(list(analyse.sentence_tables(rows_of("sentences")).values()), rival, figure)
+    assert effect is not None
+    return Interval(-effect.mean, effect.half_width)
+
+
 def ranks() -> list[str]:
-    """Mean ranks of the classifiers over all problems."""
-    tables = read(ROOT / RESULTS / "problems.csv")
+    """Mean ranks of the classifiers over all problems, and where ISDA is not first."""
+    tables = problem_figures()
     lines = analyse.head(["mean rank", *METHODS])
     for figure in ("error", "log_likelihood", "calibration"):
         own = mean_ranks({method: means(tables[figure], method, DIRECTION[figure]) for method in METHODS})
         lines.append(analyse.line([figure.replace("_", "-"), *(f"{own[method]:.2f}" for method in METHODS)]))
+    return [*lines, "", *problem_tables.verdict(tables)]
+
+
+def contributions() -> list[str]:
+    """ISDAClassifier without augmentation and against LDA with a scale, over the sixteen problems."""
+    return list(problem_tables.against_controls(problem_figures()))
+
+
+def rivals_of_the_classifier() -> list[str]:
+    """Pooled differences of ISDAClassifier to each rival, and on how many problems it is better and worse."""
+    tables, lines = problem_figures(), []
+    for own, counts in zip(problem_tables.over_all(tables), problem_tables.against_all(tables), strict=True):
+        cells, others = ([cell.strip() for cell in text[1:-1].split("|")] for text in (own, counts))
+        lines.append(analyse.line([*cells[:3], *others[2:4], *others[5:]]))
+    return [lines[0], *analyse.head([""] * 7)[1:], *lines[2:]]
+
+
+TRAINED = "trained, weight "
+"""Methods of unlabelled.csv, by the weight of the consistency bound."""
+
+
+@cache
+def unlabelled_tables() -> dict[str, FigureTable]:
+    """The trainings on labelled and unlabelled rows of each problem; the control has weight 0."""
+    rows = [{**row, "seed": row["draw"]} for row in rows_of("unlabelled") if row["method"].startswith(TRAINED)]
+    return {
+        problem: table_of(
+            [row for row in rows if row["problem"] == problem], ("error", "log_likelihood"), f"{TRAINED}0"
+        )
+        for problem in dict.fromkeys(row["problem"] for row in rows)
+    }
+
+
+def unlabelled_rows() -> list[str]:
+    """Changes of error and log-likelihood by the consistency bound."""
+    lines = analyse.head(["problem", "error, points", "log-likelihood per row, nats"])
+    for problem, table in unlabelled_tables().items():
+        found = (table.family(figure).shown(f"{TRAINED}1") for figure in table.figures)
+        gaps = [difference_text(gap, digits) for gap, digits in zip(found, (2, 3), strict=True)]
+        lines.append(analyse.line([problem, *gaps]))
     return lines
+
+
+def shares() -> list[str]:
+    """What the loss takes of a training step."""
+    lines = analyse.head(["data", "cross-entropy, %", "ISDA, %", "ISDA, tilted bound, %"])
+    for row in rows_of("training"):
+        cells = (row[f"{name}_percent"] for name in ("cross_entropy", "isda", "isda_tilted"))
+        lines.append(analyse.line([row["data"], *(number(float(cell)) for cell in cells)]))
+    return lines
+
+
+def transfer_pooled() -> list[str]:
+    """The difference of the error over all data sets."""
+    rows = rows_of("transfer")
+    data = dict.fromkeys(row["data"] for row in rows)
+    families = [table_of([row for row in rows if row["data"] == name]).family("error") for name in data]
+    effect = pooled_effect([own["isda"].mean for own in families], [own.errors["isda"] for own in families])
+    return [
+        f"Over the {effect.problems} data sets: {verdict(effect.interval)}, {difference_text(effect.interval)} points "
+        f"(random-effects meta-analysis, I² = {100 * effect.heterogeneity:.0f}%)."
+    ]
+
+
+def gaps_of_the_bounds() -> list[str]:
+    """How far the published bound lies above the minimum that the tilted bound searches."""
+    heads = ["features", "λ", "published bound − minimum, nats"]
+    rows = [text[1:-1].split("|") for text in results_of("tilt", ["features", "loss", "λ", "start − minimum, median"])]
+    labelled = [[row[0], *row[2:]] for row in rows if row[1].strip() == "labelled"]
+    return [*analyse.head(heads), *(analyse.line(cell.strip() for cell in row) for row in labelled)]
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "few_images": planned_few_images,
-    "evidence": few_images,
     "sensitivity": strengths,
+    "ablation": parts,
     "auto": automatic,
     "problems": ranks,
+    "problems-rivals": rivals_of_the_classifier,
+    "problems-parts": contributions,
     "rates": lambda: results_of("rates"),
-    "unlabelled": lambda: results_of("unlabelled", ["problem", "weight 1 − weight 0"]),
+    "tilt": gaps_of_the_bounds,
+    "training": shares,
+    "transfer-pooled": transfer_pooled,
+    "unlabelled": unlabelled_rows,
+    "semi_composition": lambda: parts_of("semi_composition"),
     "finetune": lambda: parts_of("finetune") if analyse.from_csv("finetune") else results_of("finetune"),
 }

@@ -27,18 +27,23 @@ from evidence_figures import (  # noqa: E402
     CONTROL,
     RESULTS,
     TABLES,
+    judged,
     mean_of,
     parts_of,
     planned_settings,
+    problem_figures,
+    problem_gain,
     rows_of,
     setting_tables,
     table_of,
+    text_gain,
+    verdict,
 )
+from evidence_index import does_not_help, helps  # noqa: E402
 from isda.report.figure_tables import FigureTable  # noqa: E402
-from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
+from isda.report.statistics import mean_std  # noqa: E402
 from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
-from problem_methods import RIVALS  # noqa: E402
-from problem_tables import family, names, pooled, read  # noqa: E402
+from problem_tables import names  # noqa: E402
 
 __all__ = ["BLOCKS", "pages", "written"]
 
@@ -47,21 +52,8 @@ def _difference(table: FigureTable, figure: str, method: str) -> str:
     return difference_text(table.family(figure).shown(method))
 
 
-def _verdict(difference: Interval | None) -> str:
-    """In a word, of a difference of which less is better."""
-    if difference is None or not difference.excludes_zero:
-        return "no difference found"
-    return "**lower**" if difference.mean < 0 else "**higher**"
-
-
-def _judged(error: Interval | None, nll: Interval | None = None) -> str:
-    """Differences of the error and of the negative log-likelihood, each with its verdict."""
-    words = f"error: {_verdict(error)}, {difference_text(error)} points"
-    return words if nll is None else f"{words}; nats: {_verdict(nll)}, {difference_text(nll, 3)}"
-
-
 def _both(table: FigureTable, method: str) -> str:
-    return _judged(*(table.family(figure).shown(method) for figure in ("error", "nll")))
+    return judged(*(table.family(figure).shown(method) for figure in ("error", "nll")))
 
 
 def _control(table: FigureTable, control: str = CONTROL) -> str:
@@ -117,31 +109,21 @@ def augmented_images() -> list[str]:
 
 def embeddings() -> list[str]:
     """The estimator against logistic regression, over all problems."""
-    tables = read(ROOT / RESULTS / "problems.csv")
-    level = 1 - (1 - LEVEL) / len(RIVALS)
-
-    def gain(figure: str, rival: str) -> Interval:
-        figures = tables[figure]
-        return pooled([family(figures, problem) for problem in names(figures)], rival, level).interval
-
-    likelihood = gain("log_likelihood", "logistic regression")
-    nll = Interval(-likelihood.mean, likelihood.half_width)
-    error = gain("error", "logistic regression")
-    lda = gain("error", "LDA, shrunk")
+    tables = problem_figures()
+    error, nll = (problem_gain(figure, "logistic regression") for figure in ("error", "log_likelihood"))
+    lda = problem_gain("error", "LDA, shrunk")
     base = statistics.fmean(
         statistics.fmean(methods["logistic regression"].values()) for methods in tables["error"].values()
     )
     problems = _result(f"{len(names(tables['error']))} problems", "problems")
-    texts = list(analyse.sentence_tables(rows_of("sentences")).values())
-    unseen = [analyse.pooled_gain(texts, "logistic regression, raw rows", figure) for figure in ("error", "nll")]
-    turned = [Interval(-e.interval.mean, e.interval.half_width) for e in unseen if e is not None]
+    texts = [text_gain(figure, "logistic regression, raw rows") for figure in ("error", "nll")]
     return [
         f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}: images, text, audio, tables; "
         f"it was developed on them. {_result('Embedded texts', 'sentences')}: it was not)",
         f"logistic regression, tuned: {number(base, 1)}%",
-        f"{_judged(error, nll)}. Embedded texts: {_judged(*turned)}",
+        f"{judged(error, nll)}. Embedded texts: {judged(*texts)}",
         "chosen by cross-validation",
-        f"LDA with shrinkage (ISDAClassifier − LDA: error: {_verdict(lda)}, {difference_text(lda)} points; LDA has "
+        f"LDA with shrinkage (ISDAClassifier − LDA: error: {verdict(lda)}, {difference_text(lda)} points; LDA has "
         "worse probabilities); ridge classifier",
     ]
 
@@ -173,7 +155,7 @@ def unlabelled() -> list[str]:
     return [
         f"Few labels and unlabelled images ({_result('two algorithms', 'semi_composition')}, ISDA added to each)",
         "; ".join(alone),
-        f"{_judged(analyse.semi_overall(rows)[0])} over all ({'; '.join(each)})",
+        f"{judged(analyse.semi_overall(rows)[0])} over all ({'; '.join(each)})",
         "chosen on held-out labels",
         "; ".join(others),
     ]
@@ -189,8 +171,8 @@ def elsewhere() -> list[str]:
         f"{_result('Segmentation', 'camvid')}, {_result('transfer', 'transfer')}, {_result('long tails', 'longtail')}",
         "",
         f"segmentation (CamVid): no difference found, mIoU {miou} points (a drop is worse); transfer of features from "
-        f"CIFAR-100 to SVHN: {_judged(transfer.family('error').shown('isda'))}; long-tailed classes: "
-        f"{_judged(tails.family('error').shown('ISDA'))}",
+        f"CIFAR-100 to SVHN: {judged(transfer.family('error').shown('isda'))}; long-tailed classes: "
+        f"{judged(tails.family('error').shown('ISDA'))}",
         "",
         f"long tails: logit adjustment (error {_difference(tails, 'error', 'logit adjustment')} points)",
     ]
@@ -235,7 +217,14 @@ def speed() -> list[str]:
     return lines
 
 
-BLOCKS: dict[str, Callable[[], list[str]]] = {"use-it": use_it, "demo": demo, "core": speed, **TABLES}
+BLOCKS: dict[str, Callable[[], list[str]]] = {
+    "use-it": use_it,
+    "helps": helps,
+    "does-not-help": does_not_help,
+    "demo": demo,
+    "core": speed,
+    **TABLES,
+}
 
 
 def block(name: str) -> list[str]:

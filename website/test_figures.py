@@ -1,10 +1,36 @@
-"""The figures in README.md and docs/ are those of benchmarks/results."""
+"""The figures in README.md and docs/ are those of benchmarks/results, and none is typed."""
 
 import re
 
 import pytest
 
+from evidence_figures import setting_tables
+from evidence_index import Situation, situations
 from figures import BLOCKS, ROOT, block, pages, written
+from isda.report.statistics import Interval
+
+EVIDENCE = ROOT / "docs" / "evidence"
+REWRITTEN_LATER = ("finetuning.md", "semi.md")
+"""Pages that still have typed figures."""
+CHECKED = [
+    ROOT / "README.md",
+    ROOT / "docs" / "use-it.md",
+    *(path for path in sorted(EVIDENCE.glob("*.md")) if path.name not in REWRITTEN_LATER),
+]
+GENERATED = re.compile(r"<!-- figures: .*?<!-- end of figures -->|^```.*?^```", re.DOTALL | re.MULTILINE)
+TYPED = re.compile(
+    r"±\s?\d"  # a spread
+    r"|(?<![\w.])[−+-]\d+\.\d"  # a difference
+    r"|\d\.\d+\s?%"
+    r"|\d\.\d+ points"
+    r"|^\|.*\|\s*\d+\.\d+\s*\|",  # a cell of a table
+    re.MULTILINE,
+)
+
+
+def typed_figures(text):
+    """What looks like a measured figure outside generated blocks and fenced code."""
+    return [match[0] for match in TYPED.finditer(GENERATED.sub("", text))]
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -37,5 +63,94 @@ def test_a_figure_that_changes_changes_the_page():
 
 
 def test_an_unknown_block_is_refused():
-    with pytest.raises(ValueError, match=r"must be one of use-it, demo, .*, got 'nothing'"):
+    with pytest.raises(ValueError, match=r"must be one of use-it, .*, got 'nothing'"):
         block("nothing")
+
+
+@pytest.mark.parametrize("path", CHECKED, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_measured_figure_is_typed(path):
+    assert typed_figures(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The error is 40.1 ± 1.2.",
+        "ISDA changes the error by −0.13.",
+        "It is higher (+2.14).",
+        "The test error is 34.1%.",
+        "λ0 = 5 costs 4.2 points.",
+        "| cross-entropy | 0.020 | 53 |",
+        "<!-- figures: demo -->\n<!-- end of figures -->\n\nThe error is 6.2%.",
+    ],
+)
+def test_a_typed_figure_is_found(text):
+    assert len(typed_figures(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No difference in error was found; simultaneous 95% confidence intervals.",
+        "CIFAR-10, 3,000 images, λ0 = 0.5, `decay=0.99`, `--lr 5e-4`, λ0 from 0.25 to 1, N-2.5D.",
+        "± after an error: standard deviation over seeds.",
+        "| `--method acgan --ema 0.995` | 1,860 |",
+        "```sh\nisda report --plan 0.5  # a difference of 0.5 points\n```",
+        "<!-- figures: demo -->\nThe error is 6.15 ± 1.12.\n<!-- end of figures -->",
+    ],
+)
+def test_settings_and_generated_figures_are_allowed(text):
+    assert typed_figures(text) == []
+
+
+LOWER, HIGHER, UNCLEAR = Interval(-2.0, 1.0), Interval(2.0, 1.0), Interval(-2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("errors", "nll", "rising", "better"),
+    [
+        ([LOWER], [HIGHER], False, True),
+        ([UNCLEAR], [LOWER], False, True),
+        ([UNCLEAR], [UNCLEAR], False, False),
+        ([HIGHER], [LOWER], False, False),
+        ([LOWER, HIGHER], [], False, False),
+        ([HIGHER], [], True, True),
+        ([LOWER], [], True, False),
+        ([None, Interval(-2.0, None)], [], False, False),
+    ],
+)
+def test_intervals_decide_where_isda_helps(errors, nll, rising, better):
+    situation = Situation("", "demo", dict(enumerate(errors)), dict(enumerate(nll)), rising=rising)
+    assert situation.helps == better
+
+
+def test_every_situation_is_in_one_table_of_the_index_with_an_existing_page():
+    text = (EVIDENCE / "index.md").read_text(encoding="utf-8")
+    for situation in situations():
+        assert text.count(f"| {situation.words} | ") == 1
+        assert (EVIDENCE / f"{situation.page}.md").exists()
+
+
+def run(method, seed, setting="CIFAR-10, 9 images"):
+    figures = {"error": "1", "nll": str(seed), "calibration": "1"}
+    return {"setting": setting, "method": method, "seed": str(seed), **figures}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ({"cross-entropy": (10, 11, 12), "mixup": (10, 11, 12)}, {10, 11, 12}),
+        ({"cross-entropy": (10, 11, 12, 13), "mixup": (10, 11, 12)}, {10, 11, 12}),
+        ({"cross-entropy": (10, 11, 12), "mixup": (10, 11, 13)}, None),
+        ({"mixup": (10, 11, 12)}, None),
+    ],
+)
+def test_a_setting_is_shown_from_three_seeds_that_all_methods_have(seeds, expected, monkeypatch):
+    rows = tuple(run(method, seed) for method, own in seeds.items() for seed in own)
+    monkeypatch.setattr("evidence_figures.rows_of", {"few_images": rows}.__getitem__)
+    setting_tables.cache_clear()
+    tables = setting_tables("few_images")
+    setting_tables.cache_clear()
+    assert {name: set(table.values["cross-entropy"]) for name, table in tables.items()} == (
+        {"CIFAR-10, 9 images": expected} if expected else {}
+    )

@@ -49,24 +49,47 @@ def test_rivals_are_told_apart(capsys):
     assert set(record["other_figures"]) == {"nll", "calibration", "seconds"}
 
 
-def test_strengths_are_told_apart(capsys):
+def test_strengths_and_parts_of_isda_are_told_apart(capsys):
     records = {record["title"]: record for record in reported(capsys, RESULTS / "sensitivity.csv")}
     record = records["sensitivity.csv: none, sensitivity"]
     assert half_widths(record) == {1.24}
     strong = {"isda:lambda_0=2", "isda:lambda_0=5"} | {f"isda-tilted:lambda_0={strength}" for strength in (2, 5, 10)}
     assert better(record) == {-1: strong, 1: set()}
+    options = ("bound=tilted", "covariance=low_rank", "covariance=shared", "decay=0.99")
+    parts = {"isda:lambda_0=2", *(f"isda:lambda_0=2,{option}" for option in options)}
+    assert better(records["sensitivity.csv: none, ablation"]) == {-1: parts, 1: set()}
 
 
-def test_forgetting_is_told_apart_on_cifar100(capsys):
-    record = reported(capsys, RESULTS / "evidence.csv")[1]
-    assert half_widths(record) <= {0.62, 0.63}
-    assert better(record) == {-1: {"jensen, decay", "tilted, decay"}, 1: set()}
+def write_pairs(path):
+    """Two algorithms alone and with ISDA, three seeds, with what ISDA adds to each run: -1, -2, -3 and 0, -1, -2."""
+    lines = ["method,seed,error"]
+    for seed in range(3):
+        lines += [f"vat:eta_2=1,{seed},20", f"vat+isda:lambda_0=0.5,{seed},{19 - seed}"]
+        lines += [f"mean-teacher,{seed},{30 + seed}", f"mean-teacher+isda,{seed},30"]
+    return write(path, "\n".join(lines))
 
 
-def test_isda_s_part_over_five_semi_supervised_algorithms(capsys):
-    (record,) = reported(capsys, RESULTS / "semi.csv")
+def test_isda_s_part_over_several_algorithms_which_may_have_options(tmp_path, capsys):
+    (record,) = reported(capsys, write_pairs(tmp_path / "t.csv"))
+    parts = {method["label"]: method["from_isda_mean"] for method in record["methods"]}
+    assert parts.pop("vat:eta_2=1") is parts.pop("mean-teacher") is None
+    assert parts == pytest.approx({"vat+isda:lambda_0=0.5": -2, "mean-teacher+isda": -1})
+    gaps = [-1, -2, -3, 0, -1, -2]
+    deviation = (sum((gap + 1.5) ** 2 for gap in gaps) / 5) ** 0.5
     overall = record["from_isda_overall"]
-    assert (round(overall["mean"], 2), round(overall["half_width"], 2), overall["pairs"]) == (-1.49, 1.06, 15)
+    assert (overall["mean"], overall["pairs"]) == (-1.5, 6)
+    assert overall["half_width"] == pytest.approx(
+        2.5706 * deviation / 6**0.5, rel=1e-4
+    )  # Student's, 5 degrees of freedom
+
+
+def test_a_method_with_isda_has_no_part_where_several_could_be_its_base(tmp_path):
+    lines = ["method,seed,error"]
+    lines += [f"{name},{seed},1" for name in ("vat:eta_2=1", "vat:eta_2=2", "vat+isda") for seed in range(3)]
+    (table,) = read_figure_tables(write(tmp_path / "t.csv", "\n".join(lines)))
+    assert table.isda_pairs == {}
+    (table,) = read_figure_tables(write(tmp_path / "t.csv", "\n".join([*lines, "vat,0,1"])))
+    assert table.isda_pairs == {"vat+isda": ("vat+isda", "vat")}
 
 
 def test_columns_name_comparisons_methods_and_variants(tmp_path):
@@ -94,12 +117,12 @@ def test_without_a_control_all_pairs_are_compared(tmp_path, capsys):
 
 def test_the_terminal_shows_the_first_figure_s_differences(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    main(["report", str(RESULTS / "semi.csv"), "--plan", "1"])
+    main(["report", str(write_pairs(tmp_path / "t.csv")), "--plan", "1"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Δ vs supervised, simultaneous 95% confidence intervals (Dunnett, pooled over 10 methods x 3 seeds)" in text
-    assert "From ISDA over all of these: −1.49 ± 1.06 (Student, 15 pairs of runs)" in text
-    assert "To tell a difference of 1 in error with a probability of 80%, 31 seeds are needed, 28 more" in text
-    assert not list(tmp_path.iterdir())  # a table of figures has no page
+    assert "all pairs, simultaneous 95% confidence intervals (Tukey, pooled over 4 methods x 3 seeds)" in text
+    assert "From ISDA over all of these: −1.50 ± 1.10 (Student, 6 pairs of runs)" in text
+    assert "To tell a difference of 1 in error with a probability of 80%, " in text
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]  # a table of figures has no page
 
 
 def test_several_problems_are_pooled(tmp_path, capsys):
@@ -168,6 +191,6 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
 
 
 def test_a_family_of_a_file_is_that_of_its_figures():
-    table = read_figure_tables(RESULTS / "evidence.csv")[0]
+    (table,) = read_figure_tables(RESULTS / "rivals.csv")
     cells = {name: list(by_seed.values()) for name, by_seed in table.by_seed("nll").items()}
     assert dict(table.family("nll")) == dict(many_to_one(cells))

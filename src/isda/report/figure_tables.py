@@ -76,12 +76,18 @@ class FigureTable:
 
     @property
     def isda_pairs(self) -> dict[str, tuple[str, str]]:
-        """Methods with "+isda" and the same ones without."""
-        return {
-            name: (name, name.removesuffix(SUFFIX))
-            for name in self.values
-            if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in self.values
-        }
+        """Methods with "+isda" and the same ones without; each may have options of its own after a colon."""
+        plain: dict[str, list[str]] = {}
+        for label in self.values:
+            plain.setdefault(label.partition(":")[0], []).append(label)
+        pairs = {}
+        for label in self.values:
+            name = label.partition(":")[0]
+            base = name.removesuffix(SUFFIX)
+            variants = [base] if base in self.values else plain.get(base, [])
+            if name != base and len(variants) == 1:
+                pairs[label] = (label, variants[0])
+        return pairs
 
     def isda_family(self, figure: str) -> Family:
         """Intervals of what ISDA adds to each method, a family of their own."""
