@@ -121,8 +121,15 @@ def setting_tables(name: str) -> dict[str, FigureTable]:
 
 
 def planned_settings() -> dict[str, FigureTable]:
-    """The settings of few_images.csv with enough seeds."""
-    return setting_tables("few_images")
+    """The settings of few_images.csv with enough seeds: by data set, augmentation, and number of images."""
+
+    def order(setting: str) -> tuple[str, bool, bool, bool, int]:
+        data, images, *_ = setting.split(", ")
+        count = int(images.removesuffix(" images").replace(",", ""))
+        return data, "wrong labels" in setting, "crops" in setting, "epochs" in setting, count
+
+    tables = setting_tables("few_images")
+    return {setting: tables[setting] for setting in sorted(tables, key=order)}
 
 
 def _common_seeds(rows: Sequence[analyse.Row]) -> set[str]:
@@ -329,5 +336,4 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "transfer-pooled": transfer_pooled,
     "unlabelled": unlabelled_rows,
     "semi_composition": lambda: parts_of("semi_composition"),
-    "finetune": lambda: parts_of("finetune") if analyse.from_csv("finetune") else results_of("finetune"),
 }

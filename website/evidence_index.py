@@ -17,7 +17,6 @@ from evidence_figures import (
     TRAINED,
     planned_settings,
     problem_gain,
-    results_of,
     rows_of,
     sensitivity_table,
     setting_tables,
@@ -199,21 +198,8 @@ def fine_tuning() -> Iterator[Situation]:
     """Pretrained networks."""
     files = {"finetune": "fine-tuning EfficientNet-Lite0", "text_finetune": "fine-tuning a sentence encoder"}
     for file, words in files.items():
-        if analyse.from_csv(file):
-            for setting, table in setting_tables(file).items():
-                yield each_method(f"{words}: {setting}", "finetuning", table)
-    if not analyse.from_csv("finetune"):
-        yield from _fine_tuning_before()
-
-
-def _fine_tuning_before() -> Iterator[Situation]:
-    """The page of an earlier measurement, which has runs that its CSV file lacks; its likelihoods are rounded."""
-    for text in results_of("finetune", ["trained", "figure", "Δ"])[2:]:
-        trained, figure, difference = (cell.strip() for cell in text[1:-1].split("|"))
-        if figure.startswith("error"):
-            mean, half_width = map(float, difference.replace("−", "-").split(" ± "))
-            words = f"fine-tuning EfficientNet-Lite0: {trained}"
-            yield Situation(words, "finetuning", {"": Interval(mean, half_width)})
+        for setting, table in setting_tables(file).items():
+            yield each_method(f"{words}: {setting}", "finetuning", table)
 
 
 def semi_supervised() -> Iterator[Situation]:

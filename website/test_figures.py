@@ -10,13 +10,7 @@ from figures import BLOCKS, ROOT, block, pages, written
 from isda.report.statistics import Interval
 
 EVIDENCE = ROOT / "docs" / "evidence"
-REWRITTEN_LATER = ("finetuning.md", "semi.md")
-"""Pages that still have typed figures."""
-CHECKED = [
-    ROOT / "README.md",
-    ROOT / "docs" / "use-it.md",
-    *(path for path in sorted(EVIDENCE.glob("*.md")) if path.name not in REWRITTEN_LATER),
-]
+CHECKED = [ROOT / "README.md", ROOT / "docs" / "use-it.md", *sorted(EVIDENCE.glob("*.md"))]
 GENERATED = re.compile(r"<!-- figures: .*?<!-- end of figures -->|^```.*?^```", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(
     r"±\s?\d"  # a spread
