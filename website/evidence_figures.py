@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import analyse  # noqa: E402
 import problem_tables  # noqa: E402
 from csv_files import read_csv  # noqa: E402
-from isda.report.across import mean_ranks, pooled_effect  # noqa: E402
+from isda.report.across import Effect, mean_ranks, pooled_effect  # noqa: E402
 from isda.report.figure_tables import FigureTable  # noqa: E402
 from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
 from isda.report.wording import capitalised, difference_text, intervals_text, number  # noqa: E402
@@ -29,6 +29,7 @@ __all__ = [
     "TRAINED",
     "judged",
     "mean_of",
+    "over_settings",
     "parts_of",
     "planned_settings",
     "problem_figures",
@@ -138,6 +139,13 @@ def _common_seeds(rows: Sequence[analyse.Row]) -> set[str]:
     return set.intersection(*({row["seed"] for row in rows if row["method"] == method} for method in methods))
 
 
+def over_settings(figure: str, method: str) -> Effect:
+    """A method − cross-entropy over the planned settings: random effects, Bonferroni over methods."""
+    families = [table.family(figure) for table in planned_settings().values() if method in table.values]
+    level = 1 - (1 - LEVEL) / len(PLANNED)
+    return pooled_effect([own[method].mean for own in families], [own.errors[method] for own in families], level)
+
+
 def planned_few_images() -> list[str]:
     """Differences of error and negative log-likelihood to cross-entropy, a row for each setting."""
     lines: list[str] = []
@@ -150,6 +158,8 @@ def planned_few_images() -> list[str]:
             ]
             seeds = str(len(table.values[CONTROL]))
             lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
+        over_all = (difference_text(over_settings(figure, method).interval) for method in PLANNED)
+        lines.append(analyse.line(["over all settings", "", "", *over_all]))
         lines.append("")
     return lines[:-1]
 

@@ -29,6 +29,7 @@ from evidence_figures import (  # noqa: E402
     TABLES,
     judged,
     mean_of,
+    over_settings,
     parts_of,
     planned_settings,
     problem_figures,
@@ -80,13 +81,18 @@ def few_images() -> list[str]:
     """Few images without augmentation."""
     table = planned_settings()[PLAIN]
     fixed, mixup = (_both(table, method) for method in (HALF, "mixup"))
+    effects = [over_settings(figure, HALF) for figure in ("error", "nll")]
+    overall = (
+        f"Over {effects[0].problems} settings of {_link('few images', 'docs/evidence/few-images.md')}, λ0 = 0.5: "
+        f"{judged(*(effect.interval for effect in effects))}"
+    )
     scaled = [row for row in rows_of("refitting") if (row["setting"], row["network"]) == (PLAIN, CONTROL)]
     temperature = statistics.fmean(float(row["nll"]) for row in scaled if row["method"] == "temperature")
     return [
         f"A network trained from scratch on few images without augmentation, 20 epochs "
         f"({_result('CIFAR-10, 3,000', 'few_images')})",
         _control(table),
-        f"{_both(table, AUTO)}. λ0 = 0.5: {fixed}",
+        f"{_both(table, AUTO)}. λ0 = 0.5: {fixed}. {overall}",
         "`auto`",
         f"mixup ({mixup}); for the probabilities {_result('temperature scaling', 'refitting')} of cross-entropy on 300 "
         f"further images ({number(temperature)} nats); dropout ({_result('ten others', 'rivals')})",
@@ -100,7 +106,8 @@ def augmented_images() -> list[str]:
     return [
         f"The same with random crops and flips, 20 epochs and 100 ({_result('CIFAR-10, 3,000', 'few_images')})",
         f"{_control(tables[CROPPED])}; 100 epochs: {_control(tables[LONG])}",
-        f"{_both(tables[CROPPED], HALF)}. 100 epochs: {_both(tables[LONG], HALF)}",
+        f"{_both(tables[CROPPED], HALF)}. 100 epochs: {_both(tables[LONG], HALF)}; `auto`: "
+        f"{judged(tables[LONG].family('error').shown(AUTO))}",
         "0.5",
         f"the crops and flips themselves: error {number(gain, 1, sign=True)} points; mixup "
         f"({_both(tables[CROPPED], 'mixup')})",
@@ -135,8 +142,8 @@ def fine_tuning() -> list[str]:
     return [
         f"Fine-tuning a pretrained network ({_result('EfficientNet-Lite0', 'finetune')}, 1,000 images of 100 classes; "
         f"{_result('a sentence encoder', 'text_finetune')}, 20 newsgroups)",
-        "; ".join(f"{words}: {_control(table)}" for words, table in named.items()),
-        "; ".join(f"{words}: {_both(table, AUTO)}" for words, table in named.items()),
+        "; ".join(f"{words} {number(mean_of(table, CONTROL), 1)}%" for words, table in named.items()),
+        "; ".join(f"{words}: {judged(table.family('error').shown(AUTO))}" for words, table in named.items()),
         "`auto`",
         "`ISDAClassifier` on the frozen network's embeddings",
     ]
