@@ -332,6 +332,22 @@ def gaps_of_the_bounds() -> list[str]:
     return [*analyse.head(heads), *(analyse.line(cell.strip() for cell in row) for row in labelled)]
 
 
+def corruptions() -> list[str]:
+    """Means of cross-entropy on corrupted images, and the differences of the other methods to it."""
+    lines: list[str] = []
+    for setting in setting_tables("robustness"):
+        own = [row for row in rows_of("robustness") if row["setting"] == setting]
+        table = table_of(own, list(analyse.CORRUPTED))
+        lines += [f"**{setting}**, {len(table.values[CONTROL])} seeds:", ""]
+        lines += analyse.head(["Δ vs cross-entropy", *analyse.CORRUPTED.values()])
+        lines.append(analyse.line([f"{CONTROL}: mean", *(number(mean_of(table, CONTROL, f)) for f in table.figures)]))
+        for method, words in PLANNED.items():
+            cells = [difference_text(table.family(figure).shown(method)) for figure in table.figures]
+            lines.append(analyse.line([words, *cells]))
+        lines.append("")
+    return lines[:-1]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "few_images": planned_few_images,
     "sensitivity": strengths,
@@ -346,4 +362,5 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "transfer-pooled": transfer_pooled,
     "unlabelled": unlabelled_rows,
     "semi_composition": lambda: parts_of("semi_composition"),
+    "robustness": corruptions,
 }
