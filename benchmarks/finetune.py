@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from analyse import marked
-from csv_files import read_csv, write_csv
-from few_images import COLUMNS, ISDA, SEEDS, Setting, missing, train
+from csv_files import read_csv
+from few_images import ISDA, SEEDS, Setting, missing, train
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
 from isda.tasks.classification.settings import ClassificationSettings
 from problem_sets import LITE0, lite0_file
@@ -69,8 +69,6 @@ def main() -> None:
     folder = arguments.runs / "folder"
     weights = lite0_file(arguments.packages, arguments.runs)
     write_folder(arguments.data_root / "cifar100.npz", folder)
-    if TABLE.exists() and "setting" not in TABLE.read_text(encoding="utf-8").split("\n", 1)[0]:
-        write_csv(TABLE, COLUMNS, [])  # the runs of an earlier measurement, some of which are lost
     study = Study(arguments.runs, None, arguments.jobs)
     for trained in EPOCHS:
         setting = settings_of(trained, folder, weights)
