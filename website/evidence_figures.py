@@ -110,14 +110,14 @@ PLANNED_SEEDS = 3
 
 
 @cache
-def setting_tables(name: str) -> dict[str, FigureTable]:
+def setting_tables(name: str, figures: tuple[str, ...] = tuple(analyse.THREE)) -> dict[str, FigureTable]:
     """The settings of a result file with enough seeds, each with the seeds that all of its methods have."""
     rows, tables = rows_of(name), {}
     for setting in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == setting]
         seeds = _common_seeds(own)
         if len(seeds) >= PLANNED_SEEDS:
-            tables[setting] = table_of([row for row in own if row["seed"] in seeds])
+            tables[setting] = table_of([row for row in own if row["seed"] in seeds], figures)
     return tables
 
 
@@ -335,9 +335,7 @@ def gaps_of_the_bounds() -> list[str]:
 def corruptions() -> list[str]:
     """Means of cross-entropy on corrupted images, and the differences of the other methods to it."""
     lines: list[str] = []
-    for setting in setting_tables("robustness"):
-        own = [row for row in rows_of("robustness") if row["setting"] == setting]
-        table = table_of(own, list(analyse.CORRUPTED))
+    for setting, table in setting_tables("robustness", tuple(analyse.CORRUPTED)).items():
         lines += [f"**{setting}**, {len(table.values[CONTROL])} seeds:", ""]
         lines += analyse.head(["Δ vs cross-entropy", *analyse.CORRUPTED.values()])
         lines.append(analyse.line([f"{CONTROL}: mean", *(number(mean_of(table, CONTROL, f)) for f in table.figures)]))

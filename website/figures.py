@@ -83,8 +83,8 @@ def few_images() -> list[str]:
     fixed, mixup = (_both(table, method) for method in (HALF, "mixup"))
     effects = [over_settings(figure, HALF) for figure in ("error", "nll")]
     overall = (
-        f"Over {effects[0].problems} settings of {_link('few images', 'docs/evidence/few-images.md')}, λ0 = 0.5: "
-        f"{judged(*(effect.interval for effect in effects))}"
+        f"Over {effects[0].problems} settings of {_link('few images', 'docs/evidence/few-images.md')} (not planned), "
+        f"λ0 = 0.5: {judged(*(effect.interval for effect in effects))}"
     )
     scaled = [row for row in rows_of("refitting") if (row["setting"], row["network"]) == (PLAIN, CONTROL)]
     temperature = statistics.fmean(float(row["nll"]) for row in scaled if row["method"] == "temperature")
