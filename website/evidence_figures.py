@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +42,7 @@ __all__ = [
     "text_gain",
     "unlabelled_tables",
     "verdict",
+    "wrong_label_settings",
 ]
 
 RESULTS = "benchmarks/results"
@@ -105,6 +106,8 @@ PLANNED = {
     "mixup+isda:lambda_0=auto": "mixup + ISDA, auto",
 }
 """Methods of the planned measurement."""
+FEW_IMAGES = {"error": "test error, points", "nll": "negative log-likelihood, nats"}
+"""Figures of few images, with the heads of their tables."""
 PLANNED_SEEDS = 3
 """A setting with fewer seeds that every method has is not shown."""
 
@@ -122,15 +125,20 @@ def setting_tables(name: str, figures: tuple[str, ...] = tuple(analyse.THREE)) -
 
 
 def planned_settings() -> dict[str, FigureTable]:
-    """The settings of few_images.csv with enough seeds: by data set, augmentation, and number of images."""
+    """The settings of few_images.csv with right labels and enough seeds: by data set, augmentation, number of images."""
 
-    def order(setting: str) -> tuple[str, bool, bool, bool, int]:
+    def order(setting: str) -> tuple[str, bool, bool, int]:
         data, images, *_ = setting.split(", ")
         count = int(images.removesuffix(" images").replace(",", ""))
-        return data, "wrong labels" in setting, "crops" in setting, "epochs" in setting, count
+        return data, "crops" in setting, "epochs" in setting, count
 
     tables = setting_tables("few_images")
-    return {setting: tables[setting] for setting in sorted(tables, key=order)}
+    return {setting: tables[setting] for setting in sorted(set(tables) - set(wrong_label_settings()), key=order)}
+
+
+def wrong_label_settings() -> dict[str, FigureTable]:
+    """The settings of few_images.csv with wrong labels and enough seeds."""
+    return {setting: table for setting, table in setting_tables("few_images").items() if "wrong labels" in setting}
 
 
 def _common_seeds(rows: Sequence[analyse.Row]) -> set[str]:
@@ -147,21 +155,32 @@ def over_settings(figure: str, method: str) -> Effect:
 
 
 def planned_few_images() -> list[str]:
-    """Differences of error and negative log-likelihood to cross-entropy, a row for each setting."""
+    """Differences of error and negative log-likelihood to cross-entropy, a row for each setting and one over all."""
     lines: list[str] = []
-    for figure, title in {"error": "test error, points", "nll": "negative log-likelihood, nats"}.items():
-        lines += analyse.head([title, "seeds", CONTROL, *PLANNED.values()])
-        for setting, table in planned_settings().items():
-            cells = [
-                difference_text(table.family(figure).shown(method)) if method in table.values else ""
-                for method in PLANNED
-            ]
-            seeds = str(len(table.values[CONTROL]))
-            lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
+    for figure, title in FEW_IMAGES.items():
         over_all = (difference_text(over_settings(figure, method).interval) for method in PLANNED)
-        lines.append(analyse.line(["over all settings", "", "", *over_all]))
-        lines.append("")
+        lines += _by_setting(planned_settings(), figure, title)
+        lines += [analyse.line(["over all settings", "", "", *over_all]), ""]
     return lines[:-1]
+
+
+def wrong_labels() -> list[str]:
+    """Differences of error and negative log-likelihood to cross-entropy on the same wrong labels."""
+    lines: list[str] = []
+    for figure, title in FEW_IMAGES.items():
+        lines += [*_by_setting(wrong_label_settings(), figure, title), ""]
+    return lines[:-1]
+
+
+def _by_setting(tables: Mapping[str, FigureTable], figure: str, title: str) -> list[str]:
+    lines = analyse.head([title, "seeds", CONTROL, *PLANNED.values()])
+    for setting, table in tables.items():
+        cells = [
+            difference_text(table.family(figure).shown(method)) if method in table.values else "" for method in PLANNED
+        ]
+        seeds = str(len(table.values[CONTROL]))
+        lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
+    return lines
 
 
 AUGMENTATIONS = {"none": "no image augmentation", "crop-flip": "crops and flips"}
@@ -361,4 +380,5 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "unlabelled": unlabelled_rows,
     "semi_composition": lambda: parts_of("semi_composition"),
     "robustness": corruptions,
+    "wrong-labels": wrong_labels,
 }

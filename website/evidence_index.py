@@ -24,6 +24,7 @@ from evidence_figures import (
     text_gain,
     unlabelled_tables,
     verdict,
+    wrong_label_settings,
 )
 from isda.report.figure_tables import FigureTable
 from isda.report.statistics import Interval, compare_pairs, paired_cells
@@ -210,10 +211,11 @@ def semi_supervised() -> Iterator[Situation]:
 
 
 def robustness() -> Iterator[Situation]:
-    """Corrupted test images."""
-    if analyse.from_csv("robustness"):
-        for setting, table in setting_tables("robustness").items():
-            yield each_method(f"corrupted test images: {setting}", "robustness", table)
+    """Corrupted test images, and wrong labels of training images."""
+    for setting, table in setting_tables("robustness").items():
+        yield each_method(f"corrupted test images: {setting}", "robustness", table)
+    for setting, table in wrong_label_settings().items():
+        yield each_method(f"wrong labels: {setting}", "robustness", table)
 
 
 def other_tasks() -> Iterator[Situation]:
