@@ -125,7 +125,7 @@ def setting_tables(name: str, figures: tuple[str, ...] = tuple(analyse.THREE)) -
 
 
 def planned_settings() -> dict[str, FigureTable]:
-    """The settings of few_images.csv with right labels and enough seeds: by data set, augmentation, number of images."""
+    """The settings of few_images.csv with right labels and enough seeds, by data set, augmentation and size."""
 
     def order(setting: str) -> tuple[str, bool, bool, int]:
         data, images, *_ = setting.split(", ")

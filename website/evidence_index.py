@@ -107,12 +107,8 @@ def each_method(words: str, page: str, table: FigureTable) -> Situation:
     return Situation(words, page, error, nll)
 
 
-def few_images() -> Iterator[Situation]:
-    """The planned settings, each strength against cross-entropy, and auto added to mixup."""
-    settings = planned_settings()
-    for setting, table in settings.items():
-        images = setting if "crops" in setting else f"{setting}, no image augmentation"
-        yield each_method(f"few images: {images}", "few-images", table)
+def added_to_mixup(settings: Mapping[str, FigureTable]) -> tuple[Differences, Differences]:
+    """Differences of mixup with auto to mixup, where a setting has both."""
     pairs = {setting: table for setting, table in settings.items() if MIXED in table.values}
     error, nll = (
         {
@@ -121,7 +117,16 @@ def few_images() -> Iterator[Situation]:
         }
         for figure in ("error", "nll")
     )
-    yield Situation("few images: `auto` added to mixup", "few-images", error, nll, things="settings")
+    return error, nll
+
+
+def few_images() -> Iterator[Situation]:
+    """The planned settings, each strength against cross-entropy, and auto added to mixup."""
+    settings = planned_settings()
+    for setting, table in settings.items():
+        images = setting if "crops" in setting else f"{setting}, no image augmentation"
+        yield each_method(f"few images: {images}", "few-images", table)
+    yield Situation("few images: `auto` added to mixup", "few-images", *added_to_mixup(settings), things="settings")
 
 
 def rivals() -> Iterator[Situation]:
@@ -216,6 +221,7 @@ def robustness() -> Iterator[Situation]:
         yield each_method(f"corrupted test images: {setting}", "robustness", table)
     for setting, table in wrong_label_settings().items():
         yield each_method(f"wrong labels: {setting}", "robustness", table)
+    yield Situation("wrong labels: `auto` added to mixup", "robustness", *added_to_mixup(wrong_label_settings()))
 
 
 def other_tasks() -> Iterator[Situation]:
