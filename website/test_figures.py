@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from evidence_figures import setting_tables
+from evidence_figures import over_settings, planned_settings, setting_tables, wrong_label_settings
 from evidence_index import Situation, situations
 from figures import BLOCKS, ROOT, block, pages, written
 from isda.report.statistics import Interval
@@ -148,3 +148,15 @@ def test_a_setting_is_shown_from_three_seeds_that_all_methods_have(seeds, expect
     assert {name: set(table.values["cross-entropy"]) for name, table in tables.items()} == (
         {"CIFAR-10, 9 images": expected} if expected else {}
     )
+
+
+def test_wrong_labels_are_not_part_of_the_effect_over_settings(monkeypatch):
+    names = ("CIFAR-10, 9 images", "CIFAR-10, 9 images, 20% wrong labels")
+    rows = tuple(
+        run(method, seed, name) for name in names for method in ("cross-entropy", "mixup") for seed in (1, 2, 3)
+    )
+    monkeypatch.setattr("evidence_figures.rows_of", {"few_images": rows}.__getitem__)
+    setting_tables.cache_clear()
+    kept, left_out, effect = planned_settings(), wrong_label_settings(), over_settings("nll", "mixup")
+    setting_tables.cache_clear()
+    assert ([*kept], [*left_out], effect.problems) == ([names[0]], [names[1]], 1)
