@@ -27,7 +27,6 @@ __all__ = [
     "RESULTS",
     "TABLES",
     "TRAINED",
-    "judged",
     "mean_of",
     "over_settings",
     "parts_of",
@@ -83,12 +82,6 @@ def verdict(difference: Interval | None) -> str:
     if difference is None or not difference.excludes_zero:
         return "no difference found"
     return "**lower**" if difference.mean < 0 else "**higher**"
-
-
-def judged(error: Interval | None, nll: Interval | None = None) -> str:
-    """Differences of the error and of the negative log-likelihood, each with its verdict."""
-    words = f"error: {verdict(error)}, {difference_text(error)} points"
-    return words if nll is None else f"{words}; nats: {verdict(nll)}, {difference_text(nll, 3)}"
 
 
 def parts_of(name: str) -> list[str]:

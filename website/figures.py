@@ -16,7 +16,7 @@ import posixpath
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,6 @@ from evidence_figures import (  # noqa: E402
     CONTROL,
     RESULTS,
     TABLES,
-    judged,
     mean_of,
     over_settings,
     parts_of,
@@ -38,12 +37,11 @@ from evidence_figures import (  # noqa: E402
     setting_tables,
     table_of,
     text_gain,
-    verdict,
     wrong_label_settings,
 )
 from evidence_index import does_not_help, helps  # noqa: E402
 from isda.report.figure_tables import FigureTable  # noqa: E402
-from isda.report.statistics import mean_std  # noqa: E402
+from isda.report.statistics import Interval, mean_std  # noqa: E402
 from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
 from problem_tables import names  # noqa: E402
 
@@ -54,8 +52,24 @@ def _difference(table: FigureTable, figure: str, method: str) -> str:
     return difference_text(table.family(figure).shown(method))
 
 
+def _pair(error: Interval | None, nll: Interval | None = None, name: str = "error") -> str:
+    """Differences of the error and of the negative log-likelihood, bold where the interval excludes zero."""
+    found = {name: (error, 2), **({"nats": (nll, 3)} if nll is not None else {})}
+    return ", ".join(
+        f"{words} {'**' if gap and gap.excludes_zero else ''}{difference_text(gap, digits)}"
+        f"{'**' if gap and gap.excludes_zero else ''}"
+        for words, (gap, digits) in found.items()
+    )
+
+
 def _both(table: FigureTable, method: str) -> str:
-    return judged(*(table.family(figure).shown(method) for figure in ("error", "nll")))
+    """Differences of a method's error and negative log-likelihood to the control."""
+    return _pair(*(table.family(figure).shown(method) for figure in ("error", "nll")))
+
+
+def _lines(texts: Mapping[str, str]) -> str:
+    """A cell with a line for each name."""
+    return BREAK.join(f"{name}: {text}" for name, text in texts.items())
 
 
 def _control(table: FigureTable, control: str = CONTROL) -> str:
@@ -73,6 +87,8 @@ def _result(words: str, name: str) -> str:
     return _link(words, f"{RESULTS}/{name}.md")
 
 
+BREAK = "<br>"
+"""Between the lines of a cell."""
 PLAIN, CROPPED = "CIFAR-10, 3,000 images", "CIFAR-10, 3,000 images, crops and flips"
 LONG = f"{CROPPED}, 100 epochs"
 AUTO, HALF = "isda:lambda_0=auto", "isda:lambda_0=0.5"
@@ -82,70 +98,77 @@ MIXED = {"mixup": "mixup", "mixup+isda:lambda_0=auto": "mixup and `auto` togethe
 def few_images() -> list[str]:
     """Few images without augmentation."""
     table = planned_settings()[PLAIN]
-    fixed, mixup = (_both(table, method) for method in (HALF, "mixup"))
     effects = [over_settings(figure, HALF) for figure in ("error", "nll")]
-    overall = (
-        f"Over {effects[0].problems} settings of {_link('few images', 'docs/evidence/few-images.md')} (not planned), "
-        f"λ0 = 0.5: {judged(*(effect.interval for effect in effects))}"
-    )
+    overall = _link(f"{effects[0].problems} settings", "docs/evidence/few-images.md")
+    found = {
+        "`auto`": _both(table, AUTO),
+        "λ0 = 0.5": _both(table, HALF),
+        f"λ0 = 0.5 over {overall}, with crops and without": _pair(*(effect.interval for effect in effects)),
+    }
     scaled = [row for row in rows_of("refitting") if (row["setting"], row["network"]) == (PLAIN, CONTROL)]
     temperature = statistics.fmean(float(row["nll"]) for row in scaled if row["method"] == "temperature")
-    return [
-        f"A network trained from scratch on few images without augmentation, 20 epochs "
-        f"({_result('CIFAR-10, 3,000', 'few_images')})",
-        _control(table),
-        f"{_both(table, AUTO)}. λ0 = 0.5: {fixed}. {overall}",
-        "`auto`",
-        f"mixup ({mixup}); for the probabilities {_result('temperature scaling', 'refitting')} of cross-entropy on 300 "
-        f"further images ({number(temperature)} nats); dropout ({_result('ten others', 'rivals')})",
+    others = [
+        f"mixup: {_both(table, 'mixup')}",
+        f"{_result('temperature scaling', 'refitting')} on 300 further images: {number(temperature)} nats",
+        f"dropout ({_result('ten others', 'rivals')})",
     ]
+    title = "A network trained from scratch on few images, no image augmentation"
+    where = _result("CIFAR-10, 3,000 images, 20 epochs", "few_images")
+    return [f"{title} ({where})", _control(table), _lines(found), "`auto`", BREAK.join(others)]
 
 
 def augmented_images() -> list[str]:
     """The same with crops and flips."""
     tables = planned_settings()
     gain = mean_of(tables[CROPPED], CONTROL) - mean_of(tables[PLAIN], CONTROL)
+    found = {
+        "20 epochs, λ0 = 0.5": _both(tables[CROPPED], HALF),
+        "100 epochs, λ0 = 0.5": _both(tables[LONG], HALF),
+        "100 epochs, `auto`": _both(tables[LONG], AUTO),
+    }
     return [
-        f"The same with random crops and flips, 20 epochs and 100 ({_result('CIFAR-10, 3,000', 'few_images')})",
-        f"{_control(tables[CROPPED])}; 100 epochs: {_control(tables[LONG])}",
-        f"{_both(tables[CROPPED], HALF)}. 100 epochs: {_both(tables[LONG], HALF)}; `auto`: "
-        f"{judged(tables[LONG].family('error').shown(AUTO))}",
+        f"The same with random crops and flips ({_result('20 and 100 epochs', 'few_images')})",
+        _lines({"20 epochs": _control(tables[CROPPED]), "100 epochs": _control(tables[LONG])}),
+        _lines(found),
         "0.5",
-        f"the crops and flips themselves: error {number(gain, 1, sign=True)} points; mixup "
-        f"({_both(tables[CROPPED], 'mixup')})",
+        f"the crops and flips themselves: error {number(gain, 1, sign=True)}{BREAK}not mixup: "
+        f"{_both(tables[CROPPED], 'mixup')}",
     ]
 
 
 def embeddings() -> list[str]:
     """The estimator against logistic regression, over all problems."""
     tables = problem_figures()
-    error, nll = (problem_gain(figure, "logistic regression") for figure in ("error", "log_likelihood"))
-    lda = problem_gain("error", "LDA, shrunk")
+    count = len(names(tables["error"]))
     base = statistics.fmean(
         statistics.fmean(methods["logistic regression"].values()) for methods in tables["error"].values()
     )
-    problems = _result(f"{len(names(tables['error']))} problems", "problems")
-    texts = [text_gain(figure, "logistic regression, raw rows") for figure in ("error", "nll")]
+    developed, texts = "logistic regression", "logistic regression, raw rows"
+    found = {
+        f"{count} problems": _pair(problem_gain("error", developed), problem_gain("log_likelihood", developed)),
+        "embedded texts": _pair(text_gain("error", texts), text_gain("nll", texts)),
+    }
+    where = f"{_result(f'{count} problems', 'problems')} that it was developed on, and "
     return [
-        f"Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` ({problems}: images, text, audio, tables; "
-        f"it was developed on them. {_result('Embedded texts', 'sentences')}: it was not)",
+        "Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` "
+        f"({where}{_result('embedded texts', 'sentences')} that it was not)",
         f"logistic regression, tuned: {number(base, 1)}%",
-        f"{judged(error, nll)}. Embedded texts: {judged(*texts)}",
+        _lines(found),
         "chosen by cross-validation",
-        f"LDA with shrinkage (ISDAClassifier − LDA: error: {verdict(lda)}, {difference_text(lda)} points; LDA has "
-        "worse probabilities); ridge classifier",
+        f"LDA with shrinkage (ISDAClassifier − LDA: {_pair(problem_gain('error', 'LDA, shrunk'))}; LDA has worse "
+        f"probabilities){BREAK}ridge classifier",
     ]
 
 
 def fine_tuning() -> list[str]:
     """Pretrained networks: a convolutional one on images, a transformer on texts."""
     images, texts = (setting_tables(name) for name in ("finetune", "text_finetune"))
-    named = {**images, **{f"texts, {setting.partition(', ')[2]}": table for setting, table in texts.items()}}
+    tables = {**images, **{f"texts, {setting.partition(', ')[2]}": table for setting, table in texts.items()}}
     return [
         f"Fine-tuning a pretrained network ({_result('EfficientNet-Lite0', 'finetune')}, 1,000 images of 100 classes; "
         f"{_result('a sentence encoder', 'text_finetune')}, 20 newsgroups)",
-        "; ".join(f"{words} {number(mean_of(table, CONTROL), 1)}%" for words, table in named.items()),
-        "; ".join(f"{words}: {judged(table.family('error').shown(AUTO))}" for words, table in named.items()),
+        _lines({words: f"{number(mean_of(table, CONTROL), 1)}%" for words, table in tables.items()}),
+        _lines({words: _both(table, AUTO) for words, table in tables.items()}),
         "`auto`",
         "`ISDAClassifier` on the frozen network's embeddings",
     ]
@@ -155,45 +178,48 @@ def wrong_labels() -> list[str]:
     """Training images of which some have the label of another class."""
     tables = {setting.rpartition(", ")[2].partition(" ")[0]: own for setting, own in wrong_label_settings().items()}
     others = (
-        f"{name}, error "
-        + " and ".join(f"{_difference(table, 'error', method)} ({share})" for share, table in tables.items())
+        f"{name}: {' and '.join(f'{_both(table, method)} ({share})' for share, table in tables.items())}"
         for method, name in MIXED.items()
     )
+    where = _result("CIFAR-10, 3,000 images", "few_images")
     return [
-        f"Few images, some with a wrong label, no image augmentation ({_result('CIFAR-10, 3,000', 'few_images')})",
-        "; ".join(f"{share} wrong: {_control(table)}" for share, table in tables.items()),
-        "; ".join(f"{share} wrong: {_both(table, AUTO)}" for share, table in tables.items()),
+        f"Few images, some with a wrong label, no image augmentation ({where})",
+        _lines({f"{share} wrong": _control(table) for share, table in tables.items()}),
+        _lines({f"{share} wrong": _both(table, AUTO) for share, table in tables.items()}),
         "`auto`",
-        f"{'; '.join(others)}. Early stopping was not measured",
+        BREAK.join([*others, "early stopping was not measured"]),
     ]
 
 
 def elsewhere() -> list[str]:
     """Unlabelled images, segmentation, transfer, long tails."""
-    semi = analyse.semi_overall(rows_of("semi_composition"))[0]
-    pixels = analyse.camvid(rows_of("camvid"))[""]
-    miou = next(line for line in pixels if line.startswith("| ISDA, full ")).split("|")[4].strip()
+    semi = (analyse.semi_overall(rows_of("semi_composition"), figure)[0] for figure in ("error", "nll"))
     transfer = table_of([row for row in rows_of("transfer") if row["data"] == "svhn_small"])
-    tails = table_of([row for row in rows_of("longtail") if int(row["seed"]) < 100], ("error",))
-    others = (f"{data}: {text}" for data, text in _vat_gains().items())
+    tails = table_of([row for row in rows_of("longtail") if int(row["seed"]) < 100], ("error", "nll"))
+    pixels = analyse.camvid_table(rows_of("camvid")).family("miou").shown("ISDA, full")
+    found = {
+        "added to mean teacher and VAT": _pair(*semi),
+        "features of CIFAR-100 for SVHN": _both(transfer, "isda"),
+        "long tails": _both(tails, "ISDA"),
+        "CamVid, higher is better": _pair(pixels, name="mIoU"),
+    }
     return [
-        f"{_result('Unlabelled images', 'semi_composition')}, {_result('segmentation', 'camvid')}, "
-        f"{_result('transfer', 'transfer')}, {_result('long tails', 'longtail')}",
+        f"{_result('Unlabelled images', 'semi_composition')}, {_result('transfer', 'transfer')}, "
+        f"{_result('long tails', 'longtail')}, {_result('segmentation', 'camvid')}",
         "",
-        f"added to mean teacher and VAT: {judged(semi)}; segmentation (CamVid): no difference found, mIoU {miou} "
-        "points (a drop is worse); transfer of features from CIFAR-100 to SVHN: "
-        f"{judged(transfer.family('error').shown('isda'))}; long-tailed classes: "
-        f"{judged(tails.family('error').shown('ISDA'))}",
+        _lines(found),
         "",
-        f"unlabelled images: VAT instead of mean teacher, error, points ({'; '.join(others)}); long tails: "
-        f"logit adjustment (error {_difference(tails, 'error', 'logit adjustment')} points)",
+        f"VAT instead of mean teacher: error, {_vat_gains()}{BREAK}long tails: logit adjustment, "
+        f"{_pair(tails.family('error').shown('logit adjustment'))}",
     ]
 
 
-def _vat_gains() -> dict[str, str]:
+def _vat_gains() -> str:
     """The error of VAT − that of mean teacher, both without ISDA, by data set."""
     tables = analyse.semi_tables(rows_of("semi_composition"))
-    return {setting.partition(",")[0]: _difference(table, "error", "vat") for setting, table in tables.items()}
+    return ", ".join(
+        _pair(table.family("error").shown("vat"), name=setting.partition(",")[0]) for setting, table in tables.items()
+    )
 
 
 def use_it() -> list[str]:
