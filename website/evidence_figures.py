@@ -368,6 +368,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "problems-parts": contributions,
     "rates": lambda: results_of("rates"),
     "tilt": gaps_of_the_bounds,
+    "accelerator": lambda: results_of("accelerator", ["shape", "method", "launches", "waits", "roofline, ms"]),
+    "explicit": lambda: results_of("explicit"),
     "training": shares,
     "transfer-pooled": transfer_pooled,
     "unlabelled": unlabelled_rows,

@@ -52,7 +52,7 @@ def _difference(table: FigureTable, figure: str, method: str) -> str:
     return difference_text(table.family(figure).shown(method))
 
 
-def _pair(error: Interval | None, nll: Interval | None = None, name: str = "error") -> str:
+def _pair(error: Interval | None, nll: Interval | None = None, *, name: str = "error") -> str:
     """Differences of the error and of the negative log-likelihood, bold where the interval excludes zero."""
     found = {name: (error, 2), **({"nats": (nll, 3)} if nll is not None else {})}
     return ", ".join(
