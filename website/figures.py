@@ -55,11 +55,13 @@ def _difference(table: FigureTable, figure: str, method: str) -> str:
 def _pair(error: Interval | None, nll: Interval | None = None, *, name: str = "error") -> str:
     """Differences of the error and of the negative log-likelihood, bold where the interval excludes zero."""
     found = {name: (error, 2), **({"nats": (nll, 3)} if nll is not None else {})}
-    return ", ".join(
-        f"{words} {'**' if gap and gap.excludes_zero else ''}{difference_text(gap, digits)}"
-        f"{'**' if gap and gap.excludes_zero else ''}"
-        for words, (gap, digits) in found.items()
-    )
+    return ", ".join(f"{words}{FIXED}{_bold(gap, digits)}" for words, (gap, digits) in found.items())
+
+
+def _bold(gap: Interval | None, digits: int) -> str:
+    """A difference that is not broken into two lines, in bold where its interval excludes zero."""
+    text = difference_text(gap, digits).replace(" ", FIXED)
+    return f"**{text}**" if gap is not None and gap.excludes_zero else text
 
 
 def _both(table: FigureTable, method: str) -> str:
@@ -89,6 +91,7 @@ def _result(words: str, name: str) -> str:
 
 BREAK = "<br>"
 """Between the lines of a cell."""
+FIXED = "\N{NO-BREAK SPACE}"
 PLAIN, CROPPED = "CIFAR-10, 3,000 images", "CIFAR-10, 3,000 images, crops and flips"
 LONG = f"{CROPPED}, 100 epochs"
 AUTO, HALF = "isda:lambda_0=auto", "isda:lambda_0=0.5"
@@ -114,7 +117,7 @@ def few_images() -> list[str]:
     ]
     title = "A network trained from scratch on few images, no image augmentation"
     where = _result("CIFAR-10, 3,000 images, 20 epochs", "few_images")
-    return [f"{title} ({where})", _control(table), _lines(found), "`auto`", BREAK.join(others)]
+    return [f"{title} ({where})", _control(table), _lines(found), BREAK.join(others)]
 
 
 def augmented_images() -> list[str]:
@@ -130,7 +133,6 @@ def augmented_images() -> list[str]:
         f"The same with random crops and flips ({_result('20 and 100 epochs', 'few_images')})",
         _lines({"20 epochs": _control(tables[CROPPED]), "100 epochs": _control(tables[LONG])}),
         _lines(found),
-        "0.5",
         f"the crops and flips themselves: error {number(gain, 1, sign=True)}{BREAK}not mixup: "
         f"{_both(tables[CROPPED], 'mixup')}",
     ]
@@ -150,11 +152,10 @@ def embeddings() -> list[str]:
     }
     where = f"{_result(f'{count} problems', 'problems')} that it was developed on, and "
     return [
-        "Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier` "
+        "Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier`, λ0 by cross-validation "
         f"({where}{_result('embedded texts', 'sentences')} that it was not)",
         f"logistic regression, tuned: {number(base, 1)}%",
         _lines(found),
-        "chosen by cross-validation",
         f"LDA with shrinkage (ISDAClassifier − LDA: {_pair(problem_gain('error', 'LDA, shrunk'))}; LDA has worse "
         f"probabilities){BREAK}ridge classifier",
     ]
@@ -168,8 +169,7 @@ def fine_tuning() -> list[str]:
         f"Fine-tuning a pretrained network ({_result('EfficientNet-Lite0', 'finetune')}, 1,000 images of 100 classes; "
         f"{_result('a sentence encoder', 'text_finetune')}, 20 newsgroups)",
         _lines({words: f"{number(mean_of(table, CONTROL), 1)}%" for words, table in tables.items()}),
-        _lines({words: _both(table, AUTO) for words, table in tables.items()}),
-        "`auto`",
+        _lines({f"{words}, `auto`": _both(table, AUTO) for words, table in tables.items()}),
         "`ISDAClassifier` on the frozen network's embeddings",
     ]
 
@@ -185,8 +185,7 @@ def wrong_labels() -> list[str]:
     return [
         f"Few images, some with a wrong label, no image augmentation ({where})",
         _lines({f"{share} wrong": _control(table) for share, table in tables.items()}),
-        _lines({f"{share} wrong": _both(table, AUTO) for share, table in tables.items()}),
-        "`auto`",
+        _lines({f"{share} wrong, `auto`": _both(table, AUTO) for share, table in tables.items()}),
         BREAK.join([*others, "early stopping was not measured"]),
     ]
 
@@ -208,7 +207,6 @@ def elsewhere() -> list[str]:
         f"{_result('long tails', 'longtail')}, {_result('segmentation', 'camvid')}",
         "",
         _lines(found),
-        "",
         f"VAT instead of mean teacher: error, {_vat_gains()}{BREAK}long tails: logit adjustment, "
         f"{_pair(tails.family('error').shown('logit adjustment'))}",
     ]
@@ -224,7 +222,7 @@ def _vat_gains() -> str:
 
 def use_it() -> list[str]:
     """Six situations: what was measured, which strength, what else would do."""
-    lines = analyse.head(["situation", "without ISDA", "with ISDA", "λ0", "what else would do"])
+    lines = analyse.head(["situation", "without ISDA", "with ISDA, by λ0", "what else would do"])
     situations = (few_images, augmented_images, wrong_labels, embeddings, fine_tuning, elsewhere)
     return [*lines, *(analyse.line(situation()) for situation in situations)]
 
