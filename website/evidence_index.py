@@ -38,6 +38,8 @@ METHODS = {name: words for name, words in PLANNED.items() if name.startswith("is
 MIXED = "mixup+isda:lambda_0=auto"
 TITLES = {"finetuning": "fine-tuning", "longtail": "long tails", "semi": "semi-supervised"}
 """Of pages whose name does not read as one."""
+EARLIER = ("rivals", "strength", "auto", "demo", "transfer", "segmentation", "unlabelled")
+"""Pages of measurements that were made before benchmarks/plan.md."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Situation:
         """A row of a table."""
         error = "; ".join(filter(None, [self._cell(self.errors, 2), _each(self.others, 2)]))
         link = f"[{TITLES.get(self.page, self.page.replace('-', ' '))}](docs/evidence/{self.page}.md)"
+        link += ", before the plan" if self.page in EARLIER else ""
         return analyse.line([self.words, error, self._cell(self.nll, 3), link])
 
     def _cell(self, differences: Differences, digits: int) -> str:
