@@ -160,9 +160,10 @@ rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA 
 longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
 
-analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ again, from the .csv files: no run is repeated
+analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ and the picture of few images again, from the .csv files: no run is repeated
 	$(BIN)/python benchmarks/analyse.py
 	$(BIN)/python website/figures.py
+	$(BIN)/python website/effects_picture.py
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from effects_picture import differences, shown
 from evidence_figures import over_settings, planned_settings, setting_tables, wrong_label_settings
 from evidence_index import Situation, situations
 from figures import BLOCKS, ROOT, block, pages, written
@@ -31,6 +32,10 @@ def typed_figures(text):
 def test_figures_of_a_page_are_current(path):
     text = path.read_text(encoding="utf-8")
     assert written(text, path.relative_to(ROOT).as_posix()) == text, "run `make analyse`"
+
+
+def test_the_picture_of_few_images_is_current():
+    assert shown() == differences(), "run `make analyse`"
 
 
 def test_every_block_is_used_and_marked_correctly():
