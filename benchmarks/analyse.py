@@ -375,14 +375,35 @@ def robustness(rows: Sequence[Row]) -> dict[str, list[str]]:
 def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Classifiers fitted again and temperatures, a part for each setting and loss of the network."""
     parts = {}
-    figures = {name: THREE[name] for name in ("nll", "calibration", "error")}
-    for setting, network in dict.fromkeys((row["setting"], row["network"]) for row in rows):
+    figures = {name: THREE[name] for name in ("nll", "calibration")}
+    for (setting, network), errors in refitted_errors(rows).items():
         own = [row for row in rows if (row["setting"], row["network"]) == (setting, network)]
         table = figure_table(own, list(figures), method_of, "unchanged")
-        lines = description(table, "Negative is better.") + head(["classifier", *titles(figures)])
-        lines += [line([method, *figure_cells(table, method, {"nll": 3})]) for method in table.values]
+        lines = description(table, "Negative is better. Δ of the error: Student's interval; a temperature keeps it.")
+        lines += head(["classifier", *titles({**figures, "error": THREE["error"]})])
+        for method in table.values:
+            kept = method == TEMPERATURE
+            cells = figure_cells(errors, "unchanged" if kept else method)
+            cells = [cells[0], "0"] if kept else cells
+            lines.append(line([method, *figure_cells(table, method, {"nll": 3}), *cells]))
         parts[f"{setting}: {network}"] = lines
     return parts
+
+
+TEMPERATURE = "temperature"
+"""A method of refitting.csv, which does not change predictions."""
+
+
+def refitted_errors(rows: Sequence[Row]) -> dict[tuple[str, str], FigureTable]:
+    """Errors of classifiers as they are and fitted again, by setting and loss of the network."""
+    networks = dict.fromkeys((row["setting"], row["network"]) for row in rows)
+    changing = [row for row in rows if row["method"] != TEMPERATURE]
+    return {
+        network: figure_table(
+            [row for row in changing if (row["setting"], row["network"]) == network], ["error"], method_of, "unchanged"
+        )
+        for network in networks
+    }
 
 
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {

@@ -191,14 +191,16 @@ def classifiers() -> Iterator[Situation]:
     yield Situation(f"{words} embedded texts that it was not developed on", "few-labels", error, nll)
     rows = rows_of("refitting")
     networks = dict.fromkeys((row["setting"], row["network"]) for row in rows)
-    tables = [
-        table_of([row for row in rows if (row["setting"], row["network"]) == network], control="unchanged")
+    tables = {
+        str(network): table_of(
+            [row for row in rows if (row["setting"], row["network"]) == network], ("nll",), control="unchanged"
+        )
         for network in networks
-    ]
-    refit_error, refit_nll = (
-        {str(index): table.family(figure).shown("refit") for index, table in enumerate(tables)}
-        for figure in ("error", "nll")
-    )
+    }
+    refit_nll = {network: table.family("nll").shown("refit") for network, table in tables.items()}
+    refit_error = {
+        str(network): table.family("error").shown("refit") for network, table in analyse.refitted_errors(rows).items()
+    }
     words = "the classifier of a network fitted again by `isda.refit`"
     yield Situation(words, "refit", refit_error, refit_nll, things="networks")
 

@@ -38,6 +38,8 @@ def test_the_pooled_effect_without_heterogeneity_is_the_weighted_mean():
     assert pooled.between == 0
     assert pooled.heterogeneity == 0
     assert pooled.mean == pytest.approx(np.average(effects, weights=weights))
+    # The effects agree by chance: Student's interval would be narrower than the normal one.
+    assert pooled.half_width == pytest.approx(stats.norm.ppf(0.975) / np.sqrt(weights.sum()))
 
 
 def test_the_pooled_effect_is_that_of_the_formulas():

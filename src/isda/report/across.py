@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc, fdtrc, ndtr, stdtrit
+from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtrit
 
 from isda.report.statistics import LEVEL, Interval, check_level
 
@@ -35,8 +35,10 @@ class Effect(NamedTuple):
 def pooled_effect(effects: Sequence[float], errors: Sequence[float], level: float = LEVEL) -> Effect:
     """Random-effects meta-analysis of one difference over several problems.
 
-    Weights 1 / (τ² + σ_i²), with τ² by DerSimonian and Laird (1986); the interval is Student's with k - 1 degrees of
-    freedom and the weighted variance of the effects (Hartung and Knapp, 2001), which holds with few problems.
+    Weights w_i = 1 / (τ² + σ_i²), with τ² by DerSimonian and Laird (1986). The interval is Student's with k - 1 degrees
+    of freedom and the weighted variance of the effects, q / Σ w_i with q = Σ w_i (d_i - mean)² / (k - 1) (Hartung and
+    Knapp, 2001), which holds with few problems. If they agree by chance, q is small: the interval is never narrower
+    than the normal one of variance 1 / Σ w_i (Wiksten, Rücker and Schwarzer, 2016).
 
     Args:
         effects: the difference on each of k problems.
@@ -65,8 +67,10 @@ def pooled_effect(effects: Sequence[float], errors: Sequence[float], level: floa
     mean = float(np.average(found, weights=weights))
     half_width = None
     if count > 1:
-        variance = float((weights * (found - mean) ** 2).sum() / weights.sum()) / (count - 1)
-        half_width = float(stdtrit(count - 1, (1 + level) / 2)) * math.sqrt(variance)
+        spread = float((weights * (found - mean) ** 2).sum()) / (count - 1)
+        quantile = (1 + level) / 2
+        widest = max(float(stdtrit(count - 1, quantile)) * math.sqrt(spread), float(ndtri(quantile)))
+        half_width = widest / math.sqrt(float(weights.sum()))
     share = max(0.0, excess / squares) if squares > 0 else 0.0
     p = float(chdtrc(count - 1, squares)) if count > 1 else 1.0
     return Effect(mean, half_width, count, math.sqrt(between), share, p)
