@@ -108,7 +108,12 @@ PLANNED_SEEDS = 3
 @cache
 def setting_tables(name: str, figures: tuple[str, ...] = tuple(analyse.THREE)) -> dict[str, FigureTable]:
     """The settings of a result file with enough seeds, each with the seeds that all of its methods have."""
-    rows, tables = rows_of(name), {}
+    return setting_tables_of(rows_of(name), figures)
+
+
+def setting_tables_of(rows: Sequence[analyse.Row], figures: Sequence[str]) -> dict[str, FigureTable]:
+    """The same of rows."""
+    tables = {}
     for setting in dict.fromkeys(row["setting"] for row in rows):
         own = [row for row in rows if row["setting"] == setting]
         seeds = _common_seeds(own)
@@ -173,6 +178,18 @@ def _by_setting(tables: Mapping[str, FigureTable], figure: str, title: str) -> l
         ]
         seeds = str(len(table.values[CONTROL]))
         lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
+    return lines
+
+
+def after_temperature() -> list[str]:
+    """Networks trained with ISDA and with cross-entropy, all with a temperature: differences of the likelihood."""
+    rows = [{**row, "method": row["network"]} for row in rows_of("refitting") if row["method"] == analyse.TEMPERATURE]
+    tables = setting_tables_of(rows, ("nll", "calibration"))
+    heads = ["all with a temperature", f"{CONTROL}, nats", *(name for name in PLANNED.values() if "mixup" not in name)]
+    lines = analyse.head(heads)
+    for setting, table in tables.items():
+        gaps = [difference_text(table.family("nll").shown(method), 3) for method in table.values if method != CONTROL]
+        lines.append(analyse.line([setting, number(mean_of(table, CONTROL, "nll"), 3), *gaps]))
     return lines
 
 
@@ -376,4 +393,5 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "semi_composition": lambda: parts_of("semi_composition"),
     "robustness": corruptions,
     "wrong-labels": wrong_labels,
+    "after-temperature": after_temperature,
 }

@@ -38,6 +38,8 @@ METHODS = {name: words for name, words in PLANNED.items() if name.startswith("is
 MIXED = "mixup+isda:lambda_0=auto"
 TITLES = {"finetuning": "fine-tuning", "longtail": "long tails", "semi": "semi-supervised"}
 """Of pages whose name does not read as one."""
+LEAST_NATS = 0.01
+"""Smaller differences of the likelihood do not count."""
 EARLIER = ("rivals", "strength", "auto", "demo", "transfer", "segmentation", "unlabelled")
 """Pages of measurements that were made before benchmarks/plan.md."""
 
@@ -61,9 +63,9 @@ class Situation:
     @property
     def helps(self) -> bool:
         """Whether ISDA is better: by the error, or by the likelihood if no interval of the error excludes zero."""
-        for differences in (self.errors, self.nll):
+        for differences, least in ((self.errors, 0.0), (self.nll, LEAST_NATS)):
             clear = [found.mean for found in differences.values() if found is not None and found.excludes_zero]
-            if clear:
+            if any(abs(mean) >= least for mean in clear):
                 return all((mean > 0) == self.rising for mean in clear)
         return False
 
@@ -101,13 +103,15 @@ def _both(table: FigureTable, method: str, name: str = "") -> tuple[Differences,
     return error, nll
 
 
-def each_method(words: str, page: str, table: FigureTable) -> Situation:
-    """ISDA by its strength against cross-entropy."""
+def each_method(words: str, page: str, table: FigureTable) -> list[Situation]:
+    """ISDA by its strength against cross-entropy: together, or one by one if they are in different tables."""
     methods = {words: name for name, words in METHODS.items() if name in table.values}
     error, nll = (
         {words: table.family(figure).shown(name) for words, name in methods.items()} for figure in ("error", "nll")
     )
-    return Situation(words, page, error, nll)
+    alone = [Situation(f"{words}: {name}", page, {"": error[name]}, {"": nll[name]}) for name in methods]
+    agreed = len({situation.helps for situation in alone}) == 1
+    return [Situation(words, page, error, nll)] if agreed else alone
 
 
 def added_to_mixup(settings: Mapping[str, FigureTable]) -> tuple[Differences, Differences]:
@@ -128,7 +132,7 @@ def few_images() -> Iterator[Situation]:
     settings = planned_settings()
     for setting, table in settings.items():
         images = setting if "crops" in setting else f"{setting}, no image augmentation"
-        yield each_method(f"few images: {images}", "few-images", table)
+        yield from each_method(f"few images: {images}", "few-images", table)
     yield Situation("few images: `auto` added to mixup", "few-images", *added_to_mixup(settings), things="settings")
 
 
@@ -210,7 +214,7 @@ def fine_tuning() -> Iterator[Situation]:
     files = {"finetune": "fine-tuning EfficientNet-Lite0", "text_finetune": "fine-tuning a sentence encoder"}
     for file, words in files.items():
         for setting, table in setting_tables(file).items():
-            yield each_method(f"{words}: {setting}", "finetuning", table)
+            yield from each_method(f"{words}: {setting}", "finetuning", table)
 
 
 def semi_supervised() -> Iterator[Situation]:
@@ -223,9 +227,9 @@ def semi_supervised() -> Iterator[Situation]:
 def robustness() -> Iterator[Situation]:
     """Corrupted test images, and wrong labels of training images."""
     for setting, table in setting_tables("robustness").items():
-        yield each_method(f"corrupted test images: {setting}", "robustness", table)
+        yield from each_method(f"corrupted test images: {setting}", "robustness", table)
     for setting, table in wrong_label_settings().items():
-        yield each_method(f"wrong labels: {setting}", "robustness", table)
+        yield from each_method(f"wrong labels: {setting}", "robustness", table)
     yield Situation("wrong labels: `auto` added to mixup", "robustness", *added_to_mixup(wrong_label_settings()))
 
 
