@@ -61,7 +61,7 @@ def description(table: FigureTable, also: str = "") -> list[str]:
     """How the differences of a table were made, as a paragraph."""
     primary, *others = table.figures
     family = table.family(primary)
-    apart = "; each column of another figure is a family of its own" if others else ""
+    apart = ", computed separately for each metric" if others else ""
     words = [f"Δ vs {table.control}, {intervals_text(family)}{apart}.", *interval_notes(family)]
     if any(table.family(figure).blind for figure in others):
         words.append(
@@ -235,8 +235,8 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
     for setting, table in semi_tables(rows).items():
         added = {figure: table.isda_family(figure) for figure in THREE}
         lines = [
-            f"From ISDA: the method − the same one without +isda, {intervals_text(added['error'])}, a family of its "
-            "own for each figure. Negative is better.",
+            f"From ISDA: the method − the same one without +isda, {intervals_text(added['error'])}, computed separately "
+            "for each metric. Negative is better.",
             "",
             *head(["method", *(text for title in THREE.values() for text in (title, "from ISDA"))]),
         ]
@@ -291,7 +291,7 @@ def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
     lines = [
         f"Δ vs {SENTENCES_CONTROL} pooled over {len(problems)} problems: random-effects meta-analysis (DerSimonian and "
         "Laird; Hartung and Knapp's interval), simultaneous 95% confidence intervals (Bonferroni over "
-        f"{len(rivals)} methods), each figure a family of its own; τ is the standard deviation of true differences "
+        f"{len(rivals)} methods), computed separately for each metric; τ is the standard deviation of true differences "
         f"between problems. Positive: {SENTENCES_CONTROL} is better. In brackets: problems whose own interval is above "
         "and below zero.",
         "",
@@ -314,7 +314,7 @@ def _pooled(problems: Sequence[Mapping[str, FigureTable]]) -> list[str]:
 
 def _sentences_part(tables: Mapping[str, FigureTable]) -> list[str]:
     """One problem; a method without a figure has empty cells."""
-    also = f"Each figure is a family of its own. Positive: {SENTENCES_CONTROL} is better."
+    also = f"Computed separately for each metric. Positive: {SENTENCES_CONTROL} is better."
     lines = description(tables["error"], also) + head(["method", *titles(THREE)])
     for method in tables["error"].values:
         cells = [
