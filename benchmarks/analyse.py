@@ -235,8 +235,8 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
     for setting, table in semi_tables(rows).items():
         added = {figure: table.isda_family(figure) for figure in THREE}
         lines = [
-            f"From ISDA: the method − the same one without +isda, {intervals_text(added['error'])}, computed separately "
-            "for each metric. Negative is better.",
+            f"From ISDA: the method − the same one without +isda, {intervals_text(added['error'])}, "
+            "computed separately for each metric. Negative is better.",
             "",
             *head(["method", *(text for title in THREE.values() for text in (title, "from ISDA"))]),
         ]

@@ -30,7 +30,7 @@ from isda.report.figure_tables import FigureTable
 from isda.report.statistics import Interval, compare_pairs, paired_cells
 from isda.report.wording import difference_text
 
-__all__ = ["Situation", "does_not_help", "helps", "situations"]
+__all__ = ["Situation", "does_not_help", "each_method", "helps", "situations"]
 
 Differences = Mapping[str, Interval | None]
 """By method or problem; the name is empty where there is one difference."""

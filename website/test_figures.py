@@ -5,8 +5,8 @@ import re
 import pytest
 
 from effects_picture import differences, shown
-from evidence_figures import over_settings, planned_settings, setting_tables, wrong_label_settings
-from evidence_index import Situation, situations
+from evidence_figures import over_settings, planned_settings, setting_tables, table_of, wrong_label_settings
+from evidence_index import Situation, each_method, situations
 from figures import BLOCKS, ROOT, block, pages, written
 from isda.report.statistics import Interval
 
@@ -122,6 +122,20 @@ LOWER, HIGHER, UNCLEAR = Interval(-2.0, 1.0), Interval(2.0, 1.0), Interval(-2.0,
 def test_intervals_decide_where_isda_helps(errors, nll, rising, better):
     situation = Situation("", "demo", dict(enumerate(errors)), dict(enumerate(nll)), rising=rising)
     assert situation.helps == better
+
+
+@pytest.mark.parametrize(("half", "rows"), [(2.5, 2), (0.5, 1)])
+def test_strengths_that_disagree_have_rows_of_their_own(half, rows):
+    nll = {"cross-entropy": 2.0, "isda:lambda_0=auto": 0.5, "isda:lambda_0=0.5": half}
+    table = table_of(
+        [
+            {"method": method, "seed": str(seed), "error": "1", "nll": str(mean + 0.01 * (seed * len(method) % 7))}
+            for method, mean in nll.items()
+            for seed in range(5)
+        ],
+        ("error", "nll"),
+    )
+    assert [situation.helps for situation in each_method("few images", "few-images", table)] == [True, False][:rows]
 
 
 def test_every_situation_is_in_one_table_of_the_index_with_an_existing_page():
