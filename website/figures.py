@@ -150,14 +150,15 @@ def embeddings() -> list[str]:
         f"{count} problems": _pair(problem_gain("error", developed), problem_gain("log_likelihood", developed)),
         "embedded texts": _pair(text_gain("error", texts), text_gain("nll", texts)),
     }
+    lda = _pair(problem_gain("error", "LDA, shrunk"), problem_gain("log_likelihood", "LDA, shrunk"))
     where = f"{_result(f'{count} problems', 'problems')} that it was developed on, and "
     return [
         "Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier`, λ0 by cross-validation "
         f"({where}{_result('embedded texts', 'sentences')} that it was not)",
         f"logistic regression, tuned: {number(base, 1)}%",
         _lines(found),
-        f"LDA with shrinkage (ISDAClassifier − LDA: {_pair(problem_gain('error', 'LDA, shrunk'))}; LDA has worse "
-        f"probabilities){BREAK}ridge classifier",
+        f"LDA with shrinkage (ISDAClassifier − LDA, {count} problems: {lda}){BREAK}ridge classifier (ISDAClassifier − "
+        f"ridge, embedded texts: {_pair(text_gain('error', 'ridge'))})",
     ]
 
 
