@@ -106,7 +106,9 @@ def few_images() -> list[str]:
     found = {
         "`auto`": _both(table, AUTO),
         "λ0 = 0.5": _both(table, HALF),
-        f"λ0 = 0.5 over {overall}, with crops and without": _pair(*(effect.interval for effect in effects)),
+        f"λ0 = 0.5 over {overall}, with crops and without (not planned)": _pair(
+            *(effect.interval for effect in effects)
+        ),
     }
     scaled = [row for row in rows_of("refitting") if (row["setting"], row["network"]) == (PLAIN, CONTROL)]
     temperature = statistics.fmean(float(row["nll"]) for row in scaled if row["method"] == "temperature")
