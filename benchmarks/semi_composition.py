@@ -55,9 +55,6 @@ over most of the run. Everything is chosen by the same held-out quarter of SVHN'
 seed {CHOOSING_SEED}, and used on both data sets: η2 (first {FACTORS} times the published weight) for
 the algorithm alone, and shared by it with ISDA; then λ0 of ISDA (first {STRENGTHS}, at η1 = 1), then η1
 (first {WEIGHTS}). A grid is widened by up to three steps while its edge is best. All trials: semi_choices.csv.
-
-Settings of the plan that are not below have not been run yet. "Seeds 0 to 4" is a measurement of before the plan, with
-η2, λ0 and η1 from the same first values; the choices of λ0 for mean teacher and of η1 for VAT were at the edge.
 """
 
 
