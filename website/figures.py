@@ -135,7 +135,7 @@ def augmented_images() -> list[str]:
         f"The same with random crops and flips ({_result('20 and 100 epochs', 'few_images')})",
         _lines({"20 epochs": _control(tables[CROPPED]), "100 epochs": _control(tables[LONG])}),
         _lines(found),
-        f"the crops and flips themselves: error {number(gain, 1, sign=True)}{BREAK}not mixup: "
+        f"the crops and flips themselves: error {number(gain, 1, sign=True)}{BREAK}mixup is worse: "
         f"{_both(tables[CROPPED], 'mixup')}",
     ]
 
@@ -227,7 +227,7 @@ def _vat_gains() -> str:
 
 def use_it() -> list[str]:
     """Six situations: what was measured, which strength, what else would do."""
-    lines = analyse.head(["situation", "without ISDA", "with ISDA, by λ0", "what else would do"])
+    lines = analyse.head(["situation", "without ISDA", "with ISDA, by λ0", "alternatives"])
     situations = (few_images, augmented_images, wrong_labels, embeddings, fine_tuning, elsewhere)
     return [*lines, *(analyse.line(situation()) for situation in situations)]
 
