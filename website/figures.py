@@ -64,9 +64,14 @@ def _bold(gap: Interval | None, digits: int) -> str:
     return f"**{text}**" if gap is not None and gap.excludes_zero else text
 
 
-def _both(table: FigureTable, method: str) -> str:
+def _gaps(table: FigureTable, method: str) -> list[Interval | None]:
     """Differences of a method's error and negative log-likelihood to the control."""
-    return _pair(*(table.family(figure).shown(method) for figure in ("error", "nll")))
+    return [table.family(figure).shown(method) for figure in ("error", "nll")]
+
+
+def _both(table: FigureTable, method: str) -> str:
+    """The same as text."""
+    return _pair(*_gaps(table, method))
 
 
 def _lines(texts: Mapping[str, str]) -> str:
@@ -177,9 +182,14 @@ def fine_tuning() -> list[str]:
     ]
 
 
+def _by_share(tables: Mapping[str, FigureTable]) -> dict[str, FigureTable]:
+    """Settings with wrong labels by their percentage."""
+    return {setting.rpartition(", ")[2].partition(" ")[0]: own for setting, own in tables.items()}
+
+
 def wrong_labels() -> list[str]:
     """Training images of which some have the label of another class."""
-    tables = {setting.rpartition(", ")[2].partition(" ")[0]: own for setting, own in wrong_label_settings().items()}
+    tables = _by_share(wrong_label_settings())
     others = (
         f"{name}: {' and '.join(f'{_both(table, method)} ({share})' for share, table in tables.items())}"
         for method, name in MIXED.items()
@@ -193,11 +203,16 @@ def wrong_labels() -> list[str]:
     ]
 
 
-def elsewhere() -> list[str]:
-    """Unlabelled images, segmentation, transfer, long tails."""
-    semi = (analyse.semi_overall(rows_of("semi_composition"), figure)[0] for figure in ("error", "nll"))
+def _elsewhere() -> tuple[FigureTable, FigureTable, list[Interval | None]]:
+    """Features for SVHN, long tails, and the effect of ISDA on semi-supervised algorithms."""
     transfer = table_of([row for row in rows_of("transfer") if row["data"] == "svhn_small"])
     tails = table_of([row for row in rows_of("longtail") if int(row["seed"]) < 100], ("error", "nll"))
+    return transfer, tails, [analyse.semi_overall(rows_of("semi_composition"), name)[0] for name in ("error", "nll")]
+
+
+def elsewhere() -> list[str]:
+    """Unlabelled images, segmentation, transfer, long tails."""
+    transfer, tails, semi = _elsewhere()
     pixels = analyse.camvid_table(rows_of("camvid"))
     found = {
         "added to mean teacher and VAT": _pair(*semi),
@@ -230,6 +245,68 @@ def use_it() -> list[str]:
     lines = analyse.head(["situation", "without ISDA", "with ISDA, by λ0", "alternatives"])
     situations = (few_images, augmented_images, wrong_labels, embeddings, fine_tuning, elsewhere)
     return [*lines, *(analyse.line(situation()) for situation in situations)]
+
+
+def _brief(situation: str, strength: str, found: Mapping[str, list[Interval | None]], others: str) -> str:
+    """A row of `summary`: both figures have a cell, with a line for each name."""
+    cells = [
+        _lines({name: _bold(gaps[place], digits) for name, gaps in found.items()}) for place, digits in enumerate((2, 3))
+    ]
+    return analyse.line([situation, strength, *cells, others])
+
+
+def summary() -> list[str]:
+    """The situations of `use_it` in short."""
+    settings, wrong, fine = planned_settings(), wrong_label_settings(), setting_tables("finetune")
+    texts = {setting.split(", ")[1]: own for setting, own in setting_tables("text_finetune").items()}
+    rival = "logistic regression"
+    transfer, tails, semi = _elsewhere()
+    lines = analyse.head(["situation", "λ0", "test error, points", "negative log-likelihood, nats", "as good or better"])
+    return [
+        *lines,
+        _brief(
+            f"{_result('3,000 images', 'few_images')} of CIFAR, no image augmentation, 20 epochs",
+            "`auto`",
+            {name: _gaps(settings[f"{name}, 3,000 images"], AUTO) for name in ("CIFAR-10", "CIFAR-100")},
+            "mixup, dropout; for the probabilities, temperature scaling",
+        ),
+        _brief(
+            f"{_result('3,000 images', 'few_images')} of CIFAR-10, random crops and flips",
+            "0.5",
+            {"20 epochs": _gaps(settings[CROPPED], HALF), "100 epochs": _gaps(settings[LONG], HALF)},
+            "in 20 epochs, plain cross-entropy",
+        ),
+        _brief(
+            f"The same images with {_result('wrong labels', 'few_images')}, no image augmentation, 20 epochs",
+            "`auto`",
+            {share: _gaps(own, AUTO) for share, own in _by_share(wrong).items()},
+            "mixup; for the error, mixup and `auto` together",
+        ),
+        _brief(
+            "Embeddings or tables, few labels: `ISDAClassifier` against logistic regression",
+            "cross-validated",
+            {
+                _result("16 problems", "problems"): [problem_gain(name, rival) for name in ("error", "log_likelihood")],
+                _result("texts", "sentences"): [text_gain(name, f"{rival}, raw rows") for name in ("error", "nll")],
+            },
+            "ridge classifier",
+        ),
+        _brief(
+            f"Fine-tuning all layers: {_result('1,000 images', 'finetune')} of 100 classes, "
+            f"{_result('texts', 'text_finetune')} with 10 or 50 labels per class",
+            "`auto`",
+            {"images": _gaps(fine["all layers"], AUTO)}
+            | {f"texts, {words.split()[0]}": _gaps(own, AUTO) for words, own in texts.items()},
+            "plain fine-tuning",
+        ),
+        _brief(
+            f"{_result('Unlabelled images', 'semi_composition')}, {_result('transfer', 'transfer')} to SVHN, "
+            f"{_result('long tails', 'longtail')}",
+            "searched",
+            {"unlabelled": semi, "transfer": _gaps(transfer, "isda"), "long tails": _gaps(tails, "ISDA")},
+            "unlabelled: VAT instead of mean teacher; long tails: logit adjustment",
+        ),
+    ]
 
 
 LABELS = {"cross-entropy": "cross-entropy", "isda": "ISDA, λ0 = 1", "isda-tilted": "ISDA, tilted bound, λ0 = 10"}
@@ -265,6 +342,7 @@ def speed() -> list[str]:
 
 
 BLOCKS: dict[str, Callable[[], list[str]]] = {
+    "summary": summary,
     "use-it": use_it,
     "helps": helps,
     "does-not-help": does_not_help,

@@ -53,7 +53,7 @@ def test_links_lead_from_the_page_to_the_results():
 def test_a_figure_that_changes_changes_the_page():
     page = ROOT / "README.md"
     text = page.read_text(encoding="utf-8")
-    table = text.index("<!-- figures: use-it -->")
+    table = text.index("<!-- figures: summary -->")
     number = re.search(r"−\d\.\d\d ±", text[table:])
     assert number is not None
     changed = text[:table] + text[table:].replace(number[0], "−9.99 ±", 1)
@@ -62,7 +62,7 @@ def test_a_figure_that_changes_changes_the_page():
 
 
 def test_an_unknown_block_is_refused():
-    with pytest.raises(ValueError, match=r"must be one of use-it, .*, got 'nothing'"):
+    with pytest.raises(ValueError, match=r"must be one of summary, .*, got 'nothing'"):
         block("nothing")
 
 
