@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -165,8 +165,11 @@ analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md an
 	$(BIN)/python website/figures.py
 	$(BIN)/python website/effects_picture.py
 
-sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}; two hours; DATA holds cifar10
+sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: strengths and parts; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
+
+camvid: $(READY)  ## writes benchmarks/results/camvid.{csv,md}: segmentation; an hour; DATA holds camvid
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/camvid.py --data-root $(DATA)
 
 rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates beside a growing strength; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/rates.py

@@ -13,10 +13,12 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from csv_files import read_csv
+from isda.analysis.studies import AblationStudy, SensitivityStudy, StudyCell
 from isda.report.across import Effect, pooled_effect
 from isda.report.figure_tables import FigureTable
 from isda.report.statistics import LEVEL, Interval, mean_std
@@ -113,19 +115,38 @@ def rivals(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
+ABLATED = "isda:lambda_0=2"
+SAME = {f"{ABLATED},bound=tilted": "isda-tilted:lambda_0=2"}
+"""Two names of one method."""
+STUDIED: dict[str, list[StudyCell]] = {
+    "sensitivity": SensitivityStudy.cells(SensitivityStudy.methods, (0.1, 0.5, 2.0, 5.0, 10.0)),
+    "ablation": [
+        replace(cell, method=SAME.get(cell.method, cell.method)) for cell in AblationStudy.cells((ABLATED,), ())
+    ],
+}
+"""The methods of sensitivity.csv by study, with their labels."""
+
+
+def study_table(rows: Sequence[Row], setting: str, study: str) -> FigureTable:
+    """The runs of a study: methods x seeds."""
+    methods = [cell.method for cell in STUDIED[study]]
+    own = [row for row in rows if row["setting"] == setting and row["method"] in methods]
+    own.sort(key=lambda row: methods.index(row["method"]))
+    return figure_table(own, list(THREE), method_of, "cross-entropy")
+
+
 def sensitivity(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Strengths and parts of ISDA, with and without image augmentation."""
     parts = {}
-    for augmentation, study in dict.fromkeys((row["augmentation"], row["study"]) for row in rows):
-        own = [row for row in rows if (row["augmentation"], row["study"]) == (augmentation, study)]
-        names = dict.fromkeys(row["method"] for row in own)
-        labels = {method: next(row["label"] for row in own if row["method"] == method) for method in names}
-        table = figure_table(own, list(THREE), method_of, "cross-entropy")
-        lines = description(table, "Negative is better.") + head(["", "seeds", *titles(THREE)])
-        for method in table.values:
-            cells = figure_cells(table, method, {"nll": 3})
-            lines.append(line([labels[method], str(len(table.values[method])), *cells]))
-        parts[f"{augmentation}, {study}"] = lines
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        for study, cells in STUDIED.items():
+            table = study_table(rows, setting, study)
+            lines = description(table, "Negative is better.") + head(["", "seeds", *titles(THREE)])
+            for cell in cells:
+                if cell.method in table.values:
+                    figures = figure_cells(table, cell.method, {"nll": 3})
+                    lines.append(line([cell.label, str(len(table.values[cell.method])), *figures]))
+            parts[f"{setting}, {study}"] = lines
     return parts
 
 

@@ -97,13 +97,13 @@ def rows_of(study: Study, setting: str, methods: Sequence[str]) -> list[list[obj
         for seed in SEEDS:
             record = record_of(study, out, method, seed)
             if record is not None:
-                rows.append([setting, method, seed, final_strength(record), *figures_of(record, FIGURES)])
+                rows.append([setting, method, seed, *figures_of(record, FIGURES), final_strength(record)])
     return rows
 
 
 def write(held_out: Mapping[str, Mapping[float, float]], rows: Sequence[Sequence[object]]) -> None:
     """The figures of every final run, and the page."""
-    write_csv(RESULTS / "auto.csv", ["setting", "method", "seed", "strength", *FIGURES], rows)
+    write_csv(RESULTS / "auto.csv", ["setting", "method", "seed", *FIGURES, "strength"], rows)
     heads = "".join(f" {strength:g} |" for strength in GRID)
     text = f"""# lambda_0="auto" against the best of a grid
 

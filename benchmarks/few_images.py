@@ -33,8 +33,9 @@ EPOCHS = {1000: 40, 3000: 20, 10000: 12}
 WRONG = {20: 0.2, 40: 0.4}
 """Percentages of wrong labels."""
 TABLE = RESULTS / "few_images.csv"
-FIGURES = ("error", "nll", "calibration", "train_loss", "seconds")
-COLUMNS = ("setting", "method", "seed", "strength", *FIGURES)
+FIGURES, OTHERS = ("error", "nll", "calibration"), ("train_loss", "seconds")
+COLUMNS = ("setting", "method", "seed", *FIGURES, "strength", *OTHERS)
+"""The primary figure comes first: `isda report` takes it as such."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class Recorder(Watcher):
         print(self.setting.name, method, seed, problem or "", flush=True)
         if problem is None and self.table is not None:
             record = read_run(folder)
-            row = [self.setting.name, method, seed, final_strength(record), *figures_of(record, FIGURES)]
-            append_csv(self.table, COLUMNS, [row])
+            figures = [*figures_of(record, FIGURES), final_strength(record), *figures_of(record, OTHERS)]
+            append_csv(self.table, COLUMNS, [[self.setting.name, method, seed, *figures]])
 
 
 def missing(setting: Setting, table: Path = TABLE, seeds: Sequence[int] = SEEDS) -> list[tuple[str, int]]:
@@ -161,19 +162,25 @@ training images only.
     (RESULTS / "few_images.md").write_text(text, encoding="utf-8")
 
 
-def main() -> None:
-    """Make what is missing, setting by setting."""
-    parser = study_parser(__doc__, "runs/few-images")
-    names = [setting.name for setting in SETTINGS]
+def chosen(description: str | None, settings: Sequence[Setting]) -> tuple[Study, list[Setting], Sequence[int]]:
+    """What the command line asks for: the study, some of the settings, and seeds."""
+    parser = study_parser(description, "runs/few-images")
+    names = [setting.name for setting in settings]
     parser.add_argument(
         "--settings", nargs="+", choices=names, default=names, metavar="NAME", help="; ".join(names).replace("%", "%%")
     )
     parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
     arguments = parser.parse_args()
-    for setting in (setting for setting in SETTINGS if setting.name in arguments.settings):
-        pairs = missing(setting, seeds=arguments.seeds)
+    return Study.of(arguments), [own for own in settings if own.name in arguments.settings], arguments.seeds
+
+
+def main() -> None:
+    """Make what is missing, setting by setting."""
+    study, settings, seeds = chosen(__doc__, SETTINGS)
+    for setting in settings:
+        pairs = missing(setting, seeds=seeds)
         if pairs:
-            train(Study.of(arguments), setting, pairs)
+            train(study, setting, pairs)
             write()
 
 

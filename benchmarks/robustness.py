@@ -23,10 +23,10 @@ from PIL import Image, ImageFilter
 
 from analyse import marked
 from csv_files import append_csv, read_csv
-from few_images import SEEDS, SETTINGS, finished, missing, train
+from few_images import SEEDS, SETTINGS, chosen, finished, missing, train
 from isda.data import DataSet, load
 from isda.tasks.classification.trained import load_classifier
-from recording import RESULTS, Study, study_parser
+from recording import RESULTS
 
 IMAGES = 2000
 NOISE = (0.02, 0.04, 0.06, 0.09, 0.12)
@@ -132,14 +132,10 @@ and calibration error are means over all twenty.
 
 def main() -> None:
     """Train and measure what is missing, and write the page."""
-    parser = study_parser(__doc__, "runs/few-images")
-    chosen = {s.name: s for s in SETTINGS if s.settings.labels == 3000 and not s.wrong and s.settings.epochs == 20}
-    parser.add_argument("--settings", nargs="+", choices=tuple(chosen), default=tuple(chosen), metavar="NAME")
-    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
-    arguments = parser.parse_args()
-    study = Study.of(arguments)
-    for setting in (chosen[name] for name in arguments.settings):
-        pairs = missing(setting, TABLE, arguments.seeds)
+    own = [s for s in SETTINGS if s.settings.labels == 3000 and not s.wrong and s.settings.epochs == 20]
+    study, settings, seeds = chosen(__doc__, own)
+    for setting in settings:
+        pairs = missing(setting, TABLE, seeds)
         if pairs:
             train(study, setting, pairs, table=None)  # finished runs are kept as they are
         for _, method, seed, folder in finished(study, [setting]):

@@ -45,7 +45,7 @@ BATCH, TOKENS, RATE, DROPOUT = 16, 96, 2e-4, 0.1
 VALIDATION = 5
 """One of so many labelled texts of each class."""
 TABLE = RESULTS / "text_finetune.csv"
-COLUMNS = ("setting", "method", "seed", "strength", "epochs", "error", "nll", "calibration", "seconds")
+COLUMNS = ("setting", "method", "seed", "error", "nll", "calibration", "strength", "epochs", "seconds")
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def run(setting: Setting, method: str, seed: int, folder: Path, pool: Texts, tes
     strength = isda.criterion.strength if isda and isda.criterion else 0.0
     figures = [f"{found[name]:.5f}" for name in ("error", "nll", "calibration")]
     epochs = round(min(losses, key=lambda epoch: losses[epoch]))
-    return [setting.name, method, seed, f"{strength:.5g}", epochs, *figures, f"{time.process_time() - began:.1f}"]
+    return [setting.name, method, seed, *figures, f"{strength:.5g}", epochs, f"{time.process_time() - began:.1f}"]
 
 
 def missing(settings: Sequence[Setting], seeds: Sequence[int]) -> Iterator[tuple[Setting, str, int]]:

@@ -46,7 +46,6 @@ __all__ = [
 
 RESULTS = "benchmarks/results"
 CONTROL = "cross-entropy"
-STRENGTHS = ("0.1", "0.5", "2.0", "5.0", "10.0")
 
 
 @cache
@@ -196,60 +195,68 @@ def after_temperature() -> list[str]:
     return lines
 
 
-AUGMENTATIONS = {"none": "no image augmentation", "crop-flip": "crops and flips"}
-"""Of sensitivity.csv."""
+AUGMENTATIONS = {
+    "CIFAR-10, 3,000 images": "no image augmentation",
+    "CIFAR-10, 3,000 images, crops and flips": "crops and flips",
+}
+"""Settings of sensitivity.csv."""
 
 
 @cache
-def sensitivity_table(augmentation: str, study: str) -> FigureTable:
+def sensitivity_table(setting: str, study: str) -> FigureTable:
     """Strengths (``study="sensitivity"``) or parts of ISDA (``study="ablation"``)."""
-    rows = rows_of("sensitivity")
-    return table_of([row for row in rows if (row["augmentation"], row["study"]) == (augmentation, study)])
+    return analyse.study_table(rows_of("sensitivity"), setting, study)
 
 
 def strengths() -> list[str]:
-    """Error and calibration error by strength; * an interval that excludes zero."""
+    """Error, likelihood and calibration error by strength; * an interval that excludes zero."""
     lines: list[str] = []
-    for figure, title in {"error": "test error, %", "calibration": "calibration error, %"}.items():
-        lines += analyse.head([title, CONTROL, *(f"λ0 = {float(strength):g}" for strength in STRENGTHS)])
-        for augmentation, images in AUGMENTATIONS.items():
-            table = sensitivity_table(augmentation, "sensitivity")
-            for bound, words in {"isda": "published bound", "isda-tilted": "tilted bound"}.items():
-                cells = [f"{images}, {words}", number(mean_of(table, CONTROL, figure), 1)]
-                cells += [_starred(table, f"{bound}:lambda_0={strength}", figure) for strength in STRENGTHS]
-                lines.append(analyse.line(cells))
+    cells = [cell for cell in analyse.STUDIED["sensitivity"] if cell.series]
+    axis = dict.fromkeys(cell.x for cell in cells)
+    for figure, title in analyse.THREE.items():
+        lines += analyse.head([title, CONTROL, *(f"λ0 = {x:g}" for x in axis)])
+        for setting, images in AUGMENTATIONS.items():
+            table = sensitivity_table(setting, "sensitivity")
+            for series, words in {"isda": "published bound", "isda-tilted": "tilted bound"}.items():
+                row = [f"{images}, {words}", _starred(table, CONTROL, figure)]
+                row += [_starred(table, cell.method, figure) for cell in cells if cell.series == series]
+                lines.append(analyse.line(row))
         lines.append("")
     how = "; ".join(
-        f"{words}: {intervals_text(sensitivity_table(name, 'sensitivity').family('error'))}"
-        for name, words in AUGMENTATIONS.items()
+        f"{words}: {intervals_text(sensitivity_table(setting, 'sensitivity').family('error'))}"
+        for setting, words in AUGMENTATIONS.items()
     )
     return [*lines, f"\\* the interval of the difference to cross-entropy excludes zero. {capitalised(how)}."]
 
 
 def parts() -> list[str]:
     """Differences of the error to cross-entropy by part of ISDA, with and without image augmentation."""
-    tables = {words: sensitivity_table(name, "ablation") for name, words in AUGMENTATIONS.items()}
-    labels = {row["method"]: row["label"] for row in rows_of("sensitivity") if row["study"] == "ablation"}
+    tables = {words: sensitivity_table(setting, "ablation") for setting, words in AUGMENTATIONS.items()}
     lines = analyse.head(["test error, points", *tables])
-    for method, label in labels.items():
-        if method != CONTROL:
-            words = label if "," in method else "as published"
-            lines.append(analyse.line([words, *(_with_missing(table, method) for table in tables.values())]))
+    for cell in analyse.STUDIED["ablation"][1:]:
+        words = "as published" if cell.method == analyse.ABLATED else cell.label
+        lines.append(analyse.line([words, *(_with_missing(table, cell.method) for table in tables.values())]))
     return lines
 
 
 def _with_missing(table: FigureTable, method: str) -> str:
     """The difference of the error, and how many runs diverged."""
-    missing = len(table.values[CONTROL]) - len(table.values.get(method, {}))
-    return difference_text(table.family("error").shown(method)) + (f" ({missing} diverged)" if missing else "")
+    return difference_text(table.family("error").shown(method)) + _diverged(table, method)
 
 
 def _starred(table: FigureTable, method: str, figure: str) -> str:
-    method = method if method in table.values else method.removesuffix(".0")
+    """A mean, and how many runs diverged."""
+    if method not in table.values:
+        return _diverged(table, method).strip()
     interval = table.family(figure).shown(method)
     star = "\\*" if interval is not None and interval.excludes_zero else ""
-    missing = len(table.values[CONTROL]) - len(table.values[method])
-    return f"{number(mean_of(table, method, figure), 1)}{star}" + (f" ({missing} diverged)" if missing else "")
+    mean = number(mean_of(table, method, figure), 2 if figure == "nll" else 1)
+    return f"{mean}{star}{_diverged(table, method)}"
+
+
+def _diverged(table: FigureTable, method: str) -> str:
+    missing = len(table.values[CONTROL]) - len(table.values.get(method, {}))
+    return f" ({missing} diverged)" if missing else ""
 
 
 def automatic() -> list[str]:

@@ -40,7 +40,7 @@ TITLES = {"finetuning": "fine-tuning", "longtail": "long tails", "semi": "semi-s
 """Of pages whose name does not read as one."""
 LEAST_NATS = 0.01
 """Smaller differences of the likelihood do not count."""
-EARLIER = ("rivals", "strength", "auto", "demo", "transfer", "segmentation", "unlabelled")
+EARLIER = ("rivals", "auto", "demo", "transfer", "segmentation", "unlabelled")
 """Pages of measurements that were made before benchmarks/plan.md."""
 
 
@@ -149,8 +149,8 @@ def rivals() -> Iterator[Situation]:
 
 def strengths() -> Iterator[Situation]:
     """Fixed strengths and both bounds, with and without image augmentation."""
-    for name, words in AUGMENTATIONS.items():
-        table = sensitivity_table(name, "sensitivity")
+    for setting, words in AUGMENTATIONS.items():
+        table = sensitivity_table(setting, "sensitivity")
         methods = [method for method in table.values if method != CONTROL]
         error, nll = ({method: table.family(figure).shown(method) for method in methods} for figure in ("error", "nll"))
         title = f"CIFAR-10, 3,000 images, {words}, strengths from 0.1 to 10 of both bounds"
@@ -192,7 +192,7 @@ def classifiers() -> Iterator[Situation]:
     words = "`ISDAClassifier` against logistic regression, few labels:"
     yield Situation(f"{words} the problems that it was developed on", "few-labels", error, nll)
     error, nll = ({"": text_gain(figure, f"{rival}, raw rows")} for figure in ("error", "nll"))
-    yield Situation(f"{words} embedded texts that it was not developed on", "few-labels", error, nll)
+    yield Situation(f"{words} texts by an encoder that it was not developed on", "few-labels", error, nll)
     rows = rows_of("refitting")
     networks = dict.fromkeys((row["setting"], row["network"]) for row in rows)
     tables = {

@@ -34,6 +34,7 @@ from evidence_figures import (  # noqa: E402
     problem_figures,
     problem_gain,
     rows_of,
+    sensitivity_table,
     setting_tables,
     table_of,
     text_gain,
@@ -111,6 +112,9 @@ def few_images() -> list[str]:
     found = {
         "`auto`": _both(table, AUTO),
         "λ0 = 0.5": _both(table, HALF),
+        f"λ0 = 2 ({_link('other strengths', 'docs/evidence/strength.md')})": _both(
+            sensitivity_table(PLAIN, "sensitivity"), "isda:lambda_0=2"
+        ),
         f"λ0 = 0.5 over {overall}, with crops and without (not planned)": _pair(
             *(effect.interval for effect in effects)
         ),
@@ -161,7 +165,7 @@ def embeddings() -> list[str]:
     where = f"{_result(f'{count} problems', 'problems')} that it was developed on, and "
     return [
         "Embeddings or tables, 5 to 100 labels per class, `ISDAClassifier`, λ0 by cross-validation "
-        f"({where}{_result('embedded texts', 'sentences')} that it was not)",
+        f"({where}{_result('texts', 'sentences')} by an encoder that it was not developed on)",
         f"logistic regression, tuned: {number(base, 1)}%",
         _lines(found),
         f"LDA with shrinkage (ISDAClassifier − LDA, {count} problems: {lda}){BREAK}ridge classifier (ISDAClassifier − "
@@ -250,7 +254,7 @@ def use_it() -> list[str]:
 def _brief(situation: str, strength: str, found: Mapping[str, list[Interval | None]], others: str) -> str:
     """A row of `summary`: both figures have a cell, with a line for each name."""
     cells = [
-        _lines({name: _bold(gaps[place], digits) for name, gaps in found.items()}) for place, digits in enumerate((2, 3))
+        _lines({name: _bold(gaps[at], digits) for name, gaps in found.items()}) for at, digits in enumerate((2, 3))
     ]
     return analyse.line([situation, strength, *cells, others])
 
@@ -261,9 +265,8 @@ def summary() -> list[str]:
     texts = {setting.split(", ")[1]: own for setting, own in setting_tables("text_finetune").items()}
     rival = "logistic regression"
     transfer, tails, semi = _elsewhere()
-    lines = analyse.head(["situation", "λ0", "test error, points", "negative log-likelihood, nats", "as good or better"])
     return [
-        *lines,
+        *analyse.head(["situation", "λ0", "test error, points", "negative log-likelihood, nats", "as good or better"]),
         _brief(
             f"{_result('3,000 images', 'few_images')} of CIFAR, no image augmentation, 20 epochs",
             "`auto`",

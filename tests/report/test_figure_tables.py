@@ -51,13 +51,18 @@ def test_rivals_are_told_apart(capsys):
 
 def test_strengths_and_parts_of_isda_are_told_apart(capsys):
     records = {record["title"]: record for record in reported(capsys, RESULTS / "sensitivity.csv")}
-    record = records["sensitivity.csv: none, sensitivity"]
-    assert half_widths(record) == {1.24}
-    strong = {"isda:lambda_0=2", "isda:lambda_0=5"} | {f"isda-tilted:lambda_0={strength}" for strength in (2, 5, 10)}
-    assert better(record) == {-1: strong, 1: set()}
-    options = ("bound=tilted", "covariance=low_rank", "covariance=shared", "decay=0.99")
-    parts = {"isda:lambda_0=2", *(f"isda:lambda_0=2,{option}" for option in options)}
-    assert better(records["sensitivity.csv: none, ablation"]) == {-1: parts, 1: set()}
+    plain, augmented = (
+        records[f"sensitivity.csv: CIFAR-10, 3,000 images{words}"] for words in ("", ", crops and flips")
+    )
+    tilted, parts = (
+        {"isda-tilted:lambda_0=5", "isda-tilted:lambda_0=10"},
+        ("covariance=low_rank", "schedule=constant", "decay=0.99"),
+    )
+    lower = {"isda:lambda_0=2", "isda:lambda_0=5", *tilted, *(f"isda:lambda_0=2,{part}" for part in parts)}
+    assert better(plain) == {-1: lower, 1: set()}
+    higher = lower | {"isda:lambda_0=10", "isda:lambda_0=2,covariance=identity"}
+    assert better(augmented) == {-1: set(), 1: higher}
+    assert (plain["intervals"]["missing"], augmented["intervals"]["missing"]) == (5, 2)
 
 
 def write_pairs(path):
