@@ -40,7 +40,7 @@ TITLES = {"finetuning": "fine-tuning", "longtail": "long tails", "semi": "semi-s
 """Of pages whose name does not read as one."""
 LEAST_NATS = 0.01
 """Smaller differences of the likelihood do not count."""
-EARLIER = ("rivals", "auto", "demo", "transfer", "segmentation", "unlabelled")
+EARLIER = ("rivals", "auto", "demo", "transfer", "unlabelled")
 """Pages of measurements that were made before benchmarks/plan.md."""
 
 
