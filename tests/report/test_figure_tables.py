@@ -54,10 +54,8 @@ def test_strengths_and_parts_of_isda_are_told_apart(capsys):
     plain, augmented = (
         records[f"sensitivity.csv: CIFAR-10, 3,000 images{words}"] for words in ("", ", crops and flips")
     )
-    tilted, parts = (
-        {"isda-tilted:lambda_0=5", "isda-tilted:lambda_0=10"},
-        ("covariance=low_rank", "schedule=constant", "decay=0.99"),
-    )
+    tilted = {"isda-tilted:lambda_0=5", "isda-tilted:lambda_0=10"}
+    parts = ("covariance=low_rank", "schedule=constant", "decay=0.99")
     lower = {"isda:lambda_0=2", "isda:lambda_0=5", *tilted, *(f"isda:lambda_0=2,{part}" for part in parts)}
     assert better(plain) == {-1: lower, 1: set()}
     higher = lower | {"isda:lambda_0=10", "isda:lambda_0=2,covariance=identity"}
