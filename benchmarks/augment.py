@@ -20,7 +20,7 @@ import torchvision
 from torch import Tensor
 from torchvision.transforms import v2
 
-from isda.data.augment import (
+from isda.lab.data.augment import (
     AutoAugment,
     Compose,
     Cutout,

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from analyse import marked
 from csv_files import write_csv
-from isda.engine import RunRecord, read_run
-from isda.engine.comparison import run_folder_name
-from isda.engine.executors import RunsFailed
-from isda.tasks.classification.settings import ClassificationSettings
+from isda.lab.engine import RunRecord, read_run
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.executors import RunsFailed
+from isda.lab.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, figures_of, final_strength
 
 BASELINE, AUTO = "cross-entropy", "isda:lambda_0=auto"

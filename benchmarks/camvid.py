@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from analyse import CAMVID, marked
 from csv_files import write_csv
-from isda.engine import RunRecord, Task, find_runs, find_task
-from isda.tasks.segmentation.settings import SegmentationSettings
+from isda.lab.engine import RunRecord, Task, find_runs, find_task
+from isda.lab.tasks.segmentation.settings import SegmentationSettings
 from recording import RESULTS, Study, figures_of, options_of
 
 VARIANTS = {

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda import ISDALoss
+from isda.lab.networks import create
 from isda.losses import ExplicitLoss
 from isda.losses.rivals import CenterLoss, FocalLoss, LqLoss
-from isda.networks import create
 
 RESULTS = Path(__file__).parent / "results"
 HELD_OUT_FRACTION = 0.1

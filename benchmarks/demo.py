@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from analyse import RESULTS
-from isda.engine import find_runs
+from isda.lab.engine import find_runs
 from recording import result_row, write_rows
 
 __all__ = ["main"]

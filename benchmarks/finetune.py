@@ -17,7 +17,7 @@ from analyse import marked
 from csv_files import read_csv
 from few_images import ISDA, SEEDS, Setting, missing, train
 from image_folder import SIDE, TEST_IMAGES, TRAINING_IMAGES, write_folder
-from isda.tasks.classification.settings import ClassificationSettings
+from isda.lab.tasks.classification.settings import ClassificationSettings
 from problem_sets import LITE0, lite0_file
 from recording import RESULTS, Study, study_parser
 

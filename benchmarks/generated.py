@@ -14,10 +14,10 @@ from pathlib import Path
 
 from analyse import THREE, marked
 from csv_files import write_csv
-from isda.cli import main as isda
-from isda.engine import read_run
-from isda.engine.comparison import run_folder_name
-from isda.engine.run_folder import RunFolder
+from isda.lab.cli import main as isda
+from isda.lab.engine import read_run
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.run_folder import RunFolder
 from recording import RESULTS, figures_of
 
 GENERATOR = "--method acgan --width 0.25 --lr 4e-4 --epochs 30 --evaluate-every 5 --ema 0.995"

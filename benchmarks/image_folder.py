@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from isda.data import load
+from isda.lab.data import load
 
 __all__ = ["SIDE", "TEST_IMAGES", "TRAINING_IMAGES", "write_folder"]
 

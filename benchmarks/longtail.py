@@ -29,10 +29,10 @@ from csv_files import append_csv, read_csv
 from isda import ISDALoss
 from isda._utils.seeds import generator, mix
 from isda.covariance import ConfusionCovariance, FullCovariance, ScaledCovariance
-from isda.data import hold_out, long_tailed
 from isda.functional import class_balanced_weights
+from isda.lab.data import hold_out, long_tailed
+from isda.lab.tasks.classification.settings import class_parts
 from isda.losses.long_tail import ConfusionShift, LDAMMargins, LogitAdjustment, MetaLearner
-from isda.tasks.classification.settings import class_parts
 
 IMBALANCE, HELD_OUT = 100.0, 1000
 SEEDS, CHOOSING_SEEDS = range(10, 15), (100, 101, 102)

@@ -148,7 +148,7 @@ def _vowel(packages: Path) -> Made:
 
 
 def _digits(packages: Path) -> Made:
-    from isda.data import load
+    from isda.lab.data import load
 
     data = load("digits")
     first, second = (
@@ -207,7 +207,7 @@ def lite0_file(packages: Path, folder: Path) -> Path:
 
 def _embed(name: str, packages: Path, root: Path | None, cache: Path) -> None:
     """By `isda embed`."""
-    from isda.cli import main as isda
+    from isda.lab.cli import main as isda
 
     weights = lite0_file(packages, cache)
     data, train, test = EMBEDDED[name]

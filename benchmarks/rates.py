@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from csv_files import write_csv
 from isda import ISDALoss, networks
 from isda._utils.errors import expect_type
-from isda.data import balanced_sample, load
+from isda.lab.data import balanced_sample, load
 from recording import RESULTS
 
 RATES, STRENGTHS, BOUNDS, LIMITS, SEEDS = (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from analyse import RESULTS
 from csv_files import write_csv
-from isda.engine import RunRecord, RunSettings, Task, compare, read_run
-from isda.engine.executors import Watcher
-from isda.train import image_task
+from isda.lab.engine import RunRecord, RunSettings, Task, compare, read_run
+from isda.lab.engine.executors import Watcher
+from isda.lab.train import image_task
 
 __all__ = [
     "COLUMNS",

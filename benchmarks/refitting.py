@@ -18,10 +18,10 @@ import isda
 from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import ISDA, SEEDS, SETTINGS, finished
-from isda.data import DataSet, balanced_sample, load
 from isda.estimator.data import best_scale
-from isda.tasks.classification.trained import TrainedClassifier, load_classifier
-from isda.tasks.common.evaluation import Tally
+from isda.lab.data import DataSet, balanced_sample, load
+from isda.lab.tasks.classification.trained import TrainedClassifier, load_classifier
+from isda.lab.tasks.common.evaluation import Tally
 from recording import RESULTS, Study
 
 NETWORKS = ("cross-entropy", *ISDA)

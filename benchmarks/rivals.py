@@ -15,11 +15,11 @@ from pathlib import Path
 
 from analyse import THREE, marked
 from csv_files import write_csv
-from isda.cli import main as isda
-from isda.engine import RunRecord, read_run
-from isda.engine.comparison import run_folder_name
-from isda.engine.tuning.records import MethodSearchRecord, read_search
-from isda.engine.tuning.request import FINAL_FOLDER
+from isda.lab.cli import main as isda
+from isda.lab.engine import RunRecord, read_run
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.tuning.records import MethodSearchRecord, read_search
+from isda.lab.engine.tuning.request import FINAL_FOLDER
 from recording import RESULTS, Study, figures_of
 
 BASELINE = "cross-entropy"

@@ -24,8 +24,8 @@ from PIL import Image, ImageFilter
 from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import SEEDS, SETTINGS, chosen, finished, missing, train
-from isda.data import DataSet, load
-from isda.tasks.classification.trained import load_classifier
+from isda.lab.data import DataSet, load
+from isda.lab.tasks.classification.trained import load_classifier
 from recording import RESULTS
 
 IMAGES = 2000

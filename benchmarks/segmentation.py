@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda import ISDALoss
-from isda.networks import segmentation
+from isda.lab.networks import segmentation
 from memory import peak_bytes
 
 RESULT = Path(__file__).parent / "results" / "segmentation.md"

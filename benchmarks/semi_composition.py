@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import SEEDS, Setting, missing, train
-from isda.engine.comparison import Planner
-from isda.engine.executors.local import local_executor
-from isda.engine.run_folder import folder_lock
-from isda.engine.tuning.method_search import run_search
-from isda.engine.tuning.request import SearchOptions, make_candidates
-from isda.tasks.semi_supervised.settings import SemiSettings
-from isda.train import image_task
+from isda.lab.engine.comparison import Planner
+from isda.lab.engine.executors.local import local_executor
+from isda.lab.engine.run_folder import folder_lock
+from isda.lab.engine.tuning.method_search import run_search
+from isda.lab.engine.tuning.request import SearchOptions, make_candidates
+from isda.lab.tasks.semi_supervised.settings import SemiSettings
+from isda.lab.train import image_task
 from recording import RESULTS, RunLines, Study, study_parser
 
 WIDTH, IMAGES, BATCH, EPOCHS = 1 / 16, 5000, 32, 10
@@ -40,7 +40,7 @@ ALGORITHMS = {"mean-teacher": "teacher_decay=0.99", "vat": ""}
 STRENGTHS, WEIGHTS, FACTORS = (0.1, 0.3, 1.0), (0.5, 1.0, 2.0), (0.125, 0.25, 0.5, 1.0, 2.0)
 """First values of lambda_0 and eta_1, and of eta_2 in units of the published weight."""
 PUBLISHED = {"mean-teacher": 100.0, "vat": 1.0}
-"""eta_2 of the publications on both data sets, for a mean over labelled images (isda.semi.defaults)."""
+"""eta_2 of the publications on both data sets, for a mean over labelled images (isda.lab.semi.defaults)."""
 CHOOSING_SEED = 100
 TABLE, CHOICES = RESULTS / "semi_composition.csv", RESULTS / "semi_choices.csv"
 CHOICES_COLUMNS = ("setting", "method", "searched", "value", "why", "held_out_error", "chosen", "note")

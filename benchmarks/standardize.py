@@ -27,8 +27,8 @@ from sklearn.preprocessing import StandardScaler
 
 from core import markdown
 from isda import ISDAClassifier
-from isda.report.statistics import all_pairs, mean_std
-from isda.report.wording import plus_minus
+from isda.lab.report.statistics import all_pairs, mean_std
+from isda.lab.report.wording import plus_minus
 
 RESULT = Path(__file__).parent / "results" / "standardize.md"
 DATA: dict[str, Callable[..., Any]] = {"digits": load_digits, "wine": load_wine}

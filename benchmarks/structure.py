@@ -20,8 +20,8 @@ import sys, tempfile, threading
 from pathlib import Path
 import isda, torch
 from isda import ISDALoss
-from isda.engine import Hook
-from isda.train import Settings, load_data, resolve, train
+from isda.lab.engine import Hook
+from isda.lab.train import Settings, load_data, resolve, train
 
 package, files, recording, classes = str(Path(isda.__file__).parent), set(), False, set(sys.argv[1:])
 
@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
 print("step", len(files), *sorted(Path(file).relative_to(package).as_posix() for file in files))
 files.clear()
 
-from isda.cli import main
+from isda.lab.cli import main
 with tempfile.TemporaryDirectory() as folder:
     words = "train --data digits --network resnet-8 --method isda --width 0.25 --labels 100 --batch-size 20 --epochs 1"
     recording = True

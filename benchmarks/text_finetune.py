@@ -34,7 +34,7 @@ from transformers import (
 from analyse import marked
 from csv_files import append_csv, read_csv
 from isda.integrations.huggingface import ISDATraining
-from isda.tasks.common.evaluation import Tally
+from isda.lab.tasks.common.evaluation import Tally
 from problem_files import Texts, newsgroups
 from recording import RESULTS
 from sentence_sets import encoder, mean_pooled, some_of_each_class, test_part

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from csv_files import write_csv
 from isda import ISDALoss
-from isda.engine import RunContext
-from isda.tasks.classification.task import ClassificationJob
-from isda.tasks.common.data import ImageBatch
-from isda.train import Classification, Processes, Settings, load_data, resolve
+from isda.lab.engine import RunContext
+from isda.lab.tasks.classification.task import ClassificationJob
+from isda.lab.tasks.common.data import ImageBatch
+from isda.lab.train import Classification, Processes, Settings, load_data, resolve
 
 RESULTS = Path(__file__).parent / "results"
 NETWORK = "resnet-20"

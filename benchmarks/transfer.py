@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from analyse import THREE, marked
 from csv_files import write_csv
-from isda.cli import main as isda
-from isda.engine import RunRecord, find_runs
-from isda.tasks.classification.settings import ClassificationSettings
+from isda.lab.cli import main as isda
+from isda.lab.engine import RunRecord, find_runs
+from isda.lab.tasks.classification.settings import ClassificationSettings
 from recording import RESULTS, Study, figures_of, options_of
 
 STRENGTHS = (0.1, 0.25, 0.5, 1.0)

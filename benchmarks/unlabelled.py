@@ -21,8 +21,8 @@ import torch
 from csv_files import append_csv, read_csv
 from isda import ISDAClassifier
 from isda.estimator.table_baselines import probability_measures
-from isda.report.statistics import many_to_one
-from isda.report.wording import difference_text, number
+from isda.lab.report.statistics import many_to_one
+from isda.lab.report.wording import difference_text, number
 from problem_methods import folds
 from problem_sets import Draw, Problem
 from recording import RESULTS

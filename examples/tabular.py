@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isda.cli import main as isda
+from isda.lab.cli import main as isda
 
 ASKED = 1000
 

@@ -42,7 +42,7 @@ def fixed_seed() -> None:
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run that came to its end; tests must not change it."""
-    from isda.train import train
+    from isda.lab.train import train
     from small_runs import digits, small_config
 
     folder = tmp_path_factory.mktemp("finished") / "run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from isda.data import DataSet
+from isda.lab.data import DataSet
 from small_runs import digits
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from isda.engine import RunContext
-from isda.tasks.gan.job import GenerationJob
-from isda.tasks.gan.settings import GANConfig, GANSettings
-from isda.tasks.gan.task import Generation
+from isda.lab.engine import RunContext
+from isda.lab.tasks.gan.job import GenerationJob
+from isda.lab.tasks.gan.settings import GANConfig, GANSettings
+from isda.lab.tasks.gan.task import Generation
 from small_runs import ALONE, digits
 
 METHODS = ("wgan", "wgan:penalty=10", "cgan", "acgan", "infogan")

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from isda.networks import Network
+from isda.lab.networks import Network
 
 
 def plain_network() -> Network:
@@ -42,7 +42,7 @@ def torchrun(processes: int, *arguments: object) -> subprocess.CompletedProcess[
 def side_by_side(processes: int, script: Path, *arguments: object, seconds: float = 300) -> None:
     """Run a script in several processes with torchrun's variables; AssertionError with its output where one fails."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["isda.train", "isda.networks", "torch._dynamo", "torch.distributed"])
+    context.set_forkserver_preload(["isda.lab.train", "isda.lab.networks", "torch._dynamo", "torch.distributed"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

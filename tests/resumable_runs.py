@@ -1,6 +1,6 @@
 """Short runs of every task and method with all that has state, for tests that interrupt them in every way.
 
-A new task adds its runs to RUNS; nothing else needs to know. `planned` gives what `isda.engine.train` takes, `outcome`
+A new task adds its runs to RUNS; nothing else needs to know. `planned` gives what `isda.lab.engine.train` takes, `outcome`
 all that must be the same to the bit whatever happened on the way.
 """
 
@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from isda.engine import RunConfig, find_task
-from isda.semi import NAMES
+from isda.lab.engine import RunConfig, find_task
+from isda.lab.semi import NAMES
 from segmentation_runs import draw
 from shapes import draw_set
 

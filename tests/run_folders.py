@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from isda.engine import Curve, Figure, RunConfig
-from isda.engine.config import result_figures
-from isda.engine.digests import file_digest
-from isda.engine.run_folder import RunFolder
-from isda.tasks.classification.settings import ClassificationConfig
-from isda.tasks.common.evaluation import BASELINES, CURVES, figures_for
-from isda.tasks.common.predictions import PREDICTIONS_FILE, Predictions
-from isda.tasks.semi_supervised.settings import SemiConfig
+from isda.lab.engine import Curve, Figure, RunConfig
+from isda.lab.engine.config import result_figures
+from isda.lab.engine.digests import file_digest
+from isda.lab.engine.run_folder import RunFolder
+from isda.lab.tasks.classification.settings import ClassificationConfig
+from isda.lab.tasks.common.evaluation import BASELINES, CURVES, figures_for
+from isda.lab.tasks.common.predictions import PREDICTIONS_FILE, Predictions
+from isda.lab.tasks.semi_supervised.settings import SemiConfig
 
 METHODS: dict[str, dict[str, Any]] = {
     "cross-entropy": {},

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from isda.data.segmentation import SegmentationData, load
-from isda.engine import Processes, RunContext
-from isda.tasks.segmentation.settings import SegmentationConfig, SegmentationSettings
-from isda.tasks.segmentation.task import Segmentation, SegmentationJob
+from isda.lab.data.segmentation import SegmentationData, load
+from isda.lab.engine import Processes, RunContext
+from isda.lab.tasks.segmentation.settings import SegmentationConfig, SegmentationSettings
+from isda.lab.tasks.segmentation.task import Segmentation, SegmentationJob
 
 CLASSES = ("ground", "wall", "ball")
 COLOURS = np.array([(30, 160, 60), (200, 190, 60), (220, 40, 40)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from isda.semi import NAMES
-from isda.tasks.semi_supervised.settings import SemiConfig
-from isda.tasks.semi_supervised.task import SemiSupervisedJob
-from isda.train import SemiSettings, SemiSupervisedClassification, resolve
+from isda.lab.semi import NAMES
+from isda.lab.tasks.semi_supervised.settings import SemiConfig
+from isda.lab.tasks.semi_supervised.task import SemiSupervisedJob
+from isda.lab.train import SemiSettings, SemiSupervisedClassification, resolve
 from small_runs import HERE, digits
 
 SEMI: dict[str, Any] = {

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from isda.cli import main
-from isda.data import DataSet, load
-from isda.engine import RunContext
-from isda.tasks.classification.task import ClassificationJob
-from isda.train import Classification, Config, Processes, Settings, resolve
+from isda.lab.cli import main
+from isda.lab.data import DataSet, load
+from isda.lab.engine import RunContext
+from isda.lab.tasks.classification.task import ClassificationJob
+from isda.lab.train import Classification, Config, Processes, Settings, resolve
 
 SMALL: dict[str, Any] = {"network": "fast-cnn", "width": 0.25, "labels": 100, "batch_size": 20, "epochs": 2}
 SMALL_WORDS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]

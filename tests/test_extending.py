@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine import find_task
-from isda.engine import task as registry
-from isda.engine.comparison import Planner
-from isda.engine.tuning.request import SearchOptions, make_candidates
-from isda.train import Settings
+from isda.lab.engine import find_task
+from isda.lab.engine import task as registry
+from isda.lab.engine.comparison import Planner
+from isda.lab.engine.tuning.request import SearchOptions, make_candidates
+from isda.lab.train import Settings
 from small_runs import isda
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,7 @@ TEXT = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 DIGITS = ["--data", "digits", "--labels", "100", "--batch-size", "20", "--width", "0.25", "--epochs", "2"]
 SINE = ["--task", "sine:Sine", "--points", "60", "--epochs", "4"]
 STOP = """
-from isda.engine import Hook
+from isda.lab.engine import Hook
 
 class Stop(Hook):
     def step(self, step):

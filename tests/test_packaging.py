@@ -97,7 +97,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
         p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
     }
     assert held == files
-    assert "isda/reproduce/paper_tables/table-2.csv" in held
+    assert "isda/lab/reproduce/paper_tables/table-2.csv" in held
     assert "isda/py.typed" in held
 
 
@@ -176,9 +176,9 @@ NEEDS = {
     "from isda import *": "ISDAClassifier needs SciPy",
     "from isda import ISDAClassifier": "ISDAClassifier needs SciPy",
     "from isda.estimator import ISDAClassifier": "ISDAClassifier needs SciPy",
-    "import isda; isda.train": "isda.train needs safetensors",
-    "import isda; isda.networks.create('timm:resnet18', 10)": "networks.create needs timm",
-    "import isda; isda.data.load('digits')": "data.load needs scikit-learn",
+    "import isda; isda.lab.train": "isda.lab.train needs safetensors",
+    "import isda; isda.lab.networks.create('timm:resnet18', 10)": "networks.create needs timm",
+    "import isda; isda.lab.data.load('digits')": "data.load needs scikit-learn",
 }
 REPORT = """
 import json, sys

@@ -25,7 +25,7 @@ PUBLIC = {
         "train",
     ],
     "isda.estimator": ["ISDAClassifier", "RefitResult", "refit"],
-    "isda.report": ["statistics"],
+    "isda.lab.report": ["statistics"],
     "isda.losses": [
         "AugmentedLoss",
         "CenterLoss",
@@ -101,7 +101,7 @@ PUBLIC = {
         "tilted_consistency",
         "tilted_variance",
     ],
-    "isda.data": [
+    "isda.lab.data": [
         "CATALOGUE",
         "ChannelStatistics",
         "DataSet",
@@ -119,7 +119,7 @@ PUBLIC = {
         "semi_supervised_split",
         "zca_whitening",
     ],
-    "isda.data.augment": [
+    "isda.lab.data.augment": [
         "OPERATION_NAMES",
         "AutoAugment",
         "Compose",
@@ -139,7 +139,7 @@ PUBLIC = {
         "imagenet_training",
         "translate_flip",
     ],
-    "isda.networks": [
+    "isda.lab.networks": [
         "Network",
         "additional_multiply_adds",
         "count_multiply_adds",
@@ -147,7 +147,7 @@ PUBLIC = {
         "create",
         "names",
     ],
-    "isda.semi": [
+    "isda.lab.semi": [
         "NAMES",
         "VAT",
         "FixMatch",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import pretend_accelerator
-from isda.engine import Processes, RunContext
+from isda.lab.engine import Processes, RunContext
 
 needs_a_device = pytest.mark.skipif(
     not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python"

@@ -7,14 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from deviation_words import Item, default, exponent, recipe_text, recipe_words, same, values_text
-from isda.data.augment import Cutout, RandAugment
-from isda.data.catalogue import CATALOGUE
-from isda.engine.settings import Recipe
-from isda.reproduce.classifier_trainings import SEMI_SUPERVISED_NETWORK, semi_supervised
-from isda.reproduce.costs import IMAGENET_NETWORKS
-from isda.reproduce.printed_tables import paper_table
-from isda.reproduce.runner import SEARCH_SEED
-from isda.reproduce.tables import (
+from isda.lab.data.augment import Cutout, RandAugment
+from isda.lab.data.catalogue import CATALOGUE
+from isda.lab.engine.settings import Recipe
+from isda.lab.reproduce.classifier_trainings import SEMI_SUPERVISED_NETWORK, semi_supervised
+from isda.lab.reproduce.costs import IMAGENET_NETWORKS
+from isda.lab.reproduce.printed_tables import paper_table
+from isda.lab.reproduce.runner import SEARCH_SEED
+from isda.lab.reproduce.tables import (
     CIFAR_DATA,
     DROPOUT,
     LOSSES,
@@ -26,16 +26,16 @@ from isda.reproduce.tables import (
     Table4,
     Table6,
 )
-from isda.reproduce.training import SCALES, Training
-from isda.semi import defaults_for, inputs_for
-from isda.semi.regularisers import VATOptions
-from isda.tasks.classification.methods import find_method
-from isda.tasks.classification.pipelines import AUGMENTATIONS
-from isda.tasks.classification.settings import recipe_for
-from isda.tasks.classification.task import HELD_OUT
-from isda.tasks.detection.settings import RECIPE as DETECTION_RECIPE
-from isda.tasks.semi_supervised.settings import CONSISTENCY_WEIGHTS, REGULARISER_FACTORS, SemiSettings
-from isda.tasks.semi_supervised.task import HELD_OUT_LABELS
+from isda.lab.reproduce.training import SCALES, Training
+from isda.lab.semi import defaults_for, inputs_for
+from isda.lab.semi.regularisers import VATOptions
+from isda.lab.tasks.classification.methods import find_method
+from isda.lab.tasks.classification.pipelines import AUGMENTATIONS
+from isda.lab.tasks.classification.settings import recipe_for
+from isda.lab.tasks.classification.task import HELD_OUT
+from isda.lab.tasks.detection.settings import RECIPE as DETECTION_RECIPE
+from isda.lab.tasks.semi_supervised.settings import CONSISTENCY_WEIGHTS, REGULARISER_FACTORS, SemiSettings
+from isda.lab.tasks.semi_supervised.task import HELD_OUT_LABELS
 
 __all__ = ["augmentation_items", "classifier_items", "grid_text", "loss_items", "recipe_items", "semi_supervised_items"]
 

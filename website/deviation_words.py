@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from isda.engine.config import TrainingConfig
-from isda.engine.settings import Recipe
+from isda.lab.engine.config import TrainingConfig
+from isda.lab.engine.settings import Recipe
 
 __all__ = ["Item", "default", "exponent", "recipe_text", "recipe_words", "same", "values_text"]
 

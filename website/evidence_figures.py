@@ -13,10 +13,10 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import analyse  # noqa: E402
 import problem_tables  # noqa: E402
 from csv_files import read_csv  # noqa: E402
-from isda.report.across import Effect, mean_ranks, pooled_effect  # noqa: E402
-from isda.report.figure_tables import FigureTable  # noqa: E402
-from isda.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
-from isda.report.wording import capitalised, difference_text, intervals_text, number  # noqa: E402
+from isda.lab.report.across import Effect, mean_ranks, pooled_effect  # noqa: E402
+from isda.lab.report.figure_tables import FigureTable  # noqa: E402
+from isda.lab.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
+from isda.lab.report.wording import capitalised, difference_text, intervals_text, number  # noqa: E402
 from problem_methods import RIVALS  # noqa: E402
 from problem_tables import DIRECTION, METHODS, Figures, family, means, names, pooled, read  # noqa: E402
 

@@ -26,9 +26,9 @@ from evidence_figures import (
     verdict,
     wrong_label_settings,
 )
-from isda.report.figure_tables import FigureTable
-from isda.report.statistics import Interval, compare_pairs, paired_cells
-from isda.report.wording import difference_text
+from isda.lab.report.figure_tables import FigureTable
+from isda.lab.report.statistics import Interval, compare_pairs, paired_cells
+from isda.lab.report.wording import difference_text
 
 __all__ = ["Situation", "does_not_help", "each_method", "helps", "situations"]
 

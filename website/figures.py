@@ -41,9 +41,9 @@ from evidence_figures import (  # noqa: E402
     wrong_label_settings,
 )
 from evidence_index import does_not_help, helps  # noqa: E402
-from isda.report.figure_tables import FigureTable  # noqa: E402
-from isda.report.statistics import Interval, mean_std  # noqa: E402
-from isda.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
+from isda.lab.report.figure_tables import FigureTable  # noqa: E402
+from isda.lab.report.statistics import Interval, mean_std  # noqa: E402
+from isda.lab.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
 from problem_tables import names  # noqa: E402
 
 __all__ = ["BLOCKS", "pages", "written"]

@@ -21,8 +21,8 @@ from typing import Any
 
 import griffe
 
-from isda.cli.help import ALIASES, GENERAL, Option, options_of
-from isda.cli.main import COMMANDS, GROUPS, SECTIONS, command
+from isda.lab.cli.help import ALIASES, GENERAL, Option, options_of
+from isda.lab.cli.main import COMMANDS, GROUPS, SECTIONS, command
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from isda.cli.reproduce_command import GPU_BANDWIDTH, GPU_TFLOPS
-from isda.reproduce.experiment import Experiment
-from isda.reproduce.registry import ALL, EXPERIMENTS
-from isda.reproduce.runner import ExperimentProgress, experiment_progress
-from isda.reproduce.training import SCALES, Training
-from isda.reproduce.workload import MachineSpeed
+from isda.lab.cli.reproduce_command import GPU_BANDWIDTH, GPU_TFLOPS
+from isda.lab.reproduce.experiment import Experiment
+from isda.lab.reproduce.registry import ALL, EXPERIMENTS
+from isda.lab.reproduce.runner import ExperimentProgress, experiment_progress
+from isda.lab.reproduce.training import SCALES, Training
+from isda.lab.reproduce.workload import MachineSpeed
 
 __all__ = ["PAGE", "table", "written"]
 

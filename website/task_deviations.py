@@ -10,21 +10,21 @@ from torch import nn
 
 from classifier_deviations import PAPER_SCALE, grid_text
 from deviation_words import Item, default, exponent, values_text
-from isda import networks
 from isda._utils.errors import expect_type
-from isda.analysis.inversion.page import MOST_OBSERVED, InversionOptions
-from isda.analysis.inversion.study import NEAREST
-from isda.analysis.maps import MapOptions
-from isda.analysis.studies import ExplicitStudy
-from isda.analysis.tightness import TightnessOptions
-from isda.data.catalogue import CATALOGUE
-from isda.engine.settings import Recipe
-from isda.networks.cost import count_parameters
-from isda.networks.shake_shake import ShakeBlock, ShiftedShortcut
-from isda.reproduce.classifier_trainings import CHECKPOINTS, semi_supervised
-from isda.reproduce.costs import CIFAR_NETWORKS
-from isda.reproduce.dense_trainings import CITYSCAPES_IMAGES
-from isda.reproduce.figures import (
+from isda.lab import networks
+from isda.lab.analysis.inversion.page import MOST_OBSERVED, InversionOptions
+from isda.lab.analysis.inversion.study import NEAREST
+from isda.lab.analysis.maps import MapOptions
+from isda.lab.analysis.studies import ExplicitStudy
+from isda.lab.analysis.tightness import TightnessOptions
+from isda.lab.data.catalogue import CATALOGUE
+from isda.lab.engine.settings import Recipe
+from isda.lab.networks.cost import count_parameters
+from isda.lab.networks.shake_shake import ShakeBlock, ShiftedShortcut
+from isda.lab.reproduce.classifier_trainings import CHECKPOINTS, semi_supervised
+from isda.lab.reproduce.costs import CIFAR_NETWORKS
+from isda.lab.reproduce.dense_trainings import CITYSCAPES_IMAGES
+from isda.lab.reproduce.figures import (
     IMAGENET_STRENGTH,
     MAPPED_IMAGES,
     STRENGTHS,
@@ -36,19 +36,19 @@ from isda.reproduce.figures import (
     Figure13,
     Figure14,
 )
-from isda.reproduce.printed_tables import paper_table
-from isda.reproduce.tables import Table6, Table7, Table8
-from isda.tasks.classification.generated import GENERATED_SHARE
-from isda.tasks.detection.settings import RECIPE as DETECTION_RECIPE
-from isda.tasks.gan.methods import find_method
-from isda.tasks.gan.settings import BATCH_SIZE as GAN_BATCH
-from isda.tasks.gan.settings import STEPS as GAN_STEPS
-from isda.tasks.gan.settings import GANSettings
-from isda.tasks.segmentation.evaluation import SCALES as EVALUATED_SCALES
-from isda.tasks.segmentation.settings import BATCH_SIZE as SEGMENTATION_BATCH
-from isda.tasks.segmentation.settings import STEPS as SEGMENTATION_STEPS
-from isda.tasks.segmentation.settings import SegmentationSettings
-from isda.tasks.segmentation.settings import recipe_for as segmentation_recipe
+from isda.lab.reproduce.printed_tables import paper_table
+from isda.lab.reproduce.tables import Table6, Table7, Table8
+from isda.lab.tasks.classification.generated import GENERATED_SHARE
+from isda.lab.tasks.detection.settings import RECIPE as DETECTION_RECIPE
+from isda.lab.tasks.gan.methods import find_method
+from isda.lab.tasks.gan.settings import BATCH_SIZE as GAN_BATCH
+from isda.lab.tasks.gan.settings import STEPS as GAN_STEPS
+from isda.lab.tasks.gan.settings import GANSettings
+from isda.lab.tasks.segmentation.evaluation import SCALES as EVALUATED_SCALES
+from isda.lab.tasks.segmentation.settings import BATCH_SIZE as SEGMENTATION_BATCH
+from isda.lab.tasks.segmentation.settings import STEPS as SEGMENTATION_STEPS
+from isda.lab.tasks.segmentation.settings import SegmentationSettings
+from isda.lab.tasks.segmentation.settings import recipe_for as segmentation_recipe
 
 __all__ = ["count_items", "experiment_items", "figure_items", "generator_items", "task_items"]
 

@@ -13,8 +13,8 @@ import tyro
 
 import deviations
 from code_blocks import Block, blocks, commands
-from isda.cli.main import COMMANDS, GROUPS, command
-from isda.cli.runtime_options import REGISTRY
+from isda.lab.cli.main import COMMANDS, GROUPS, command
+from isda.lab.cli.runtime_options import REGISTRY
 from memory_table import PAGE, written
 from reference import command_overview
 

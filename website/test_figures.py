@@ -8,8 +8,8 @@ from effects_picture import differences, shown
 from evidence_figures import over_settings, planned_settings, setting_tables, table_of, wrong_label_settings
 from evidence_index import Situation, each_method, situations
 from figures import BLOCKS, ROOT, block, pages, written
-from isda.report.figure_tables import read_figure_tables
-from isda.report.statistics import Interval
+from isda.lab.report.figure_tables import read_figure_tables
+from isda.lab.report.statistics import Interval
 
 EVIDENCE = ROOT / "docs" / "evidence"
 CHECKED = [ROOT / "README.md", ROOT / "docs" / "use-it.md", *sorted(EVIDENCE.glob("*.md"))]

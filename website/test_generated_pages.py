@@ -15,9 +15,9 @@ import deviations  # noqa: E402
 import scale_table  # noqa: E402
 from cost_counter import count, make_step  # noqa: E402
 from cost_model import FLOPS, Step  # noqa: E402
-from isda.cli.main import GROUPS  # noqa: E402
-from isda.reproduce.registry import EXPERIMENTS  # noqa: E402
-from isda.reproduce.tables import LOSSES  # noqa: E402
+from isda.lab.cli.main import GROUPS  # noqa: E402
+from isda.lab.reproduce.registry import EXPERIMENTS  # noqa: E402
+from isda.lab.reproduce.tables import LOSSES  # noqa: E402
 from small_runs import isda  # noqa: E402
 from steps import Shape  # noqa: E402
 

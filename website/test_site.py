@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from formulas import mathml  # noqa: E402
 from headless_browser import headless_chromium  # noqa: E402
 from hooks import pasteable  # noqa: E402
-from isda.cli.help import options_of  # noqa: E402
-from isda.cli.main import command  # noqa: E402
+from isda.lab.cli.help import options_of  # noqa: E402
+from isda.lab.cli.main import command  # noqa: E402
 from reference import command_names, command_place, python_overview  # noqa: E402
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}

@@ -244,7 +244,7 @@ def main() -> None:
             write(name, stored(name))
             continue
         if name in NEEDS and not options.check:
-            from isda import data
+            from isda.lab import data
 
             data.load(NEEDS[name], options.data_root)  # an error says which files to put where
         start = time.perf_counter()

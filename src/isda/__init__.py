@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isda import covariance, data, engine, functional, losses, networks, report, semi, train
+    from isda import covariance, functional, lab, losses
     from isda.estimator import ISDAClassifier, refit
     from isda.losses import ISDABCELoss, ISDALoss
 
@@ -14,15 +14,10 @@ __all__ = [
     "ISDALoss",
     "__version__",
     "covariance",
-    "data",
-    "engine",
     "functional",
+    "lab",
     "losses",
-    "networks",
     "refit",
-    "report",
-    "semi",
-    "train",
 ]
 
 __version__ = "0.4.0"

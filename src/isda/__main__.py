@@ -7,7 +7,7 @@ import sys
 def run() -> None:
     """The process of a command: Ctrl-C ends it quietly from the first import to the last."""
     try:
-        from isda.cli import main
+        from isda.lab.cli import main
 
         main()
     except KeyboardInterrupt:  # before the command has begun

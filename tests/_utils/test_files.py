@@ -14,17 +14,17 @@ import pytest
 
 from isda import ISDAClassifier
 from isda._utils.files import atomic_write, write_text
-from isda.data import ZCAWhitening
-from isda.data.archives import read_members, verify_md5
-from isda.data.coco import read_part
-from isda.data.image_files import read_image
-from isda.data.readers.folder import unpack_imagenet
-from isda.data.readers.npz import npz_contents, read_npz
-from isda.data.readers.small_images import read_idx, read_mat
-from isda.engine.digests import file_digest, read_json_object
-from isda.engine.tuning.records import JOURNAL_FILE, TrialJournal
 from isda.estimator.embedding_files import read_csv_rows, read_npz_rows
-from isda.networks.weight_files import read_weights
+from isda.lab.data import ZCAWhitening
+from isda.lab.data.archives import read_members, verify_md5
+from isda.lab.data.coco import read_part
+from isda.lab.data.image_files import read_image
+from isda.lab.data.readers.folder import unpack_imagenet
+from isda.lab.data.readers.npz import npz_contents, read_npz
+from isda.lab.data.readers.small_images import read_idx, read_mat
+from isda.lab.engine.digests import file_digest, read_json_object
+from isda.lab.engine.tuning.records import JOURNAL_FILE, TrialJournal
+from isda.lab.networks.weight_files import read_weights
 
 
 def test_text_replaces_what_was_there(tmp_path):

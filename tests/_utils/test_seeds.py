@@ -3,7 +3,7 @@
 import torch
 
 from isda._utils.seeds import generator, mix
-from isda.data.augment.draws import splitmix64
+from isda.lab.data.augment.draws import splitmix64
 
 
 def test_mix_is_chained_splitmix64():

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from isda.analysis import Observed, observe
-from isda.cli import main
+from isda.lab.analysis import Observed, observe
+from isda.lab.cli import main
 
 SETTINGS = {"labels": 60, "epochs": 1, "width": 0.25, "batch-size": 20, "lambda-0": 1, "threads": 1}
 WORDS = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from isda.analysis.directions import class_directions, land, make_atlas, nearest
-from isda.analysis.directions.atlas import DEVIATIONS, visible_spread
+from isda.lab.analysis.directions import class_directions, land, make_atlas, nearest
+from isda.lab.analysis.directions.atlas import DEVIATIONS, visible_spread
 
 
 def oracle(features):

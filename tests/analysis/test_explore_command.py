@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from explorer_load import explorer, load
-from isda.analysis.explorer import Scene
+from isda.lab.analysis.explorer import Scene
 from small_runs import isda
 
 

@@ -20,10 +20,10 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from isda.analysis.directions import class_directions
-from isda.analysis.explorer import Scene, class_plane
-from isda.analysis.explorer.scene import certainty, draw_view, spread_labels
-from isda.analysis.explorer.server import Guard, RequestWorkers, is_loopback, listen
+from isda.lab.analysis.directions import class_directions
+from isda.lab.analysis.explorer import Scene, class_plane
+from isda.lab.analysis.explorer.scene import certainty, draw_view, spread_labels
+from isda.lab.analysis.explorer.server import Guard, RequestWorkers, is_loopback, listen
 
 
 @pytest.fixture(scope="module")

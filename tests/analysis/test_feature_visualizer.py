@@ -14,10 +14,10 @@ import uvicorn
 from PIL import Image
 
 from generative_runs import SMALL_WORDS
-from isda.analysis.explorer import Scene, make_application
-from isda.analysis.explorer.application import FeatureVisualizer
-from isda.analysis.explorer.server import RequestAbandoned, listen
-from isda.analysis.inversion import Descent
+from isda.lab.analysis.explorer import Scene, make_application
+from isda.lab.analysis.explorer.application import FeatureVisualizer
+from isda.lab.analysis.explorer.server import RequestAbandoned, listen
+from isda.lab.analysis.inversion import Descent
 from small_runs import isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")
@@ -69,7 +69,7 @@ def test_the_image_its_reconstruction_and_the_image_for_the_moved_feature(port, 
     shown = np.asarray(Image.open(io.BytesIO(file)))
     assert shown.shape == (8, 3 * 8 + 2 * 2, 4)
     assert (shown[:, :8, 0] == seen.images(torch.tensor([4]))[0, 0].numpy()).all()
-    # Step II, from the reconstruction, as `isda.analysis.inversion` has it.
+    # Step II, from the reconstruction, as `isda.lab.analysis.inversion` has it.
     view = scene.view(4, [3, 0])
     reconstructed = visualizer.inverter.reconstruct(torch.tensor([4]))
     moved = visualizer.inverter.reach(reconstructed, view.feature[None])

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from isda.analysis.inversion import (
+from isda.lab.analysis.inversion import (
     Descent,
     LatentGenerator,
     biggan,
@@ -19,10 +19,10 @@ from isda.analysis.inversion import (
     normalised_noise,
     unconditional,
 )
-from isda.analysis.inversion.encoder import Encoder
-from isda.analysis.inversion.inverter import InversionObjective, descend
-from isda.data.augment import ResizeCenterCrop
-from isda.data.image_files import ImageFiles
+from isda.lab.analysis.inversion.encoder import Encoder
+from isda.lab.analysis.inversion.inverter import InversionObjective, descend
+from isda.lab.data.augment import ResizeCenterCrop
+from isda.lab.data.image_files import ImageFiles
 
 NOISE, CLASSES, FEATURES = 6, 3, 4
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from isda.analysis import observe
-from isda.analysis.inversion import Inverter, choose_rows, generator_of_run, study
-from isda.tasks.common.generators import load_generator
+from isda.lab.analysis import observe
+from isda.lab.analysis.inversion import Inverter, choose_rows, generator_of_run, study
+from isda.lab.tasks.common.generators import load_generator
 from small_runs import isda
 
 

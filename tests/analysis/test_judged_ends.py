@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from isda.analysis.directions import judge_ends
-from isda.analysis.directions.atlas import judge_features
-from isda.report.across import holm
+from isda.lab.analysis.directions import judge_ends
+from isda.lab.analysis.directions.atlas import judge_features
+from isda.lab.report.across import holm
 
 
 def test_a_direction_that_the_judge_has_too_is_found_and_another_is_not():

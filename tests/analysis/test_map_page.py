@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from isda.analysis.maps import evaluation_features
-from isda.analysis.maps.page import GRID, MOST_THUMBNAILS, FeatureMap, grid_positions, thumbnail_sheet, write_maps
-from isda.tasks.classification.trained import load_classifier
+from isda.lab.analysis.maps import evaluation_features
+from isda.lab.analysis.maps.page import GRID, MOST_THUMBNAILS, FeatureMap, grid_positions, thumbnail_sheet, write_maps
+from isda.lab.tasks.classification.trained import load_classifier
 from small_runs import isda
 
 
@@ -163,7 +163,7 @@ def test_a_person_points_at_images_marks_errors_and_uses_keys(browser, written, 
 def test_of_more_images_than_fit_the_wrongly_predicted_ones_are_kept(written, monkeypatch):
     _, runs = written
     views = [FeatureMap(run, None, None, None) for run in runs]
-    monkeypatch.setattr("isda.analysis.maps.page.MOST_THUMBNAILS", 190)
+    monkeypatch.setattr("isda.lab.analysis.maps.page.MOST_THUMBNAILS", 190)
     rows, sheet = thumbnail_sheet(views)
     wrong = (runs[0].predicted != runs[0].labels) | (runs[1].predicted != runs[1].labels)
     assert len(rows) == 190

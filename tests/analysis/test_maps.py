@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from isda.analysis.maps import embed, evaluation_features, measure_separation
-from isda.cli import main
+from isda.lab.analysis.maps import embed, evaluation_features, measure_separation
+from isda.lab.cli import main
 
 WORDS = ["--labels", "60", "--epochs", "1", "--width", "0.25", "--batch-size", "20", "--threads", "1"]
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from isda.analysis.studies import STUDIES, AblationStudy, ExplicitStudy, SensitivityStudy, rows_of
-from isda.cli import main
-from isda.report.statistics import many_to_one
+from isda.lab.analysis.studies import STUDIES, AblationStudy, ExplicitStudy, SensitivityStudy, rows_of
+from isda.lab.cli import main
+from isda.lab.report.statistics import many_to_one
 
 WORDS = ["--labels", "60", "--epochs", "1", "--width", "0.25", "--batch-size", "20", "--threads", "1", "--seeds", "2"]
 

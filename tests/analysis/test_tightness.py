@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.analysis import observe
-from isda.analysis.tightness import bounds_at, bounds_over_training, measure_bounds
-from isda.cli import main
 from isda.covariance import FullCovariance
+from isda.lab.analysis import observe
+from isda.lab.analysis.tightness import bounds_at, bounds_over_training, measure_bounds
+from isda.lab.cli import main
 
 STEPS = 10
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from isda.analysis import observe
-from isda.cli import main
+from isda.lab.analysis import observe
+from isda.lab.cli import main
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import torch
 import tyro
 from PIL import Image
 
-import isda.data
-from isda.cli.info import data
-from isda.data.display import contact_sheet
+import isda.lab.data
+from isda.lab.cli.info import data
+from isda.lab.data.display import contact_sheet
 
 
 def run(*arguments):
@@ -26,11 +26,11 @@ def write_npz(path):
 
 
 def test_it_runs_without_arguments(tmp_path):
-    command = [sys.executable, "-c", "from isda.cli.info import data; data()"]
+    command = [sys.executable, "-c", "from isda.lab.cli.info import data; data()"]
     environment = os.environ | {"ISDA_DATA": str(tmp_path), "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert str(tmp_path) in done.stdout
-    for name in isda.data.CATALOGUE:
+    for name in isda.lab.data.CATALOGUE:
         assert name in done.stdout
 
 
@@ -85,7 +85,7 @@ def test_the_contact_sheet_has_a_row_per_class(tmp_path):
 
 
 def test_each_row_of_the_sheet_shows_its_class():
-    digits = isda.data.load("digits")
+    digits = isda.lab.data.load("digits")
     sheet, names = contact_sheet(digits, columns=3)
     assert names == list(digits.classes)
     for label in range(10):
@@ -100,7 +100,7 @@ def test_each_row_of_the_sheet_shows_its_class():
 def test_a_sheet_of_many_classes_of_large_images_is_thinned_and_reduced():
     labels = torch.arange(250)
     images = labels.to(torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 3, 80, 100)
-    many = isda.data.DataSet("many", images, labels, images, labels, classes=tuple(f"c{i}" for i in range(250)))
+    many = isda.lab.data.DataSet("many", images, labels, images, labels, classes=tuple(f"c{i}" for i in range(250)))
     sheet, names = contact_sheet(many, columns=1)
     assert len(names) == 100
     assert names[:3] == ["c0", "c2", "c5"]
@@ -112,7 +112,7 @@ def test_images_of_different_sizes_share_a_contact_sheet(tmp_path):
     for part, name, size in (("train", "a", 33), ("train", "b", 40), ("test", "a", 33), ("test", "b", 40)):
         (tmp_path / part / name).mkdir(parents=True)
         Image.new("RGB", (size, 2 * size - 20), (7, 8, 9)).save(tmp_path / part / name / "0.png")
-    sheet, _ = contact_sheet(isda.data.load(f"folder:{tmp_path}"), columns=1)
+    sheet, _ = contact_sheet(isda.lab.data.load(f"folder:{tmp_path}"), columns=1)
     assert sheet.shape == (3, 2 * (60 + 2) + 2, 40 + 4)
     assert (sheet[0] == 7).sum() == 33 * 46 + 40 * 60
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from isda import networks
-from isda.cli import main
+from isda.lab import networks
+from isda.lab.cli import main
 
 
 def test_networks_prints_the_table_and_writes_it_as_json(tmp_path, capsys):
@@ -92,7 +92,7 @@ def test_a_misspelt_option_suggests_the_right_one(capsys):
 def test_help_names_every_command_and_imports_no_heavy_library():
     script = """
 import sys
-from isda.cli import main
+from isda.lab.cli import main
 try:
     main(["--help"])
 finally:

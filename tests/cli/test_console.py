@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isda.cli import main
-from isda.cli.console import prepare_console
+from isda.lab.cli import main
+from isda.lab.cli.console import prepare_console
 from small_runs import SMALL_WORDS, digits, isda
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

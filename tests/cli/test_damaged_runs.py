@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data import ZCAWhitening
-from isda.engine.comparison import run_folder_name
-from isda.engine.digests import with_digest
-from isda.engine.run_folder import folder_lock
-from isda.train import train
+from isda.lab.data import ZCAWhitening
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.digests import with_digest
+from isda.lab.engine.run_folder import folder_lock
+from isda.lab.train import train
 from small_runs import SMALL_WORDS, digits, isda, small_config
 
 COMMANDS = ("report", "evaluate", "predict", "train")

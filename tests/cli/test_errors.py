@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import isda.cli.info as networks_command
+import isda.lab.cli.info as networks_command
 from isda._utils.errors import describe_error, is_package_error
-from isda.engine.options import import_class
+from isda.lab.engine.options import import_class
 from small_runs import SMALL_WORDS, isda, train_small
 
 
@@ -79,15 +79,16 @@ def test_the_traceback_is_shown_on_demand(way, monkeypatch):
 
 
 def test_the_status_of_an_internal_error_is_one(tmp_path):
-    script = "import isda.cli.info as n; n.networks = lambda: [].pop(); from isda.cli import main; main(['networks'])"
+    change = "import isda.lab.cli.info as n; n.networks = lambda: [].pop()"
+    script = f"{change}; from isda.lab.cli import main; main(['networks'])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
 
 
 MINE = """
-from isda.engine import Hook
-from isda.tasks.classification.methods.base import CrossEntropy
+from isda.lab.engine import Hook
+from isda.lab.tasks.classification.methods.base import CrossEntropy
 
 class Fails(Hook):
     def step(self, step):

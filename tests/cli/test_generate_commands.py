@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from generative_runs import SMALL, SMALL_WORDS
-from isda.data import DataSet
-from isda.engine import train
-from isda.tasks.gan.settings import GANSettings
-from isda.tasks.gan.task import Generation
+from isda.lab.data import DataSet
+from isda.lab.engine import train
+from isda.lab.tasks.gan.settings import GANSettings
+from isda.lab.tasks.gan.task import Generation
 from small_runs import digits, isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")

@@ -11,16 +11,16 @@ from typing import Literal
 import pytest
 import tyro
 
-from isda.cli.help import FEW, GENERAL, options_of, without_aliases
-from isda.cli.main import COMMANDS, GROUPS, HIDDEN, SECTIONS, command
-from isda.cli.runtime_options import REGISTRY
-from isda.cli.tasks import IMAGE_SETTINGS, command_task
-from isda.engine import find_task
-from isda.engine.options import import_class
-from isda.engine.settings import RunSettings
-from isda.networks.generative.models import NOISE_DIM
-from isda.tasks.gan.settings import GANSettings
-from isda.train import IMAGE_TASKS, Settings, resolve
+from isda.lab.cli.help import FEW, GENERAL, options_of, without_aliases
+from isda.lab.cli.main import COMMANDS, GROUPS, HIDDEN, SECTIONS, command
+from isda.lab.cli.runtime_options import REGISTRY
+from isda.lab.cli.tasks import IMAGE_SETTINGS, command_task
+from isda.lab.engine import find_task
+from isda.lab.engine.options import import_class
+from isda.lab.engine.settings import RunSettings
+from isda.lab.networks.generative.models import NOISE_DIM
+from isda.lab.tasks.gan.settings import GANSettings
+from isda.lab.train import IMAGE_TASKS, Settings, resolve
 from small_runs import SMALL_WORDS, digits, isda
 
 ALL = [name for name in COMMANDS if name not in GROUPS] + [
@@ -32,7 +32,7 @@ TASKS = ("classification", "semi-supervised", "segmentation", "detection", "gene
 def test_help_completion_and_refused_options_do_not_import_torch(tmp_path):
     script = f"""
 import contextlib, io, sys
-from isda.cli import main
+from isda.lab.cli import main
 names = {ALL!r}
 lines = [[*name.split("."), word] for name in names for word in ("--help", "--help-all", "--nothing")]
 lines += [["segment", "train", "--method", "isad"], ["detect", "compare", "--methods", "multi"]]

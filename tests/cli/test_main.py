@@ -8,8 +8,8 @@ from inspect import getdoc
 import pytest
 
 import isda as package
-from isda.cli.main import COMMANDS, GROUPS, HIDDEN, command
-from isda.cli.tasks import command_task
+from isda.lab.cli.main import COMMANDS, GROUPS, HIDDEN, command
+from isda.lab.cli.tasks import command_task
 from small_runs import isda
 
 
@@ -41,7 +41,7 @@ def test_an_unknown_command_of_a_group_is_refused_with_the_nearest():
 
 
 def test_help_and_version_do_not_wait_for_torch():
-    code = "import sys; from isda.cli import main; main(['--version']); main(['--help']); print('torch' in sys.modules)"
+    code = "import sys; from isda.lab.cli import main; main(['--version']); main(['--help']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "False"
 
@@ -111,10 +111,13 @@ def test_the_words_decide_the_task(words, task):
         (["--method", "isad"], "got 'isad'; did you mean 'isda'?"),
         (["--task", "segmentatoin"], "got 'segmentatoin'; did you mean 'segmentation'?"),
         (["--task", "nowhere:Task"], "task 'nowhere:Task' could not be loaded: No module named 'nowhere'"),
-        (["--task", "isda.engine:Job"], "task 'isda.engine:Job' must be a subclass of isda.engine.Task, got Job"),
         (
-            ["--method", "isda.engine.Method"],
-            "must be a subclass of isda.tasks.classification.methods.ClassificationMethod",
+            ["--task", "isda.lab.engine:Job"],
+            "task 'isda.lab.engine:Job' must be a subclass of isda.lab.engine.Task, got Job",
+        ),
+        (
+            ["--method", "isda.lab.engine.Method"],
+            "must be a subclass of isda.lab.tasks.classification.methods.ClassificationMethod",
         ),
     ],
 )

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from isda.engine import find_task
-from isda.tasks.classification.methods import METHODS
-from isda.train import Settings, resolve
+from isda.lab.engine import find_task
+from isda.lab.tasks.classification.methods import METHODS
+from isda.lab.train import Settings, resolve
 from small_runs import digits, isda
 
 

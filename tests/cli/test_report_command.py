@@ -8,9 +8,9 @@ import sys
 import pytest
 import tyro
 
-from isda.cli.analysis import directions, map_features, tightness
-from isda.cli.compare import command_for as compare_command
-from isda.cli.report import report
+from isda.lab.cli.analysis import directions, map_features, tightness
+from isda.lab.cli.compare import command_for as compare_command
+from isda.lab.cli.report import report
 from run_folders import write_comparison, write_run, write_strangers_run
 
 
@@ -72,7 +72,9 @@ def test_runs_of_a_task_that_is_nowhere_installed_are_reported_and_no_task_is_im
     for method, miou in {"pixel-cross-entropy": 0.71, "soft": 0.73}.items():
         write_strangers_run(tmp_path / "runs" / method, method, 0, miou, task="strangers_task:Segmentation")
     write_run(tmp_path / "runs" / "known")
-    told = "import sys; from isda.cli import main; main(sys.argv[1:]); print('\\n'.join(sys.modules), file=sys.stderr)"
+    told = (
+        "import sys; from isda.lab.cli import main; main(sys.argv[1:]); print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
     words = ["report", "runs", "--json", "-"]
     ended = subprocess.run(
         [sys.executable, "-c", told, *words], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -82,9 +84,15 @@ def test_runs_of_a_task_that_is_nowhere_installed_are_reported_and_no_task_is_im
     assert (known["task"], strangers["task"]) == ("classification", "strangers_task:Segmentation")
     assert strangers["methods"][1]["difference_mean"] == pytest.approx(0.02)
     assert "Mean IoU" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    tasks = ("strangers_task", "isda.tasks.classification", "isda.tasks.semi_supervised", "isda.networks", "isda.data")
+    tasks = (
+        "strangers_task",
+        "isda.lab.tasks.classification",
+        "isda.lab.tasks.semi_supervised",
+        "isda.lab.networks",
+        "isda.lab.data",
+    )
     imported = ended.stderr.split()
-    assert "isda.report.page" in imported
+    assert "isda.lab.report.page" in imported
     assert not [name for name in imported if name.startswith(tasks)]
 
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from isda.engine.comparison import run_folder_name
-from isda.semi import NAMES
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.semi import NAMES
 from semi_runs import SEMI_WORDS, WRITTEN
 from small_runs import isda
 

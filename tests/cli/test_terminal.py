@@ -8,9 +8,9 @@ import pytest
 import torch
 import tyro
 
-from isda.cli.compare import command_for as compare_command
-from isda.cli.estimate import announce_duration, estimated_seconds
-from isda.train import Processes, Settings, resolve
+from isda.lab.cli.compare import command_for as compare_command
+from isda.lab.cli.estimate import announce_duration, estimated_seconds
+from isda.lab.train import Processes, Settings, resolve
 from small_runs import ALONE, SMALL_WORDS, digits, small_config
 
 pty = pytest.importorskip("pty")  # of Unix
@@ -87,7 +87,7 @@ def test_a_comparison_announces_epochs_of_ones_own(tmp_path, capsys, monkeypatch
     def announce(config, processes, runs):
         raise Announced(config.epochs, runs)
 
-    monkeypatch.setattr("isda.cli.estimate.announce_duration", announce)
+    monkeypatch.setattr("isda.lab.cli.estimate.announce_duration", announce)
     words = ["--data", "digits", "--epochs", "7", "--methods", "cross-entropy", "isda", "--seeds", "3"]
     with pytest.raises(Announced) as announced:
         tyro.cli(compare_command(["compare", *words]), args=[*words, "--out", str(tmp_path / "runs")])

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data import load
-from isda.engine.comparison import run_folder_name
-from isda.train import Hook, Saving, Settings, load_trained, resolve, train
+from isda.lab.data import load
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.train import Hook, Saving, Settings, load_trained, resolve, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
 FILES = {
@@ -181,7 +181,9 @@ def test_a_wish_that_this_version_does_not_know_is_named(tmp_path):
     del stored["sha256"]
     path.write_text(json.dumps(stored | {"settings": stored["settings"] | {"curtains": "green"}}))
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
-    assert code == f"isda: {path} has the settings curtains, which are unknown to isda.tasks.classification.settings"
+    assert (
+        code == f"isda: {path} has the settings curtains, which are unknown to isda.lab.tasks.classification.settings"
+    )
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):

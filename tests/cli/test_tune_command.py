@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine import task as registry
-from isda.engine.run_folder import folder_lock
+from isda.lab.engine import task as registry
+from isda.lab.engine.run_folder import folder_lock
 from small_runs import SMALL_WORDS, isda
 
 TESTS = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from generative_runs import SMALL_WORDS
-from isda.analysis import observe
-from isda.analysis.inversion import (
+from isda.lab.analysis import observe
+from isda.lab.analysis.inversion import (
     Descent,
     Inverter,
     augmented_features,
@@ -23,8 +23,8 @@ from isda.analysis.inversion import (
     generator_of_run,
     strength_of,
 )
-from isda.analysis.inversion.encoder import encoder_of_run
-from isda.tasks.common.generators import load_generator
+from isda.lab.analysis.inversion.encoder import encoder_of_run
+from isda.lab.tasks.common.generators import load_generator
 from small_runs import digits, isda
 
 pytestmark = pytest.mark.filterwarnings("ignore:the generator has collapsed", "ignore:the discriminator tells")

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from isda.analysis import observe
-from isda.analysis.inversion import biggan, open_biggan
-from isda.analysis.inversion.encoder import encoder_of_run
-from isda.data.augment import ResizeCenterCrop
-from isda.data.normalise import as_float
+from isda.lab.analysis import observe
+from isda.lab.analysis.inversion import biggan, open_biggan
+from isda.lab.analysis.inversion.encoder import encoder_of_run
+from isda.lab.data.augment import ResizeCenterCrop
+from isda.lab.data.normalise import as_float
 from reproduce.drawn_root import draw_root
 from small_biggan import CLASSES, NOISE, HubBigGAN, TorchBigGAN, write_weights
 from small_runs import isda

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isda.data.readers.small_images import CIFAR10, CIFAR100, read_cifar_binary, read_cifar_python
+from isda.lab.data.readers.small_images import CIFAR10, CIFAR100, read_cifar_binary, read_cifar_python
 
 
 class Python2Pickler(pickle._Pickler):

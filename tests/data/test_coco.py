@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data.coco import load
-from isda.data.coco_masks import decode_mask, encode_mask
+from isda.lab.data.coco import load
+from isda.lab.data.coco_masks import decode_mask, encode_mask
 from shapes import CATEGORY_IDS, KINDS, draw_set
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from isda.data import ChannelStatistics, DataSet, channel_statistics
+from isda.lab.data import ChannelStatistics, DataSet, channel_statistics
 
 
 def make(**changes):

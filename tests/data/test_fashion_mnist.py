@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-import isda.data
-from isda.data.readers.small_images import read_idx
+import isda.lab.data
+from isda.lab.data.readers.small_images import read_idx
 
 
 def write_idx(path, array):
@@ -24,7 +24,7 @@ def test_the_four_files_make_a_data_set(tmp_path, folder):
         expected[split] = random.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8)
         write_idx(tmp_path / folder / f"{split}-images-idx3-ubyte.gz", expected[split][0])
         write_idx(tmp_path / folder / f"{split}-labels-idx1-ubyte.gz", expected[split][1])
-    data = isda.data.load("fashion-mnist", tmp_path, download=False)
+    data = isda.lab.data.load("fashion-mnist", tmp_path, download=False)
     np.testing.assert_array_equal(data.x_train[:, 0], expected["train"][0])
     np.testing.assert_array_equal(data.y_train, expected["train"][1])
     np.testing.assert_array_equal(data.x_test[:, 0], expected["t10k"][0])
@@ -38,7 +38,7 @@ def test_a_label_out_of_range_is_named(tmp_path):
         write_idx(tmp_path / "fashion-mnist" / f"{split}-images-idx3-ubyte.gz", np.zeros((3, 28, 28), np.uint8))
         write_idx(tmp_path / "fashion-mnist" / f"{split}-labels-idx1-ubyte.gz", np.array([9, 10, 0], np.uint8))
     with pytest.raises(ValueError, match=r"y_train of fashion-mnist holds the label 10 at position 1; .* in 0\.\.9"):
-        isda.data.load("fashion-mnist", tmp_path)
+        isda.lab.data.load("fashion-mnist", tmp_path)
 
 
 def test_a_truncated_file_is_one_sentence(tmp_path):

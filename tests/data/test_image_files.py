@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from isda.data import ImageFiles, LabelledImages
-from isda.data.image_files import read_image
+from isda.lab.data import ImageFiles, LabelledImages
+from isda.lab.data.image_files import read_image
 
 
 @pytest.fixture

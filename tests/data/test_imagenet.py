@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import imagenet as official
 
-import isda.data
+import isda.lab.data
 
 IDS = ("n01440764", "n02123045")
 
@@ -59,7 +59,7 @@ def archives(tmp_path, monkeypatch):
 
 
 def test_archives_are_unpacked_once_then_read_from_the_folders(archives):
-    data = isda.data.load("imagenet", archives.parent)
+    data = isda.lab.data.load("imagenet", archives.parent)
     assert data.classes == ("tench", "tabby")
     assert data.y_train.tolist() == [0, 0, 1, 1, 1]
     assert data.y_test.tolist() == [0, 1, 1]
@@ -68,7 +68,7 @@ def test_archives_are_unpacked_once_then_read_from_the_folders(archives):
     assert data.mean == (0.485, 0.456, 0.406)
     for archive in archives.glob("*.tar*"):
         archive.unlink()
-    assert len(isda.data.load("imagenet", archives.parent).x_train) == 5
+    assert len(isda.lab.data.load("imagenet", archives.parent).x_train) == 5
     assert sorted(path.name for path in archives.iterdir()) == ["train", "val"]
 
 
@@ -76,13 +76,13 @@ def test_a_truncated_archive_is_named_and_leaves_nothing_behind(archives):
     path = archives / "ILSVRC2012_img_val.tar"
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(ValueError, match=r"ILSVRC2012_img_val\.tar is damaged or incomplete"):
-        isda.data.load("imagenet", archives.parent)
+        isda.lab.data.load("imagenet", archives.parent)
     assert sorted(path.suffix for path in archives.iterdir()) == [".gz", ".tar", ".tar"]
 
 
 def test_missing_imagenet_says_which_files_to_put_where(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        isda.data.load("imagenet", tmp_path)
+        isda.lab.data.load("imagenet", tmp_path)
     message = str(caught.value)
     assert f"into {tmp_path / 'imagenet'}" in message
     for name, md5 in official.ARCHIVE_META.values():
@@ -93,11 +93,11 @@ def test_the_official_test_images_without_labels_do_not_disturb(tmp_path, write_
     for split, count in (("train", 2), ("val", 1)):
         write_images(tmp_path / "imagenet" / split / "n01440764", count)
     write_images(tmp_path / "imagenet" / "test", 5)
-    assert len(isda.data.load("imagenet", tmp_path).x_test) == 1
+    assert len(isda.lab.data.load("imagenet", tmp_path).x_test) == 1
 
 
 def test_an_id_that_imagenet_does_not_have_keeps_its_name(tmp_path, write_images):
     for split in ("train", "val"):
         for name in ("n01440764", "n99999999"):
             write_images(tmp_path / "imagenet" / split / name, 1)
-    assert isda.data.load("imagenet", tmp_path).classes == ("tench", "n99999999")
+    assert isda.lab.data.load("imagenet", tmp_path).classes == ("tench", "n99999999")

@@ -12,10 +12,10 @@ import torch
 from torchvision import datasets
 from torchvision.datasets import imagenet
 
-import isda.data
-from isda.data import CATALOGUE
-from isda.data.archives import DataFile, data_root
-from isda.data.catalogue import FileLayout
+import isda.lab.data
+from isda.lab.data import CATALOGUE
+from isda.lab.data.archives import DataFile, data_root
+from isda.lab.data.catalogue import FileLayout
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
@@ -58,25 +58,25 @@ def test_root_is_the_argument_then_the_environment_then_data(tmp_path, monkeypat
 
 def test_a_missing_set_is_downloaded_once(tmp_path, official_cifar10):
     path, images = official_cifar10
-    data = isda.data.load("cifar10", tmp_path / "root")
+    data = isda.lab.data.load("cifar10", tmp_path / "root")
     np.testing.assert_array_equal(data.x_train, images[:20])
     assert [file.name for file in (tmp_path / "root" / "cifar10").iterdir()] == [path.name]
     path.unlink()
-    again = isda.data.load("cifar10", tmp_path / "root")
+    again = isda.lab.data.load("cifar10", tmp_path / "root")
     assert torch.equal(again.x_train, data.x_train)
     assert again.source == str(tmp_path / "root" / "cifar10" / path.name)
 
 
 def test_files_directly_in_the_root_are_found(official_cifar10):
     path, _ = official_cifar10
-    assert isda.data.load("cifar10", path.parent, download=False).num_classes == 10
+    assert isda.lab.data.load("cifar10", path.parent, download=False).num_classes == 10
 
 
 def test_a_download_with_another_md5_is_refused_and_not_kept(tmp_path, official_cifar10):
     path, _ = official_cifar10
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FileNotFoundError, match=r"cifar10 is not under .* failed: .*corrupted.*; put cifar-10-binary"):
-        isda.data.load("cifar10", tmp_path / "root")
+        isda.lab.data.load("cifar10", tmp_path / "root")
     assert list((tmp_path / "root" / "cifar10").iterdir()) == []
 
 
@@ -88,7 +88,7 @@ def test_a_truncated_archive_on_disk_is_one_sentence_with_both_md5s(official_cif
     with pytest.raises(
         ValueError, match=rf"{path.name} is damaged or incomplete: its md5 is {got} instead of {expected}"
     ):
-        isda.data.load("cifar10", path.parent)
+        isda.lab.data.load("cifar10", path.parent)
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "cifar100", "svhn", "svhn-extra"])
@@ -96,7 +96,7 @@ def test_a_missing_set_says_which_files_to_put_where(tmp_path, monkeypatch, name
     known = replace(CATALOGUE[name], folders=tuple(folder for folder in CATALOGUE[name].folders if folder[0] != "/"))
     monkeypatch.setitem(CATALOGUE, name, known)
     with pytest.raises(FileNotFoundError) as caught:
-        isda.data.load(name, tmp_path, download=False)
+        isda.lab.data.load(name, tmp_path, download=False)
     message = str(caught.value)
     assert f"the data set {name} is not under {tmp_path}: put " in message
     assert "\n" not in message
@@ -113,14 +113,14 @@ def test_a_failed_download_gives_its_reason_and_the_same_advice(tmp_path, offici
     with pytest.raises(
         FileNotFoundError, match=rf"and fetching http.*{path.name} failed: HTTP Error 404.*; put cifar-10"
     ):
-        isda.data.load("cifar10", tmp_path)
+        isda.lab.data.load("cifar10", tmp_path)
 
 
 def test_an_npz_with_a_known_name_is_used_with_the_published_statistics(tmp_path):
     random = np.random.default_rng(0)
     arrays = {key: random.integers(0, 256, (10, 32, 32, 3), dtype=np.uint8) for key in ("x_train", "x_test")}
     np.savez(tmp_path / "cifar10.npz", y_train=np.arange(10), y_test=np.arange(10), **arrays)
-    data = isda.data.load("cifar10", tmp_path)
+    data = isda.lab.data.load("cifar10", tmp_path)
     assert data.name == "cifar10"
     assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=5e-4)
     np.testing.assert_array_equal(data.x_test.permute(0, 2, 3, 1), arrays["x_test"])
@@ -129,8 +129,8 @@ def test_an_npz_with_a_known_name_is_used_with_the_published_statistics(tmp_path
 def test_an_npz_in_the_root_is_found_by_its_name(tmp_path):
     image = np.zeros((1, 2, 2), np.uint8)
     np.savez(tmp_path / "mine.npz", x_train=image, y_train=[0], x_test=image, y_test=[0])
-    assert isda.data.load("mine", tmp_path).source == str(tmp_path / "mine.npz")
-    assert isda.data.load("mine.npz", tmp_path).source == str(tmp_path / "mine.npz")
+    assert isda.lab.data.load("mine", tmp_path).source == str(tmp_path / "mine.npz")
+    assert isda.lab.data.load("mine.npz", tmp_path).source == str(tmp_path / "mine.npz")
 
 
 def test_a_path_that_exists_as_given_wins(tmp_path, monkeypatch, write_images):
@@ -140,12 +140,12 @@ def test_a_path_that_exists_as_given_wins(tmp_path, monkeypatch, write_images):
             write_images(folder / "photos" / name, 5)
         np.savez(folder / "photos.npz", x_train=image, y_train=[0], x_test=image, y_test=[0])
     monkeypatch.chdir(tmp_path)
-    assert isda.data.load("photos", "root").source == str(tmp_path / "photos")
-    assert isda.data.load("photos.npz", "root").source == str(tmp_path / "photos.npz")
+    assert isda.lab.data.load("photos", "root").source == str(tmp_path / "photos")
+    assert isda.lab.data.load("photos.npz", "root").source == str(tmp_path / "photos.npz")
     (tmp_path / "photos").rename(tmp_path / "elsewhere")
-    assert isda.data.load("photos", "root").source == str(tmp_path / "root" / "photos")
+    assert isda.lab.data.load("photos", "root").source == str(tmp_path / "root" / "photos")
     (tmp_path / "root" / "photos").rename(tmp_path / "nowhere")
-    assert isda.data.load("photos", "root").source == str(tmp_path / "root" / "photos.npz")
+    assert isda.lab.data.load("photos", "root").source == str(tmp_path / "root" / "photos.npz")
 
 
 @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ def test_a_path_that_exists_as_given_wins(tmp_path, monkeypatch, write_images):
 )
 def test_a_misspelt_name_suggests_the_right_one(tmp_path, name, meant):
     with pytest.raises(ValueError, match=f"unknown data set '{name}'; did you mean '{meant}'\\?"):
-        isda.data.load(name, tmp_path)
+        isda.lab.data.load(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["qwertz", ""])
 def test_an_unknown_name_lists_the_known_ones(tmp_path, name):
     with pytest.raises(ValueError, match=rf"unknown data set '{name}'; expected one of digits, fashion-mnist, cifar10"):
-        isda.data.load(name, tmp_path)
+        isda.lab.data.load(name, tmp_path)
 
 
 def test_extra_is_for_svhn_only(tmp_path):
     with pytest.raises(ValueError, match="extra=True is for the data set svhn, got 'cifar10'"):
-        isda.data.load("cifar10", tmp_path, extra=True)
+        isda.lab.data.load("cifar10", tmp_path, extra=True)
     with pytest.raises(FileNotFoundError, match=r"extra_32x32\.mat"):
-        isda.data.load("svhn", tmp_path, extra=True, download=False)
+        isda.lab.data.load("svhn", tmp_path, extra=True, download=False)
 
 
 def test_checksums_and_addresses_are_the_ones_torchvision_uses():

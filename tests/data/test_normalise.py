@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from isda.data import ImageFiles, channel_statistics, normalise, normalise_per_image
-from isda.data.augment import Normalize
+from isda.lab.data import ImageFiles, channel_statistics, normalise, normalise_per_image
+from isda.lab.data.augment import Normalize
 
 
 @pytest.fixture

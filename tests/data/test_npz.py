@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import isda.data
-from isda.data.readers.npz import npz_contents, read_npz
+import isda.lab.data
+from isda.lab.data.readers.npz import npz_contents, read_npz
 
 
 def arrays(**changes):
@@ -29,7 +29,7 @@ def write(path, **changes):
 
 
 def test_colour_images_become_channels_first(tmp_path):
-    data = isda.data.load(write(tmp_path / "pets.npz"))
+    data = isda.lab.data.load(write(tmp_path / "pets.npz"))
     assert data.x_train.shape == (6, 3, 4, 5)
     np.testing.assert_array_equal(data.x_train.permute(0, 2, 3, 1), arrays()["x_train"])
     assert data.y_test.tolist() == [2, 1, 0]
@@ -90,7 +90,7 @@ def test_class_names_may_be_bytes(tmp_path):
 def test_a_file_that_is_no_data_set_says_why(tmp_path, changes, message):
     path = write(tmp_path / "broken.npz", **changes)
     with pytest.raises(ValueError, match=message) as caught:
-        isda.data.load(path)
+        isda.lab.data.load(path)
     assert "broken" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -158,7 +158,7 @@ def test_a_truncated_file_is_one_sentence(tmp_path, keep):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npz does not exist"):
-        isda.data.load(tmp_path / "nowhere.npz")
+        isda.lab.data.load(tmp_path / "nowhere.npz")
 
 
 @pytest.mark.parametrize("classes", [None, np.array(["cat", "dog", "owl"])])

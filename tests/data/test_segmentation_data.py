@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data.segmentation import IGNORED, load
-from isda.data.segmentation.layouts import CITYSCAPES_CLASSES as CITYSCAPES
-from isda.data.segmentation.layouts import CITYSCAPES_LABEL_IDS
+from isda.lab.data.segmentation import IGNORED, load
+from isda.lab.data.segmentation.layouts import CITYSCAPES_CLASSES as CITYSCAPES
+from isda.lab.data.segmentation.layouts import CITYSCAPES_LABEL_IDS
 from segmentation_runs import CLASSES, draw, scene
 
 PARTS = {"train": 3, "val": 2, "test": 1}
@@ -218,7 +218,7 @@ def test_a_file_that_is_wrong_is_named_in_one_sentence(tmp_path, harm, message):
 
 
 def test_files_that_are_decoded_later_are_checked_when_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("isda.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr("isda.lab.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
     with_a_strange_id(draw(tmp_path, PARTS))
     data = load(tmp_path)
     data.check(("train",))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isda._utils import seeds
-from isda.data import balanced_sample, hold_out, long_tailed, semi_supervised_split
+from isda.lab.data import balanced_sample, hold_out, long_tailed, semi_supervised_split
 
 CIFAR10_LABELS = torch.arange(50_000) % 10
 CIFAR100_LABELS = torch.arange(50_000) % 100

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from isda.data.readers.small_images import read_mat, read_svhn
+from isda.lab.data.readers.small_images import read_mat, read_svhn
 
 
 def write_mat(path, count, seed, labels=None):

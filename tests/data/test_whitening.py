@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import isda.data
-from isda.data import DataSet, ImageFiles, ZCAWhitening, zca_whitening
-from isda.data.augment import Compose, Draws, HorizontalFlip
-from isda.data.whitening import whitening_cache_path
+import isda.lab.data
+from isda.lab.data import DataSet, ImageFiles, ZCAWhitening, zca_whitening
+from isda.lab.data.augment import Compose, Draws, HorizontalFlip
+from isda.lab.data.whitening import whitening_cache_path
 
 
 def natural_images(count, channels=3, size=32, seed=0):
@@ -65,7 +65,7 @@ def test_eps_damps_each_direction_by_its_variance():
 
 
 def test_digits_are_white_on_the_pixels_that_vary_and_zero_elsewhere():
-    images = isda.data.load("digits").x_train
+    images = isda.lab.data.load("digits").x_train
     constant = images.flatten(1).amax(0) == images.flatten(1).amin(0)
     assert constant.any()
     zca = ZCAWhitening.fit(images)

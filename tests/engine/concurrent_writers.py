@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import contextlib
 
-from isda.engine.run_folder import FolderInUse
-from isda.train import Hook, Saving, Stopped, train
+from isda.lab.engine.run_folder import FolderInUse
+from isda.lab.train import Hook, Saving, Stopped, train
 from resumable_runs import outcome, planned
 
 EPOCHS = 2

@@ -20,7 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from isda.train import Saving, train
+from isda.lab.train import Saving, train
 from resumable_runs import planned
 
 STEPS_PER_KILL = 3

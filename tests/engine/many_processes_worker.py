@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from isda.networks import Network
-from isda.train import Classification, Processes, Saving, Settings, join_processes, load_data, resolve, train
+from isda.lab.networks import Network
+from isda.lab.train import Classification, Processes, Saving, Settings, join_processes, load_data, resolve, train
 
 STEPS = 20
 

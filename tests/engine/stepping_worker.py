@@ -12,8 +12,8 @@ import torch
 from many_processes_worker import plain_network
 from safetensors.torch import save_file
 
-from isda.engine import RunContext
-from isda.train import Classification, Processes, Settings, join_processes, load_data, resolve
+from isda.lab.engine import RunContext
+from isda.lab.train import Classification, Processes, Settings, join_processes, load_data, resolve
 
 STEPS = 6
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from isda.train import Config
+from isda.lab.train import Config
 from small_runs import small_config
 
 CASES = {

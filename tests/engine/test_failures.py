@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from isda import networks
-from isda.cli import main
-from isda.engine import Hook
-from isda.train import Classification, NonFiniteLoss, Saving, Settings, Stopped, load_data, resolve, train
+from isda.lab import networks
+from isda.lab.cli import main
+from isda.lab.engine import Hook
+from isda.lab.train import Classification, NonFiniteLoss, Saving, Settings, Stopped, load_data, resolve, train
 
 SETTINGS = Settings(labels=60, batch_size=20, width=0.25, epochs=4, method="isda")
 
@@ -186,7 +186,7 @@ class TestNoSpaceLeft:
         assert not (folder / "result.json").exists()
 
     def test_what_was_there_before_still_is_and_the_run_goes_on_later(self, run, whole, tmp_path, monkeypatch):
-        from isda.engine import checkpoint
+        from isda.lab.engine import checkpoint
 
         interrupted(run, tmp_path, step=5)
         before = newest(tmp_path)

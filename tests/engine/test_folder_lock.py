@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from isda.engine.run_folder import FolderInUse, folder_lock
-from isda.train import Hook, Saving, train
+from isda.lab.engine.run_folder import FolderInUse, folder_lock
+from isda.lab.train import Hook, Saving, train
 from small_runs import SMALL_WORDS, digits, small_config, train_small
 
 COMMAND = [sys.executable, "-m", "isda"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 WRITERS = Path(__file__).with_name("concurrent_writers.py")
-HOLDER = "import sys, time; from pathlib import Path; from isda.engine.run_folder import folder_lock\n"
+HOLDER = "import sys, time; from pathlib import Path; from isda.lab.engine.run_folder import folder_lock\n"
 HOLDER += "with folder_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
 
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from isda.engine.callbacks import load_hook
-from isda.train import Hook, NonFiniteLoss, Saving, train
+from isda.lab.engine.callbacks import load_hook
+from isda.lab.train import Hook, NonFiniteLoss, Saving, train
 from small_runs import digits, small_config, train_small
 
 MODULE = """
-from isda.train import Hook
+from isda.lab.train import Hook
 
 class Diary(Hook):
     def start(self, config, folder, step):
@@ -129,7 +129,7 @@ def test_a_loss_that_is_no_number_closes_the_hooks(tmp_path):
 
 def test_a_hook_is_found_by_its_name(modules):
     assert type(load_hook("diaries:Diary")).__name__ == "Diary"
-    assert isinstance(load_hook("isda.train:Hook"), Hook)
+    assert isinstance(load_hook("isda.lab.train:Hook"), Hook)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_hook_is_found_by_its_name(modules):
         ("diaries", "hook must be written package.module:Class, got 'diaries'"),
         ("diarees:Diary", "hook 'diarees:Diary' could not be loaded: No module named 'diarees'"),
         ("diaries:Dairy", "hook 'diaries:Dairy' could not be loaded: module 'diaries' has no attribute 'Dairy'"),
-        ("diaries:Pen", "hook 'diaries:Pen' must be a subclass of isda.engine.Hook, got Pen"),
+        ("diaries:Pen", "hook 'diaries:Pen' must be a subclass of isda.lab.engine.Hook, got Pen"),
     ],
 )
 def test_what_is_no_hook_is_refused(name, message, modules):
@@ -153,7 +153,7 @@ def test_what_cannot_be_made_is_refused_by_name(name, modules):
 
 
 def test_the_command_line_takes_hooks(modules, tmp_path):
-    _, _, code = train_small(tmp_path / "run", "--hook", "diaries:Diary", "isda.train:Hook")
+    _, _, code = train_small(tmp_path / "run", "--hook", "diaries:Diary", "isda.lab.train:Hook")
     assert code is None
     pages = (tmp_path / "run" / "diary.txt").read_text().splitlines()
     assert pages[0] == "start isda 0"

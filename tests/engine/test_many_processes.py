@@ -11,9 +11,9 @@ import torch
 from many_processes_worker import STEPS, run
 from safetensors.torch import load_file
 
-from isda.engine.processes import _deterministic
-from isda.tasks.common.predictions import PREDICTIONS_FILE
-from isda.train import Processes
+from isda.lab.engine.processes import _deterministic
+from isda.lab.tasks.common.predictions import PREDICTIONS_FILE
+from isda.lab.train import Processes
 from many_processes import side_by_side, torchrun
 
 WORKER = Path(__file__).with_name("many_processes_worker.py")

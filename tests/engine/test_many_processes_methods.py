@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from stepping_worker import run
 
-from isda.train import Processes
+from isda.lab.train import Processes
 from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("stepping_worker.py")

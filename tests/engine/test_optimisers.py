@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from isda.engine import Recipe, learning_rate
-from isda.engine.settings import warm_up_steps
-from isda.engine.trainer import RATE_SHARE, make_optimiser
+from isda.lab.engine import Recipe, learning_rate
+from isda.lab.engine.settings import warm_up_steps
+from isda.lab.engine.trainer import RATE_SHARE, make_optimiser
 from small_runs import small_config, small_job
 
 

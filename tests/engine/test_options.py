@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from isda.engine.options import canonical_method, option_types, parse_options, split_method
+from isda.lab.engine.options import canonical_method, option_types, parse_options, split_method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from isda.cli import main
-from isda.engine.callbacks.progress import EpochLines, ProgressBar, describe_epoch, make_progress, make_watcher
-from isda.train import Saving, train
+from isda.lab.cli import main
+from isda.lab.engine.callbacks.progress import EpochLines, ProgressBar, describe_epoch, make_progress, make_watcher
+from isda.lab.train import Saving, train
 from small_runs import SMALL_WORDS, digits, small_config, train_small
 
 METRICS = {"epoch": 3, "step": 15, "train/loss": 1.23456, "strength": 0.25, "test/error": 12.345, "seconds": 6.54}

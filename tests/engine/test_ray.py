@@ -16,9 +16,9 @@ import pytest
 from safetensors.torch import load_file
 
 from isda._utils.extras import install_command
-from isda.engine import Saving
-from isda.engine.comparison import run_planned
-from isda.engine.executors import ExecutorOptions, ExecutorRequest, Watcher, open_executor
+from isda.lab.engine import Saving
+from isda.lab.engine.comparison import run_planned
+from isda.lab.engine.executors import ExecutorOptions, ExecutorRequest, Watcher, open_executor
 from parabola import begun, parabolas
 from resumable_runs import outcome
 from small_runs import isda

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from isda.engine import Processes, Saving, State, Stopped
-from isda.engine.loop import AGREE_EVERY, CheckpointSchedule
-from isda.engine.run_folder import RunFolder
+from isda.lab.engine import Processes, Saving, State, Stopped
+from isda.lab.engine.loop import AGREE_EVERY, CheckpointSchedule
+from isda.lab.engine.run_folder import RunFolder
 
 TOTAL = 40
 METRICS = [{"epoch": 1}]

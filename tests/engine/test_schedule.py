@@ -2,7 +2,7 @@
 
 import pytest
 
-from isda.engine import learning_rate
+from isda.lab.engine import learning_rate
 from small_runs import small_config
 
 # Five steps per epoch.

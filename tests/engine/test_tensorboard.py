@@ -6,8 +6,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 
-from isda.engine.callbacks import TensorBoard
-from isda.train import Hook, Saving, train
+from isda.lab.engine.callbacks import TensorBoard
+from isda.lab.train import Hook, Saving, train
 from small_runs import digits, small_config
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from isda import networks
-from isda.engine import State, learning_rate
+from isda.lab import networks
+from isda.lab.engine import State, learning_rate
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config, small_job
 

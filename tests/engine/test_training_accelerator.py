@@ -4,8 +4,17 @@ import pytest
 import torch
 
 import pretend_accelerator
-from isda.data.augment import AutoAugment, Compose, Cutout, Draws, HorizontalFlip, Normalize, RandAugment, RandomCrop
-from isda.train import Classification, SemiSupervisedClassification
+from isda.lab.data.augment import (
+    AutoAugment,
+    Compose,
+    Cutout,
+    Draws,
+    HorizontalFlip,
+    Normalize,
+    RandAugment,
+    RandomCrop,
+)
+from isda.lab.train import Classification, SemiSupervisedClassification
 from semi_runs import WRITTEN, semi_config
 from small_runs import digits, small_config
 from two_devices import assert_the_same, needs_a_device, on_host_and_device

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from isda.engine import TrainingSettings
-from isda.engine.tuning.proposers import GridProposer, OptunaProposer, is_geometric, step_beyond
-from isda.engine.tuning.search_space import SearchedSetting, Trial, best_trial, parse_searches
+from isda.lab.engine import TrainingSettings
+from isda.lab.engine.tuning.proposers import GridProposer, OptunaProposer, is_geometric, step_beyond
+from isda.lab.engine.tuning.search_space import SearchedSetting, Trial, best_trial, parse_searches
 
 CIFAR = (0.1, 0.25, 0.5, 0.75, 1.0)
 

@@ -12,18 +12,18 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from isda.data import DataSet
-from isda.engine import find_runs
-from isda.engine.comparison import Planner, run_planned
-from isda.engine.executors import RunsFailed, Watcher
-from isda.engine.run_records import run_folders
-from isda.engine.tuning.method_search import run_search
-from isda.engine.tuning.records import find_searches, read_search
-from isda.engine.tuning.request import SearchOptions, final_runs, make_candidates
-from isda.tasks.classification.task import Classification
-from isda.tasks.semi_supervised.settings import SemiSettings
-from isda.tasks.semi_supervised.task import SemiSupervisedClassification
-from isda.train import Settings
+from isda.lab.data import DataSet
+from isda.lab.engine import find_runs
+from isda.lab.engine.comparison import Planner, run_planned
+from isda.lab.engine.executors import RunsFailed, Watcher
+from isda.lab.engine.run_records import run_folders
+from isda.lab.engine.tuning.method_search import run_search
+from isda.lab.engine.tuning.records import find_searches, read_search
+from isda.lab.engine.tuning.request import SearchOptions, final_runs, make_candidates
+from isda.lab.tasks.classification.task import Classification
+from isda.lab.tasks.semi_supervised.settings import SemiSettings
+from isda.lab.tasks.semi_supervised.task import SemiSupervisedClassification
+from isda.lab.train import Settings
 from parabola import Here, Parabola, ParabolaSettings, begun, candidates, tuned
 from small_runs import SMALL, digits
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from isda.cli import main
-from isda.cli.main import COMMANDS, GROUPS
-from isda.engine.executors import local
+from isda.lab.cli import main
+from isda.lab.cli.main import COMMANDS, GROUPS
+from isda.lab.engine.executors import local
 
 STATUSES = (0, 1, 2)
 SHOWN = 2000

@@ -46,7 +46,7 @@ METHODS = (
     *("isda:rank=1000000000", "isda:decay=0.9", "isda:decay=2", "isda:decay=nan", "isda-tilted:tilt_steps=0"),
     *("focal:gamma=2", "lq:q=2", "large-margin:margin=1000000000", "center+isda:weight=nan", "distribution-net"),
     *("isda-tilted:tilt_steps=3", "isda:label_smoothing=1.5", "isda:label_smoothing=0.1", "isda:schedule=constant"),
-    *("cross-entropy:lambda_0=1", "nowhere.Method", "os.path.join", "json:JSONDecoder", "isda.engine.Method"),
+    *("cross-entropy:lambda_0=1", "nowhere.Method", "os.path.join", "json:JSONDecoder", "isda.lab.engine.Method"),
     *(
         "supervised",
         "pi-model",
@@ -153,7 +153,7 @@ MACHINE: dict[str, Sequence[str]] = {
     "--checkpoint-minutes": NUMBERS,
     "--checkpoint-steps": NUMBERS,
     "--keep": NUMBERS,
-    "--task": ("classification", "semi-supervised", "nothing", "os:path", "isda.engine:Job", ":", ""),
+    "--task": ("classification", "semi-supervised", "nothing", "os:path", "isda.lab.engine:Job", ":", ""),
 }
 SPREAD: dict[str, Sequence[str]] = {
     "--on": ("local", "ray", "slurm", "rya", "ray:", "ray:nowhere", "slurm:here", ":", ""),
@@ -281,7 +281,7 @@ OPTIONS: dict[str, dict[str, Sequence[str]]] = {
         **SETTINGS,
         **MACHINE,
         "--method": METHODS,
-        "--hook": ("nowhere:Hook", "isda.engine:Hook", "os:path", "x"),
+        "--hook": ("nowhere:Hook", "isda.lab.engine:Hook", "os:path", "x"),
     },
     "compare": {
         **SETTINGS,

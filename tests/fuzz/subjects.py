@@ -20,12 +20,12 @@ import torch
 from commands import run
 from PIL import Image
 
-from isda.data import ZCAWhitening
-from isda.engine.callbacks import TensorBoard
-from isda.engine.comparison import run_folder_name
-from isda.engine.digests import file_digest, with_digest
-from isda.train import Hook, Saving, Settings, Stopped, image_task, load_data, train
-from isda.train import SemiSettings as Semi
+from isda.lab.data import ZCAWhitening
+from isda.lab.engine.callbacks import TensorBoard
+from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.digests import file_digest, with_digest
+from isda.lab.train import Hook, Saving, Settings, Stopped, image_task, load_data, train
+from isda.lab.train import SemiSettings as Semi
 
 sys.path.append(str(Path(__file__).parents[1]))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isda.cli.main import COMMANDS, GROUPS
+from isda.lab.cli.main import COMMANDS, GROUPS
 
 SCRIPT = Path(__file__).with_name("fuzzer.py")
 KINDS = ("damage", "options", "tables", "weights")

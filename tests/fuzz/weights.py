@@ -23,9 +23,9 @@ from safetensors.torch import load_file, save, save_file
 from subjects import SCENES, SHAPES, command_words, reseal, words_of
 from torch import Tensor, nn
 
-from isda import networks
-from isda.engine.digests import file_digest
-from isda.networks import segmentation
+from isda.lab import networks
+from isda.lab.engine.digests import file_digest
+from isda.lab.networks import segmentation
 
 MARK = "executed"
 """The file that code in a file of weights would leave."""

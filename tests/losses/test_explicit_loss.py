@@ -15,8 +15,8 @@ from isda import ISDALoss
 from isda.covariance import LearnedCovariance
 from isda.functional import explicit_loss as functional_loss
 from isda.functional import monte_carlo
+from isda.lab.semi import SemiSupervised, UnlabelledBatch
 from isda.losses import ExplicitLoss
-from isda.semi import SemiSupervised, UnlabelledBatch
 from oracles import explicit_consistency, explicit_loss
 
 N, C, A = 6, 4, 3

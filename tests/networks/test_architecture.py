@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from isda import networks
-from isda.networks.cnn import PooledBlock
-from isda.networks.densenet import DenseLayer
-from isda.networks.resnet import BasicBlock, SqueezeExcitation
-from isda.networks.wide_resnet import WideBlock
+from isda.lab import networks
+from isda.lab.networks.cnn import PooledBlock
+from isda.lab.networks.densenet import DenseLayer
+from isda.lab.networks.resnet import BasicBlock, SqueezeExcitation
+from isda.lab.networks.wide_resnet import WideBlock
 
 CIFAR_DEPTHS = {
     "resnet-8": 8,

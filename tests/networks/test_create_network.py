@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from isda import networks
+from isda.lab import networks
 
 NAMES_OF_THE_DESIGN = [
     "resnet-8",

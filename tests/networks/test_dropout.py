@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from isda import networks
+from isda.lab import networks
 
 FAMILIES = ["resnet-8", "fast-cnn", "wide-resnet-10-2", "densenet-bc-40-12", "cnn-13", "densenet-121"]
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from isda import networks
-from isda.networks.registry import IMAGENET
+from isda.lab import networks
+from isda.lab.networks.registry import IMAGENET
 
 CLASSES = 7
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torchvision import models
 
-from isda import networks
-from isda.networks.export import export, export_state
-from isda.networks.registry import IMAGENET
+from isda.lab import networks
+from isda.lab.networks.export import export, export_state
+from isda.lab.networks.registry import IMAGENET
 
 TORCHVISION = {name: name.replace("-", "", 1).replace("-", "_") for name in IMAGENET if name != "densenet-265"}
 

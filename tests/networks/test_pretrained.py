@@ -11,10 +11,10 @@ import torch
 from huggingface_hub import constants, try_to_load_from_cache
 from safetensors.torch import save_file
 
-from isda import networks
-from isda.networks.export import export_state
-from isda.networks.pretrained import HUB, load_pretrained, pretrained_inputs, pretrained_weights
-from isda.networks.weight_files import read_weights
+from isda.lab import networks
+from isda.lab.networks.export import export_state
+from isda.lab.networks.pretrained import HUB, load_pretrained, pretrained_inputs, pretrained_weights
+from isda.lab.networks.weight_files import read_weights
 
 
 def test_a_hub_that_is_not_there_is_said_within_seconds(monkeypatch, tmp_path):

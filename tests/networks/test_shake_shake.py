@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from isda.networks.shake_shake import ShakeBlock, ShiftedShortcut, shake
+from isda.lab.networks.shake_shake import ShakeBlock, ShiftedShortcut, shake
 
 
 def test_the_value_uses_the_forward_share_and_the_gradient_the_backward_share():

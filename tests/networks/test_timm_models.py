@@ -5,7 +5,7 @@ import timm
 import torch
 from torch import nn
 
-from isda import networks
+from isda.lab import networks
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.stats import binomtest, rankdata
 
-from isda.report.across import Signs, friedman, holm, mean_ranks, pooled_effect, signs
+from isda.lab.report.across import Signs, friedman, holm, mean_ranks, pooled_effect, signs
 
 
 def test_mean_ranks_are_those_of_scipy_with_ties():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from isda.cli import main
-from isda.report.figure_tables import read_figure_tables
-from isda.report.statistics import many_to_one
+from isda.lab.cli import main
+from isda.lab.report.figure_tables import read_figure_tables
+from isda.lab.report.statistics import many_to_one
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 

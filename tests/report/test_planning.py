@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from isda.report.planning import MOST_SEEDS, POWER, plan_seeds, power
-from isda.report.statistics import many_to_one
+from isda.lab.report.planning import MOST_SEEDS, POWER, plan_seeds, power
+from isda.lab.report.statistics import many_to_one
 
 
 @pytest.mark.parametrize("seeds", [5, 12, 40])

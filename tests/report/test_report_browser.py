@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isda.engine import find_runs
-from isda.report.page import write_report
+from isda.lab.engine import find_runs
+from isda.lab.report.page import write_report
 from run_folders import leave_predictions
 
 PAPER = {"light": (0xFD, 0xFC, 0xF9), "dark": (0x16, 0x18, 0x1B)}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.engine import find_runs
-from isda.report.charts import (
+from isda.lab.engine import find_runs
+from isda.lab.report.charts import (
     Axis,
     Chart,
     Curves,
@@ -21,7 +21,7 @@ from isda.report.charts import (
     round_ticks,
     tick_text,
 )
-from isda.report.summary import summarise
+from isda.lab.report.summary import summarise
 
 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e5), st.integers(2, 10))

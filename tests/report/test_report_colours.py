@@ -7,7 +7,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from isda.report.charts import COLOURS
+from isda.lab.report.charts import COLOURS
 
 # Linear RGB as seen with a colour vision deficiency of full severity: Machado, Oliveira and Fernandes (2009), table 1.
 VISION = {
@@ -20,7 +20,7 @@ VISION = {
 
 @pytest.fixture(params=["light", "dark"])
 def colours(request):
-    text = files("isda.report").joinpath("style.css").read_text(encoding="utf-8")
+    text = files("isda.lab.report").joinpath("style.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", light if request.param == "light" else dark))
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from isda.engine import find_runs
-from isda.report.page import render_report
-from isda.report.per_class import MOST_CLASSES, class_figures, draw_bars
-from isda.report.pictures import MOST_BYTES, MOST_PER_RUN, MOST_PIXELS, picture_figures, png_size, run_pictures
-from isda.report.summary import summarise
+from isda.lab.engine import find_runs
+from isda.lab.report.page import render_report
+from isda.lab.report.per_class import MOST_CLASSES, class_figures, draw_bars
+from isda.lab.report.pictures import MOST_BYTES, MOST_PER_RUN, MOST_PIXELS, picture_figures, png_size, run_pictures
+from isda.lab.report.summary import summarise
 from run_folders import write_strangers_run
 
 ROAD = {"pixel-cross-entropy": (0.91, 0.92, 0.93), "soft": (0.94, 0.96, 0.95)}
@@ -181,7 +181,7 @@ def test_no_more_than_a_few_and_the_page_says_so(tmp_path):
 def test_a_comparison_embeds_no_more_than_its_bound(tmp_path, monkeypatch):
     top = write(tmp_path)
     put(top / "soft" / "seed-0", a=png(seed=1), b=png(seed=2))
-    monkeypatch.setattr("isda.report.pictures.MOST_BYTES_TOGETHER", len(png(seed=1)))
+    monkeypatch.setattr("isda.lab.report.pictures.MOST_BYTES_TOGETHER", len(png(seed=1)))
     assert page(top).count("data:image/png") == 1
 
 

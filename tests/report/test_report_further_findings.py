@@ -6,13 +6,13 @@ import re
 import pytest
 from scipy import stats
 
-from isda.cli.main import main
-from isda.engine import find_runs
-from isda.report.further_findings import further_findings
-from isda.report.page import render_report
-from isda.report.statistics import many_to_one
-from isda.report.summary import summarise
-from isda.report.wording import has_scale
+from isda.lab.cli.main import main
+from isda.lab.engine import find_runs
+from isda.lab.report.further_findings import further_findings
+from isda.lab.report.page import render_report
+from isda.lab.report.statistics import many_to_one
+from isda.lab.report.summary import summarise
+from isda.lab.report.wording import has_scale
 from run_folders import write_run
 
 BASE = (30.0, 31.0, 30.5)

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from isda.engine import find_runs
-from isda.report.markup import Markup, join, tag
-from isda.report.page import write_report
-from isda.report.summary import summarise
+from isda.lab.engine import find_runs
+from isda.lab.report.markup import Markup, join, tag
+from isda.lab.report.page import write_report
+from isda.lab.report.summary import summarise
 
 VOID = {"meta", "input"}
 NASTY = "<script>alert('x')</script>&\"<b>"

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isda.engine import find_runs
-from isda.engine.digests import file_digest
-from isda.report.downloads import MOST_BYTES, epochs_csv, runs_csv
-from isda.report.page import render_report
-from isda.report.predictions import comparison_predictions, most_confused
-from isda.report.summary import summarise
-from isda.tasks.common.predictions import PREDICTIONS_FILE
+from isda.lab.engine import find_runs
+from isda.lab.engine.digests import file_digest
+from isda.lab.report.downloads import MOST_BYTES, epochs_csv, runs_csv
+from isda.lab.report.page import render_report
+from isda.lab.report.predictions import comparison_predictions, most_confused
+from isda.lab.report.summary import summarise
+from isda.lab.tasks.common.predictions import PREDICTIONS_FILE
 from run_folders import drawn_predictions as drawn
 from run_folders import leave_predictions, write_run
 
@@ -204,7 +204,7 @@ def test_the_page_offers_its_numbers_as_csv(top):
 
 
 def test_a_long_list_of_epochs_is_left_out(top, monkeypatch):
-    monkeypatch.setattr("isda.report.downloads.MOST_BYTES", len(epochs_csv(compared(top))) - 1)
+    monkeypatch.setattr("isda.lab.report.downloads.MOST_BYTES", len(epochs_csv(compared(top))) - 1)
     assert list(links(page(top))) == ["c1-runs.csv"]
     assert MOST_BYTES == 2**20
 

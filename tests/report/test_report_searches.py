@@ -7,12 +7,12 @@ import re
 import pytest
 from rich.console import Console
 
-from isda.engine import Figure, find_runs
-from isda.engine.digests import with_digest
-from isda.engine.tuning.records import MethodSearchRecord, SearchRecord, find_searches, read_search, write_search
-from isda.engine.tuning.search_space import SearchedSetting, Trial, grid_points
-from isda.report.page import render_report, write_report
-from isda.report.terminal_tables import search_table
+from isda.lab.engine import Figure, find_runs
+from isda.lab.engine.digests import with_digest
+from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord, find_searches, read_search, write_search
+from isda.lab.engine.tuning.search_space import SearchedSetting, Trial, grid_points
+from isda.lab.report.page import render_report, write_report
+from isda.lab.report.terminal_tables import search_table
 
 ERROR = Figure(name="error", metric="held-out/error", title="held-out error", unit="%")
 STRENGTH = SearchedSetting(name="lambda_0", of_method=True, values=(0.5, 1.0, 2.0))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isda.report.html_tables import differing, shared, value_text, values_text
+from isda.lab.report.html_tables import differing, shared, value_text, values_text
 
 
 def test_settings_are_either_shared_or_differ():

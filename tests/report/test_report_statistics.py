@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from isda.report.statistics import mean_std, paired_difference, t_interval
+from isda.lab.report.statistics import mean_std, paired_difference, t_interval
 
 errors = st.floats(min_value=0, max_value=100, allow_nan=False)
 samples = st.lists(errors, min_size=2, max_size=12)

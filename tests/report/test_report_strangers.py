@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from isda.engine import Figure, find_runs
-from isda.report.charts import draw_forest
-from isda.report.page import render_report
-from isda.report.summary import summarise
-from isda.report.terminal_tables import comparison_table
-from isda.report.wording import caption, findings
+from isda.lab.engine import Figure, find_runs
+from isda.lab.report.charts import draw_forest
+from isda.lab.report.page import render_report
+from isda.lab.report.summary import summarise
+from isda.lab.report.terminal_tables import comparison_table
+from isda.lab.report.wording import caption, findings
 from run_folders import STRANGERS, write_strangers_run
 
 BASE, OURS = (0.7121, 0.718, 0.7255), (0.7162, 0.7233, 0.7301)

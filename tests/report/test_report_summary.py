@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from isda.engine import Figure, find_runs
-from isda.engine.run_folder import RunFolder
-from isda.report.html_tables import results
-from isda.report.statistics import all_pairs, many_to_one
-from isda.report.summary import labels, summarise
-from isda.report.terminal_tables import comparison_table
-from isda.report.wording import caption, findings
+from isda.lab.engine import Figure, find_runs
+from isda.lab.engine.run_folder import RunFolder
+from isda.lab.report.html_tables import results
+from isda.lab.report.statistics import all_pairs, many_to_one
+from isda.lab.report.summary import labels, summarise
+from isda.lab.report.terminal_tables import comparison_table
+from isda.lab.report.wording import caption, findings
 from semi_runs import WRITTEN, semi_config
 from small_runs import small_config
 

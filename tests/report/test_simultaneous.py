@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from isda.report.layout import levene, make_layout, unequal_methods
-from isda.report.multivariate_t import simultaneous_p, simultaneous_quantile
-from isda.report.statistics import all_pairs, compare_pairs, many_to_one, paired_difference
+from isda.lab.report.layout import levene, make_layout, unequal_methods
+from isda.lab.report.multivariate_t import simultaneous_p, simultaneous_quantile
+from isda.lab.report.statistics import all_pairs, compare_pairs, many_to_one, paired_difference
 
 # Dunnett (1964), New tables for multiple comparisons with a control, two-sided, 1 to 9 treatments.
 DUNNETT = {

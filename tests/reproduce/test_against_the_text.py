@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isda.reproduce.printed_tables import TABLES, paper_table
+from isda.lab.reproduce.printed_tables import TABLES, paper_table
 
 PAPER = os.environ.get("ISDA_PAPER")
 pytestmark = pytest.mark.skipif(not PAPER, reason="ISDA_PAPER does not name the LaTeX of the paper")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from isda import networks
-from isda.networks import additional_multiply_adds, count_multiply_adds, count_parameters
-from isda.reproduce.costs import cost_record, cost_rows, cost_tables, paper_costs
-from isda.reproduce.printed_tables import PaperCell
+from isda.lab import networks
+from isda.lab.networks import additional_multiply_adds, count_multiply_adds, count_parameters
+from isda.lab.reproduce.costs import cost_record, cost_rows, cost_tables, paper_costs
+from isda.lab.reproduce.printed_tables import PaperCell
 
 CIFAR = [
     "resnet-32",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from isda.engine import TrainingConfig
-from isda.reproduce.printed_tables import TABLES, PaperCell, paper_table
-from isda.tasks.classification.settings import CIFAR_RECIPES
+from isda.lab.engine import TrainingConfig
+from isda.lab.reproduce.printed_tables import TABLES, PaperCell, paper_table
+from isda.lab.tasks.classification.settings import CIFAR_RECIPES
 
 COUNTS = {
     "table-1": 7 * 10,

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from enlarged_digits import enlarged
-from isda.engine.task import find_task
-from isda.engine.tuning.search_space import grid_points, parse_searches
-from isda.networks import create
-from isda.reproduce.classifier_trainings import classifier, generator, semi_supervised
-from isda.reproduce.experiment import TableExperiment, with_dependencies
-from isda.reproduce.printed_tables import TABLES, paper_table
-from isda.reproduce.registry import EXPERIMENTS, find_experiments
-from isda.reproduce.runner import experiment_progress
-from isda.reproduce.training import SCALES
-from isda.reproduce.workload import count_size, fitting_width, network_size
+from isda.lab.engine.task import find_task
+from isda.lab.engine.tuning.search_space import grid_points, parse_searches
+from isda.lab.networks import create
+from isda.lab.reproduce.classifier_trainings import classifier, generator, semi_supervised
+from isda.lab.reproduce.experiment import TableExperiment, with_dependencies
+from isda.lab.reproduce.printed_tables import TABLES, paper_table
+from isda.lab.reproduce.registry import EXPERIMENTS, find_experiments
+from isda.lab.reproduce.runner import experiment_progress
+from isda.lab.reproduce.training import SCALES
+from isda.lab.reproduce.workload import count_size, fitting_width, network_size
 
 EXPERIMENT_TABLES = [one for one in EXPERIMENTS.values() if isinstance(one, TableExperiment)]
 GENERATORS = ("wgan", "cgan", "acgan", "infogan")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from enlarged_digits import enlarged
-from isda.engine.run_folder import RunFolder
-from isda.engine.run_records import run_folders
-from isda.reproduce.figures import run_apart
-from isda.reproduce.training import SCALES
+from isda.lab.engine.run_folder import RunFolder
+from isda.lab.engine.run_records import run_folders
+from isda.lab.reproduce.figures import run_apart
+from isda.lab.reproduce.training import SCALES
 from reproduce.drawn_root import draw_root
 from small_runs import isda
 

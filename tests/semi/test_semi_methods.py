@@ -6,7 +6,17 @@ from semi_helpers import CLASSES, student
 from torch import nn
 
 from isda import ISDALoss, networks
-from isda.semi import NAMES, VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, create, defaults_for, inputs_for
+from isda.lab.semi import (
+    NAMES,
+    VAT,
+    FixMatch,
+    MeanTeacher,
+    PiModel,
+    TemporalEnsembling,
+    create,
+    defaults_for,
+    inputs_for,
+)
 
 CASE = {"labels": 4000, "samples": 50_000, "total_steps": 3000}
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from isda.cli import main
-from isda.engine.config import CONFIG_FORMAT, read_config
+from isda.lab.cli import main
+from isda.lab.engine.config import CONFIG_FORMAT, read_config
 from versions.make import CRITERIA, criterion, loss
 
 BEFORE = Path(__file__).parent / "0.1.0"

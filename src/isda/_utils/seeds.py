@@ -17,7 +17,7 @@ def _splitmix64(state: int) -> int:
 def mix(*parts: int) -> int:
     """A seed in 0..2^63-1 that depends on every part and on their order.
 
-    ``isda.data.augment.Draws`` makes the keys of samples in the same way, on tensors.
+    ``isda.lab.data.augment.Draws`` makes the keys of samples in the same way, on tensors.
 
     Example:
         >>> mix(0, 1) == mix(1, 0), mix(0, 1) == mix(0, 1)

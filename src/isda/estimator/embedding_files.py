@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isda._utils.files import atomic_write, check_is_file
-from isda.data.readers.npz import NotADataSet, NpyHeader, open_npz, read_npy_headers, read_npz_member
 from isda.estimator.table_columns import Line, TableColumns, check_column, find_columns, is_number, list_columns
+from isda.lab.data.readers.npz import NotADataSet, NpyHeader, open_npz, read_npy_headers, read_npz_member
 
 UNLABELLED = ""
 """The class name of unlabelled rows."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from isda._utils.checks import largest_feature
 from isda._utils.files import check_is_file
-from isda.data.splits import hold_out
 from isda.estimator.classifier import ISDAClassifier
 from isda.estimator.embedding_files import DEFAULT_LABEL_COLUMN, FeatureRows, read_csv_rows, read_npz_rows
 from isda.estimator.serialization import load_classifier_file, save_classifier
@@ -31,6 +30,7 @@ from isda.estimator.table_baselines import (
     probability_measures,
 )
 from isda.estimator.table_columns import TableColumns, is_number, list_columns
+from isda.lab.data.splits import hold_out
 
 TABLE_KEY = "table"
 """In the metadata of a saved classifier: the columns of its table."""

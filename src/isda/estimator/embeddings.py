@@ -12,21 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isda import __version__, networks
-from isda.data import DataSet
-from isda.data.augment import Normalize
-from isda.data.dataset import Images
-from isda.data.readers.npz import NPZ_KEYS
-from isda.data.splits import balanced_sample
-from isda.engine.digests import file_digest
+from isda import __version__
 from isda.estimator.embedding_files import FeatureRows, write_npz
 from isda.estimator.embedding_tables import TableSplit, read_tables
-from isda.networks import Network
-from isda.networks.timm_models import TIMM_PREFIX
-from isda.networks.weight_files import match_weights, read_weights, strip_prefix
-from isda.tasks.common.data import images_at
-from isda.tasks.common.dry_run import BUILD_ERRORS, first_line
-from isda.tasks.transfer.features import Source, extract_features, load_source, match_input_format
+from isda.lab import networks
+from isda.lab.data import DataSet
+from isda.lab.data.augment import Normalize
+from isda.lab.data.dataset import Images
+from isda.lab.data.readers.npz import NPZ_KEYS
+from isda.lab.data.splits import balanced_sample
+from isda.lab.engine.digests import file_digest
+from isda.lab.networks import Network
+from isda.lab.networks.timm_models import TIMM_PREFIX
+from isda.lab.networks.weight_files import match_weights, read_weights, strip_prefix
+from isda.lab.tasks.common.data import images_at
+from isda.lab.tasks.common.dry_run import BUILD_ERRORS, first_line
+from isda.lab.tasks.transfer.features import Source, extract_features, load_source, match_input_format
 
 __all__ = ["Embeddings", "FeatureRows", "TableSplit", "embed", "read_tables"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isda.tasks.common.evaluation import Tally
+from isda.lab.tasks.common.evaluation import Tally
 
 MIN_PROBABILITY = 1e-12
 """Lower bound of probabilities in the likelihood."""

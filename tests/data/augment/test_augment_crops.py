@@ -7,8 +7,8 @@ import torch
 import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 
-from isda.data.augment import Draws, HorizontalFlip, RandomCrop, RandomTranslation
-from isda.data.augment.crops import crop, pad
+from isda.lab.data.augment import Draws, HorizontalFlip, RandomCrop, RandomTranslation
+from isda.lab.data.augment.crops import crop, pad
 
 Images = Callable[..., Tensor]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from isda.data.augment import Cutout, Draws
-from isda.data.augment.crops import cutout
+from isda.lab.data.augment import Cutout, Draws
+from isda.lab.data.augment.crops import cutout
 
 Images = Callable[..., Tensor]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.data.augment import Draws, ScaleMirrorCrop
-from isda.data.augment.dense import resized_window
+from isda.lab.data.augment import Draws, ScaleMirrorCrop
+from isda.lab.data.augment.dense import resized_window
 
 FILL = (0.25, 0.5, 0.75)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.data.augment import Draws
-from isda.data.augment.draws import splitmix64
+from isda.lab.data.augment import Draws
+from isda.lab.data.augment.draws import splitmix64
 
 # The published outputs of SplitMix64 for seed 1234567.
 PUBLISHED = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]

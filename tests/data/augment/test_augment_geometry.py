@@ -10,7 +10,7 @@ import torch
 import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 
-from isda.data.augment import OPERATION_NAMES, apply_operations
+from isda.lab.data.augment import OPERATION_NAMES, apply_operations
 
 Images = Callable[..., Tensor]
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 17, 33), (3, 24, 20)]

@@ -8,7 +8,7 @@ import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 from torchvision.transforms import v2
 
-from isda.data.augment import Draws, RandomResizedCrop, ResizeCenterCrop, imagenet_evaluation, imagenet_training
+from isda.lab.data.augment import Draws, RandomResizedCrop, ResizeCenterCrop, imagenet_evaluation, imagenet_training
 
 Images = Callable[..., Tensor]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from isda.data.augment import Normalize
+from isda.lab.data.augment import Normalize
 
 Images = Callable[..., Tensor]
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616]

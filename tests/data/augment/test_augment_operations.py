@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from isda.data.augment import OPERATION_NAMES, apply_operations
-from isda.data.augment.operations import operation_index
+from isda.lab.data.augment import OPERATION_NAMES, apply_operations
+from isda.lab.data.augment.operations import operation_index
 
 Images = Callable[..., Tensor]
 Reference = Callable[[Tensor, str, float], Tensor]

@@ -9,7 +9,7 @@ import torch
 import torchvision.transforms.v2.functional as tv
 from torch import Tensor
 
-from isda.data.augment import operations as photometry
+from isda.lab.data.augment import operations as photometry
 
 Images = Callable[..., Tensor]
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 17, 33), (3, 2, 9)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isda.data.augment import (
+from isda.lab.data.augment import (
     AutoAugment,
     Compose,
     Cutout,

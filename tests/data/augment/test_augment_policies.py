@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from isda.data.augment import OPERATION_NAMES, AutoAugment, Draws, RandAugment
-from isda.data.augment.policies import auto_augment_table, rand_augment_table
+from isda.lab.data.augment import OPERATION_NAMES, AutoAugment, Draws, RandAugment
+from isda.lab.data.augment.policies import auto_augment_table, rand_augment_table
 
 Images = Callable[..., Tensor]
 Reference = Callable[[Tensor, str, float], Tensor]

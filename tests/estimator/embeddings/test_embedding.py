@@ -8,10 +8,10 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from isda import networks
-from isda.data import DataSet, load
 from isda.estimator.embedding_files import read_npz_rows
 from isda.estimator.embeddings import embed, find_backbone
+from isda.lab import networks
+from isda.lab.data import DataSet, load
 from small_runs import digits, isda, train_small
 
 CPU = torch.device("cpu")

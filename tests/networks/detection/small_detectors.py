@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.data.coco_masks import decode_mask
-from isda.networks import detection
+from isda.lab.data.coco_masks import decode_mask
+from isda.lab.networks import detection
 from shapes import CATEGORY_IDS, picture
 
 SMALL: dict[str, Any] = {

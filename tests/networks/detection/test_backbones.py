@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from isda import networks
-from isda.networks.detection import load_backbone_weights
-from isda.networks.detection.backbone import backbone_stages
-from isda.networks.weight_files import read_weights
+from isda.lab import networks
+from isda.lab.networks.detection import load_backbone_weights
+from isda.lab.networks.detection.backbone import backbone_stages
+from isda.lab.networks.weight_files import read_weights
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.rpn import AnchorGenerator
 from torchvision.ops import MultiScaleRoIAlign, batched_nms, box_iou, clip_boxes_to_image
 
-from isda.networks import detection
+from isda.lab.networks import detection
 
 
 def torchvisions(name: str) -> tuple[detection.Detector, nn.Module]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from isda.networks.detection.proposals import KeyedSampler, image_keys
+from isda.lab.networks.detection.proposals import KeyedSampler, image_keys
 
 LABELS = torch.tensor([1, 0, 2, 0, 0, -1, 3, 0, 1, 0, 0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.networks.generative import (
+from isda.lab.networks.generative import (
     SIZES,
     CriticPerClass,
     Discriminator,
@@ -14,7 +14,7 @@ from isda.networks.generative import (
     generator_names,
     to_pixels,
 )
-from isda.networks.generative.layers import ClassTable, DiscriminatorBody, GeneratorBody
+from isda.lab.networks.generative.layers import ClassTable, DiscriminatorBody, GeneratorBody
 
 
 @pytest.mark.any_device

@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from isda.networks import segmentation
-from isda.networks.segmentation.backbone import FrozenBatchNorm2d
+from isda.lab.networks import segmentation
+from isda.lab.networks.segmentation.backbone import FrozenBatchNorm2d
 
 
 def create():

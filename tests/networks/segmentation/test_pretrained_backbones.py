@@ -7,7 +7,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
-from isda.networks import segmentation
+from isda.lab.networks import segmentation
 
 
 def maps_of(model, images):

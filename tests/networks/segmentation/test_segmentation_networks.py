@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import conv2d, interpolate
 
 from isda.attach import find_classifier
-from isda.networks import segmentation
-from isda.networks.segmentation.network import resize_maps
+from isda.lab.networks import segmentation
+from isda.lab.networks.segmentation.network import resize_maps
 
 CLASSES = 5
 NAMES = ["pspnet-resnet-18", "deeplab-v3-resnet-50"]

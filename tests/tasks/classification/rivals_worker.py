@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from isda.train import Classification, Processes, Saving, Settings, join_processes, load_data, resolve, train
+from isda.lab.train import Classification, Processes, Saving, Settings, join_processes, load_data, resolve, train
 from many_processes import plain_network
 
 METHODS = {

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import segmentation_runs
+from isda.lab.tasks.common.matching import Withheld
 from isda.losses import ISDALoss
-from isda.tasks.common.matching import Withheld
 from oracles import jensen_bound
 from semi_runs import semi_job
 from small_runs import digits, isda, small_job, train_small

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data import ImageFiles
-from isda.data.augment import Compose, HorizontalFlip, Normalize, RandomResizedCrop
-from isda.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
-from isda.tasks.common.data import ImageBatches, evaluation_batches
+from isda.lab.data import ImageFiles
+from isda.lab.data.augment import Compose, HorizontalFlip, Normalize, RandomResizedCrop
+from isda.lab.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
+from isda.lab.tasks.common.data import ImageBatches, evaluation_batches
 from small_runs import digits
 
 INDICES = torch.arange(1297)[5::11]

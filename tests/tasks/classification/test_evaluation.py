@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from isda.tasks.common.data import ImageBatch
-from isda.tasks.common.evaluation import Tally, evaluate
+from isda.lab.tasks.common.data import ImageBatch
+from isda.lab.tasks.common.evaluation import Tally, evaluate
 from small_runs import ALONE
 
 

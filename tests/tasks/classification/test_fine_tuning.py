@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 from torchvision.transforms.v2 import functional as images
 
 from fine_tuning_runs import CLASSES, MODEL, TRAINING, draw_folder, fine_tune, words, write_pretrained
-from isda.data import load
-from isda.engine import learning_rate
-from isda.tasks.classification.resolve import resolve
-from isda.tasks.classification.task import Classification, criteria_of
-from isda.train import Hook, Saving, Settings, load_trained, train
+from isda.lab.data import load
+from isda.lab.engine import learning_rate
+from isda.lab.tasks.classification.resolve import resolve
+from isda.lab.tasks.classification.task import Classification, criteria_of
+from isda.lab.train import Hook, Saving, Settings, load_trained, train
 from many_processes import torchrun
 from small_runs import HERE, isda
 

@@ -13,12 +13,12 @@ import torch
 
 from generative_runs import small_config as generator_config
 from isda._utils.seeds import generator
-from isda.data import DataSet
-from isda.engine import Hook, Saving, Stopped
-from isda.tasks.classification.generated import count_per_batch
-from isda.tasks.common.generators import GeneratedImages, load_generator, make_images
-from isda.tasks.gan.task import Generation
-from isda.train import Classification, SemiSettings, Settings, resolve, train
+from isda.lab.data import DataSet
+from isda.lab.engine import Hook, Saving, Stopped
+from isda.lab.tasks.classification.generated import count_per_batch
+from isda.lab.tasks.common.generators import GeneratedImages, load_generator, make_images
+from isda.lab.tasks.gan.task import Generation
+from isda.lab.train import Classification, SemiSettings, Settings, resolve, train
 from resumable_runs import outcome
 from small_runs import HERE, SMALL, digits, isda, small_config, small_job, train_small
 from two_devices import assert_the_same, needs_a_device, on_host_and_device

@@ -10,13 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.engine import State
 from isda.functional import class_balanced_weights
-from isda.tasks.classification.methods import find_method
-from isda.tasks.classification.methods.long_tail import BalancedBatches
-from isda.tasks.classification.settings import class_parts, counts_for, recipe_for
-from isda.tasks.common.data import split_data
-from isda.train import Config, Settings, load_trained, resolve
+from isda.lab.engine import State
+from isda.lab.tasks.classification.methods import find_method
+from isda.lab.tasks.classification.methods.long_tail import BalancedBatches
+from isda.lab.tasks.classification.settings import class_parts, counts_for, recipe_for
+from isda.lab.tasks.common.data import split_data
+from isda.lab.train import Config, Settings, load_trained, resolve
 from small_runs import digits, small_job, train_small
 
 PLAIN = ("logit-adjustment", "ldam", "class-balanced")

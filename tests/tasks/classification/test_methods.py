@@ -11,13 +11,13 @@ from torch import nn
 
 from isda import ISDALoss, networks
 from isda.covariance import MODELS, CovarianceModel, DiagonalCovariance
-from isda.engine import Outcome
-from isda.engine.options import option_types
-from isda.tasks.classification.methods import METHODS, ClassificationMethod, find_method
-from isda.tasks.classification.settings import recipe_for
-from isda.tasks.common.data import ImageBatch
-from isda.tasks.common.isda_options import ISDAOptions
-from isda.train import train
+from isda.lab.engine import Outcome
+from isda.lab.engine.options import option_types
+from isda.lab.tasks.classification.methods import METHODS, ClassificationMethod, find_method
+from isda.lab.tasks.classification.settings import recipe_for
+from isda.lab.tasks.common.data import ImageBatch
+from isda.lab.tasks.common.isda_options import ISDAOptions
+from isda.lab.train import train
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config
 

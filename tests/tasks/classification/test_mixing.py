@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.tasks.classification.methods import METHODS, find_method
-from isda.tasks.classification.methods.mixing import ManifoldMixBatch, draw_box, draw_share
-from isda.tasks.classification.settings import recipe_for
-from isda.tasks.common.data import ImageBatch
+from isda.lab.tasks.classification.methods import METHODS, find_method
+from isda.lab.tasks.classification.methods.mixing import ManifoldMixBatch, draw_box, draw_share
+from isda.lab.tasks.classification.settings import recipe_for
+from isda.lab.tasks.common.data import ImageBatch
 from small_runs import small_config, small_job
 
 MIXING = ("mixup", "cutmix", "manifold-mixup")

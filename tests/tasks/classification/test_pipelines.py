@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from isda.data.augment import AutoAugment, Cutout, Draws, HorizontalFlip, RandAugment, RandomCrop, RandomTranslation
-from isda.tasks.classification.pipelines import (
+from isda.lab.data.augment import AutoAugment, Cutout, Draws, HorizontalFlip, RandAugment, RandomCrop, RandomTranslation
+from isda.lab.tasks.classification.pipelines import (
     AUGMENTATIONS,
     RESIZING,
     InputFormat,

@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from isda.covariance import create
-from isda.engine.run_folder import FILES, RunFolder
-from isda.tasks.classification.task import mean_margin_variance
-from isda.tasks.common.predictions import MISTAKES, PREDICTIONS_FILE, SIDE, Predictions
-from isda.train import Settings, load_data, resolve, train
+from isda.lab.engine.run_folder import FILES, RunFolder
+from isda.lab.tasks.classification.task import mean_margin_variance
+from isda.lab.tasks.common.predictions import MISTAKES, PREDICTIONS_FILE, SIDE, Predictions
+from isda.lab.train import Settings, load_data, resolve, train
 
 
 def drawn(count=200, classes=5, seed=0):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from isda import networks
-from isda.engine import SCALES, Recipe, TrainingConfig
-from isda.tasks.classification.settings import CIFAR_RECIPES, recipe_for
+from isda.lab import networks
+from isda.lab.engine import SCALES, Recipe, TrainingConfig
+from isda.lab.tasks.classification.settings import CIFAR_RECIPES, recipe_for
 
 # network: epochs, batch size, weight decay, momentum, initial learning rate, factor, epochs at which it falls.
 PAPER = {

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from isda.data import DataSet
-from isda.train import Settings, resolve
+from isda.lab.data import DataSet
+from isda.lab.train import Settings, resolve
 from small_runs import SMALL, digits, small_config
 
 

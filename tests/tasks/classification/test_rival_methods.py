@@ -16,12 +16,12 @@ from rivals_worker import run
 from safetensors.torch import load_file
 
 from isda import ISDALoss, losses, networks
-from isda.engine import Processes, State, learning_rate
-from isda.engine.options import option_types
-from isda.tasks.classification.methods import METHODS, find_method
-from isda.tasks.classification.settings import recipe_for
-from isda.tasks.common.isda_options import ISDAOptions
-from isda.train import Classification
+from isda.lab.engine import Processes, State, learning_rate
+from isda.lab.engine.options import option_types
+from isda.lab.tasks.classification.methods import METHODS, find_method
+from isda.lab.tasks.classification.settings import recipe_for
+from isda.lab.tasks.common.isda_options import ISDAOptions
+from isda.lab.train import Classification
 from many_processes import side_by_side
 from small_runs import HERE, digits, small_config, small_job, train_small
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from isda import networks
-from isda.engine import learning_rate
-from isda.tasks.classification.methods.sam import perturbed_weights
+from isda.lab import networks
+from isda.lab.engine import learning_rate
+from isda.lab.tasks.classification.methods.sam import perturbed_weights
 from oracles import batch_covariance, jensen_bound
 from small_runs import small_job
 

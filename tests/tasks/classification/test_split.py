@@ -2,8 +2,8 @@
 
 import torch
 
-from isda.data import hold_out
-from isda.tasks.common.data import split_data
+from isda.lab.data import hold_out
+from isda.lab.tasks.common.data import split_data
 from small_runs import digits, small_config
 
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from isda.train import load_trained, train
+from isda.lab.train import load_trained, train
 from small_runs import digits, small_config
 
 CPU = torch.device("cpu")

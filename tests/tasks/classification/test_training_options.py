@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from isda.train import load_trained, train
+from isda.lab.train import load_trained, train
 from small_runs import digits, small_config, small_job
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from isda.engine import Processes, Saving, join_processes, train
-from isda.tasks.detection.settings import DetectionSettings
-from isda.tasks.detection.task import Detection
+from isda.lab.engine import Processes, Saving, join_processes, train
+from isda.lab.tasks.detection.settings import DetectionSettings
+from isda.lab.tasks.detection.task import Detection
 
 SMALL: dict[str, Any] = {
     "network": "mask-rcnn",

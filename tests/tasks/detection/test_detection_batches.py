@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isda.data.coco import load
-from isda.tasks.detection.data import DetectionBatches, mirrored
+from isda.lab.data.coco import load
+from isda.lab.tasks.detection.data import DetectionBatches, mirrored
 
 
 @pytest.fixture(scope="module")

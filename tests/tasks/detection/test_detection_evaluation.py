@@ -12,9 +12,9 @@ from faster_coco_eval import COCOeval_faster
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from isda.data.coco import load
-from isda.data.coco_masks import encode_mask
-from isda.tasks.detection.evaluation import coco_scores, records_of
+from isda.lab.data.coco import load
+from isda.lab.data.coco_masks import encode_mask
+from isda.lab.tasks.detection.evaluation import coco_scores, records_of
 from shapes import CATEGORY_IDS, draw_set
 
 NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")

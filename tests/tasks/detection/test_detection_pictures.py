@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from isda.data.coco import load
-from isda.tasks.common.pictures import save_picture
-from isda.tasks.detection.evaluation import class_colour, draw_beside_truth, draw_detections
+from isda.lab.data.coco import load
+from isda.lab.tasks.common.pictures import save_picture
+from isda.lab.tasks.detection.evaluation import class_colour, draw_beside_truth, draw_detections
 
 
 def found(**changes):

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from small_detection import SMALL
 
-from isda.engine import learning_rate
-from isda.tasks.detection.backbone import create_detector, initialise
-from isda.tasks.detection.settings import DetectionSettings
-from isda.tasks.detection.task import Detection
-from isda.train import Settings as ClassifierSettings
-from isda.train import load_data
-from isda.train import resolve as resolve_classifier
-from isda.train import train as train_classifier
+from isda.lab.engine import learning_rate
+from isda.lab.tasks.detection.backbone import create_detector, initialise
+from isda.lab.tasks.detection.settings import DetectionSettings
+from isda.lab.tasks.detection.task import Detection
+from isda.lab.train import Settings as ClassifierSettings
+from isda.lab.train import load_data
+from isda.lab.train import resolve as resolve_classifier
+from isda.lab.train import train as train_classifier
 
 TASK = Detection()
 
@@ -75,7 +75,7 @@ def test_the_learning_rate_rises_and_falls(data):
 def _place():
     from pathlib import Path
 
-    from isda.engine import Processes, RunContext
+    from isda.lab.engine import Processes, RunContext
 
     return RunContext(Processes(0, 1, torch.device("cpu")), Path("not-there"))
 

@@ -17,10 +17,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from small_detection import SMALL_WORDS, small_run
 
-from isda.engine import Hook, Processes, read_run, train
-from isda.tasks.detection.evaluation import load_detector
-from isda.tasks.detection.settings import DetectionSettings
-from isda.tasks.detection.task import Detection
+from isda.lab.engine import Hook, Processes, read_run, train
+from isda.lab.tasks.detection.evaluation import load_detector
+from isda.lab.tasks.detection.settings import DetectionSettings
+from isda.lab.tasks.detection.task import Detection
 from many_processes import side_by_side
 from resumable_runs import outcome
 from shapes import KINDS, draw_set

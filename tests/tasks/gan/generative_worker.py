@@ -11,8 +11,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from generative_runs import small_config
-from isda.engine import Processes, Saving, join_processes, train
-from isda.tasks.gan.task import Generation
+from isda.lab.engine import Processes, Saving, join_processes, train
+from isda.lab.tasks.gan.task import Generation
 from small_runs import digits
 
 STEPS = 10

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from generative_runs import small_config, small_job
-from isda.engine import Processes
-from isda.networks.generative import create_generator, from_pixels
-from isda.tasks.gan.data import balanced_order, draw_latents
+from isda.lab.engine import Processes
+from isda.lab.networks.generative import create_generator, from_pixels
+from isda.lab.tasks.gan.data import balanced_order, draw_latents
 from small_runs import digits
 
 

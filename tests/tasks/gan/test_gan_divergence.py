@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from generative_runs import small_config, small_job
-from isda.engine import NonFiniteLoss, train
-from isda.tasks.gan.job import divergence_warnings
-from isda.tasks.gan.task import Generation
+from isda.lab.engine import NonFiniteLoss, train
+from isda.lab.tasks.gan.job import divergence_warnings
+from isda.lab.tasks.gan.task import Generation
 from small_runs import digits
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from isda.tasks.gan.methods import (
+from isda.lab.tasks.gan.methods import (
     code_loss,
     gradient_penalty,
     logistic_discriminator,

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from generative_runs import METHODS, small_job
-from isda.tasks.gan.data import draw_latents
-from isda.tasks.gan.methods import PlayerInputs
+from isda.lab.tasks.gan.data import draw_latents
+from isda.lab.tasks.gan.methods import PlayerInputs
 
 SEED = 0
 PLAYERS = ("generator", "discriminator")
@@ -193,15 +193,15 @@ def test_infogan_reads_two_codes_that_reach_the_images(finished_run):
 
 
 def test_cross_entropy_of_labels_on_the_host_is_torchs():
-    from isda.tasks.gan.methods import class_loss
+    from isda.lab.tasks.gan.methods import class_loss
 
     logits, labels = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
     assert torch.equal(class_loss(logits, labels), F.cross_entropy(logits, labels))
 
 
 OWN = """
-from isda.tasks.gan.methods import wasserstein_generator
-from isda.tasks.gan.methods import CGAN
+from isda.lab.tasks.gan.methods import wasserstein_generator
+from isda.lab.tasks.gan.methods import CGAN
 
 
 class Mine(CGAN):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
-from isda.tasks.gan.evaluation import (
+from isda.lab.tasks.gan.evaluation import (
     JudgeOutputs,
     compare_features,
     diversity_by_class,
@@ -46,7 +46,7 @@ def test_frechet_distance_knows_its_limits():
 
 
 def test_kernel_distance_is_a_loop_over_pairs(monkeypatch):
-    monkeypatch.setattr("isda.tasks.gan.evaluation.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("isda.lab.tasks.gan.evaluation.ROWS_AT_ONCE", 4)
     x, y = features(9, 3, 0), features(7, 3, 1)
 
     def kernel(a, b):

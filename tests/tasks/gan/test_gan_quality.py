@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.data import DataSet
-from isda.engine import train
-from isda.tasks.gan.settings import GANSettings
-from isda.tasks.gan.task import Generation
+from isda.lab.data import DataSet
+from isda.lab.engine import train
+from isda.lab.tasks.gan.settings import GANSettings
+from isda.lab.tasks.gan.task import Generation
 from small_runs import digits
 
 FAST = ",n_critic=2"

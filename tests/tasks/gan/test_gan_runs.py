@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 
 from generative_runs import METHODS, small_config, small_job
 from isda._utils.seeds import generator
-from isda.engine import Hook, Saving, Stopped, train
-from isda.tasks.common.generators import load_generator, make_images
-from isda.tasks.gan.job import GenerationJob
-from isda.tasks.gan.task import Generation
+from isda.lab.engine import Hook, Saving, Stopped, train
+from isda.lab.tasks.common.generators import load_generator, make_images
+from isda.lab.tasks.gan.job import GenerationJob
+from isda.lab.tasks.gan.task import Generation
 from many_processes import side_by_side
 from small_runs import ALONE, digits, train_small
 from two_devices import assert_the_same, needs_a_device, on_host_and_device
@@ -189,8 +189,8 @@ def test_only_finished_and_whole_runs_of_generators_are_loaded(trained, finished
 
 
 def test_a_run_without_a_judge_trains_one_beside_it_and_uses_it_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("isda.tasks.gan.evaluation.MOST_EPOCHS", 1)
-    monkeypatch.setattr("isda.tasks.gan.evaluation.WIDTH", 0.1)
+    monkeypatch.setattr("isda.lab.tasks.gan.evaluation.MOST_EPOCHS", 1)
+    monkeypatch.setattr("isda.lab.tasks.gan.evaluation.WIDTH", 0.1)
     job = small_job(folder=tmp_path)
     first = job._measure()
     weights = tmp_path / "judge" / "model.safetensors"
@@ -222,7 +222,7 @@ def test_figures_of_a_generator_that_copies_real_images_are_as_good_as_can_be(fi
             return torch.arange(count, dtype=torch.float32)[:, None]
 
         def forward(self, latent, labels):
-            from isda.networks.generative import from_pixels
+            from isda.lab.networks.generative import from_pixels
 
             return from_pixels(digits().x_test[latent[:, 0].long()])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from isda.engine import Processes, Saving, join_processes, train
-from isda.tasks.segmentation.settings import SegmentationSettings
-from isda.tasks.segmentation.task import Segmentation
+from isda.lab.engine import Processes, Saving, join_processes, train
+from isda.lab.tasks.segmentation.settings import SegmentationSettings
+from isda.lab.tasks.segmentation.task import Segmentation
 
 STEPS = 6
 

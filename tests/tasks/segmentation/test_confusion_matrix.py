@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score
 
-from isda.tasks.segmentation.evaluation import ConfusionMatrix
+from isda.lab.tasks.segmentation.evaluation import ConfusionMatrix
 
 CLASSES = 5
 

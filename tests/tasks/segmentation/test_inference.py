@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import interpolate
 
-from isda.networks import segmentation
-from isda.tasks.segmentation.evaluation import SCALES, predictor, probabilities, windows
+from isda.lab.networks import segmentation
+from isda.lab.tasks.segmentation.evaluation import SCALES, predictor, probabilities, windows
 
 CLASSES = 4
 

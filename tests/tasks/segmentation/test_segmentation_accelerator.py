@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isda.tasks.segmentation.task import Segmentation
+from isda.lab.tasks.segmentation.task import Segmentation
 from segmentation_runs import drawn, small_config
 from two_devices import assert_the_same, needs_a_device, on_host_and_device
 

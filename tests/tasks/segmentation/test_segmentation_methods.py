@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from isda import ISDALoss
-from isda.engine import Recipe
-from isda.networks.segmentation import DenseOutputs
-from isda.tasks.segmentation.data import SegmentationBatch
-from isda.tasks.segmentation.methods import (
+from isda.lab.engine import Recipe
+from isda.lab.networks.segmentation import DenseOutputs
+from isda.lab.tasks.segmentation.data import SegmentationBatch
+from isda.lab.tasks.segmentation.methods import (
     METHODS,
     HeadOutputs,
     SegmentationMethod,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.tasks.segmentation.pictures import CAMVID, CITYSCAPES, GAP, LINE, SHARE, label_picture, overlay, palette
+from isda.lab.tasks.segmentation.pictures import CAMVID, CITYSCAPES, GAP, LINE, SHARE, label_picture, overlay, palette
 
 CLASSES = ["road", "sky", "car"]
 

@@ -12,10 +12,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from segmentation_worker import STEPS, run
 
-from isda.data.segmentation import load
-from isda.engine import Saving, learning_rate, train
-from isda.tasks.segmentation.data import SegmentationBatches, evaluation_batches
-from isda.tasks.segmentation.settings import SegmentationConfig
+from isda.lab.data.segmentation import load
+from isda.lab.engine import Saving, learning_rate, train
+from isda.lab.tasks.segmentation.data import SegmentationBatches, evaluation_batches
+from isda.lab.tasks.segmentation.settings import SegmentationConfig
 from many_processes import side_by_side
 from resumable_runs import outcome
 from segmentation_runs import ALONE, CLASSES, drawn, scene, small_config, small_job
@@ -45,7 +45,7 @@ def test_images_decoded_per_batch_make_the_same_batches_as_images_in_memory(monk
     config = small_config()
     inside = list(SegmentationBatches(drawn().train, config).epoch(0))
     judged = list(evaluation_batches(drawn().validation, torch.arange(5), config, torch.device("cpu")))
-    monkeypatch.setattr("isda.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr("isda.lab.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
     data = load(drawn().source)
     assert data.train.decoded is None
     outside = list(SegmentationBatches(data.train, config, workers=2).epoch(0))

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from isda.data.segmentation import load
-from isda.engine.options import NumberOrAuto
-from isda.tasks.segmentation.settings import SegmentationSettings
-from isda.tasks.segmentation.task import Segmentation
+from isda.lab.data.segmentation import load
+from isda.lab.engine.options import NumberOrAuto
+from isda.lab.tasks.segmentation.settings import SegmentationSettings
+from isda.lab.tasks.segmentation.task import Segmentation
 from segmentation_runs import SMALL_WORDS, draw, drawn
 from small_runs import isda
 

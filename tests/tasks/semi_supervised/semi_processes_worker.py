@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from isda.train import (
+from isda.lab.train import (
     Processes,
     Saving,
     SemiSettings,

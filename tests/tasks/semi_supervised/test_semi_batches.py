@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isda.data.augment import Draws, Normalize
-from isda.semi import defaults_for
-from isda.tasks.semi_supervised.data import WEAK, Views, semi_batches, shuffled_passes, split_data
+from isda.lab.data.augment import Draws, Normalize
+from isda.lab.semi import defaults_for
+from isda.lab.tasks.semi_supervised.data import WEAK, Views, semi_batches, shuffled_passes, split_data
 from semi_runs import semi_config, semi_job
 from small_runs import ALONE, digits
 

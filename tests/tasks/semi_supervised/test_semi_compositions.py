@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from enlarged_digits import enlarged
-from isda.engine.loop import train
-from isda.reproduce.tables import Table6
-from isda.train import resolve
+from isda.lab.engine.loop import train
+from isda.lab.reproduce.tables import Table6
+from isda.lab.train import resolve
 
 SHARES = {1000: 0.02, 2000: 0.04, 4000: 0.08, 10_000: 0.2, 20_000: 0.4, 500: 0.02}
 """Of the labelled images, by their number in the paper; SVHN's 0.7% would be nine of the digits."""

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from isda.tasks.semi_supervised.data import split_data
+from isda.lab.tasks.semi_supervised.data import split_data
 from semi_runs import SEMI_WORDS, semi_config, semi_job
 from small_runs import digits, isda
 

@@ -6,8 +6,8 @@ import random
 import pytest
 from safetensors.torch import load_file
 
-from isda.engine import Hook
-from isda.train import Saving, Stopped, train
+from isda.lab.engine import Hook
+from isda.lab.train import Saving, Stopped, train
 from semi_runs import WRITTEN, semi_config
 from small_runs import digits
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isda.tasks.semi_supervised import task as job
-from isda.tasks.semi_supervised.data import split_data
-from isda.train import train
+from isda.lab.tasks.semi_supervised import task as job
+from isda.lab.tasks.semi_supervised.data import split_data
+from isda.lab.train import train
 from semi_runs import WRITTEN, semi_config
 from small_runs import digits
 

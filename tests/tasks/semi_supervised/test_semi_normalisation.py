@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.data import ZCAWhitening, load, normalise_per_image
-from isda.engine import RunContext
-from isda.tasks.semi_supervised.data import WHITENING_FILE, normaliser_for, split_data, whitening_for
-from isda.train import (
+from isda.lab.data import ZCAWhitening, load, normalise_per_image
+from isda.lab.engine import RunContext
+from isda.lab.tasks.semi_supervised.data import WHITENING_FILE, normaliser_for, split_data, whitening_for
+from isda.lab.train import (
     Saving,
     SemiSettings,
     SemiSupervisedClassification,
@@ -131,7 +131,7 @@ def test_the_whitening_is_fitted_once_and_kept_under_the_data_root(root, tmp_pat
     config, data = zca_run(root)
     first = whitening_for(config, data, tmp_path / "a", ALONE, root)
     assert len(list((root / "zca").glob("cifar10-*.safetensors"))) == 1
-    monkeypatch.setattr("isda.data.whitening.ZCAWhitening.fit", lambda *args: pytest.fail("fitted again"))
+    monkeypatch.setattr("isda.lab.data.whitening.ZCAWhitening.fit", lambda *args: pytest.fail("fitted again"))
     again = whitening_for(config, data, tmp_path / "b", ALONE, root)
     assert torch.equal(first.whitening, again.whitening)
 
@@ -144,7 +144,7 @@ def test_a_resumed_run_whitens_as_it_began(root, tmp_path, monkeypatch):
     for name in ("result.json", "model.safetensors", "checkpoints/step-000000008"):
         path = tmp_path / "broken" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    monkeypatch.setattr("isda.data.whitening.ZCAWhitening.fit", lambda *args: pytest.fail("fitted again"))
+    monkeypatch.setattr("isda.lab.data.whitening.ZCAWhitening.fit", lambda *args: pytest.fail("fitted again"))
     train(*run, tmp_path / "broken", data_root=tmp_path / "nowhere")
     whole, broken = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken"))
     assert whole == broken

@@ -7,11 +7,11 @@ import torch
 
 from isda import ISDALoss, networks
 from isda.covariance import LowRankCovariance
-from isda.data import DataSet
-from isda.semi import NAMES, MeanTeacher, create, defaults_for
-from isda.tasks.semi_supervised.method import create_method
-from isda.tasks.semi_supervised.settings import SemiConfig
-from isda.train import SemiSettings, Settings, resolve
+from isda.lab.data import DataSet
+from isda.lab.semi import NAMES, MeanTeacher, create, defaults_for
+from isda.lab.tasks.semi_supervised.method import create_method
+from isda.lab.tasks.semi_supervised.settings import SemiConfig
+from isda.lab.train import SemiSettings, Settings, resolve
 from semi_runs import WRITTEN, semi_config, semi_job
 from small_runs import digits, small_config
 

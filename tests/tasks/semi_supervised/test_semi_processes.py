@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from semi_processes_worker import METHODS, run
 
-from isda.train import Processes
+from isda.lab.train import Processes
 from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("semi_processes_worker.py")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from isda import networks
-from isda.engine import learning_rate
+from isda.lab import networks
+from isda.lab.engine import learning_rate
 from semi_runs import semi_job
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from isda.data import DataSet
-from isda.tasks.classification.task import Classification
-from isda.tasks.semi_supervised.settings import SemiSettings
-from isda.tasks.semi_supervised.task import SemiSupervisedClassification
-from isda.train import Settings
+from isda.lab.data import DataSet
+from isda.lab.tasks.classification.task import Classification
+from isda.lab.tasks.semi_supervised.settings import SemiSettings
+from isda.lab.tasks.semi_supervised.task import SemiSupervisedClassification
+from isda.lab.train import Settings
 from small_runs import SMALL, digits
 
 CIFAR, IMAGENET = (0.1, 0.25, 0.5, 0.75, 1.0), (1.0, 2.5, 5.0, 7.5, 10.0)

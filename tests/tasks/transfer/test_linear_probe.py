@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.data import hold_out
-from isda.tasks.transfer.linear_probe import HELD_OUT_SHARE, HOLD_OUT_SEED, fit_probe, widening_search
+from isda.lab.data import hold_out
+from isda.lab.tasks.transfer.linear_probe import HELD_OUT_SHARE, HOLD_OUT_SEED, fit_probe, widening_search
 
 CLASSES = 3
 

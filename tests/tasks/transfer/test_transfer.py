@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from isda.cli import main
-from isda.data import DataSet
-from isda.data.augment.compose import convert_channels
-from isda.engine import Processes, RunContext, train
-from isda.tasks.classification.trained import load_classifier
-from isda.tasks.transfer.features import adapt_images, extract_features, load_source
-from isda.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
-from isda.tasks.transfer.linear_probe import LinearProbing, ProbeSettings
+from isda.lab.cli import main
+from isda.lab.data import DataSet
+from isda.lab.data.augment.compose import convert_channels
+from isda.lab.engine import Processes, RunContext, train
+from isda.lab.tasks.classification.trained import load_classifier
+from isda.lab.tasks.transfer.features import adapt_images, extract_features, load_source
+from isda.lab.tasks.transfer.fine_tuning import FineTuning, FineTuningSettings
+from isda.lab.tasks.transfer.linear_probe import LinearProbing, ProbeSettings
 from small_runs import digits, small_config
 
 CPU = torch.device("cpu")

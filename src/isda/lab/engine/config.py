@@ -1,0 +1,309 @@
+"""Run configurations: the resolved settings in config.json, and the figures and curves of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from isda.lab.engine.digests import json_text, read_verified, with_digest
+from isda.lab.engine.settings import AUTO, RunSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number of a finished run. The first figure of a task is the one that methods are compared by."""
+
+    name: str
+    """Its key in result.json."""
+    metric: str
+    """The key in metrics.jsonl that it is made from, such as "test/error"."""
+    title: str
+    """As it stands in tables and sentences: "test error"."""
+    unit: str = ""
+    """"%" or a word; empty for a bare number."""
+    digits: int = 2
+    lower_is_better: bool = True
+    averaged: bool = True
+    """Whether it is the mean over the last epochs, as the paper reports errors, or the last epoch's value."""
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit, for the head of a column."""
+        return f"{self.title}, {self.unit}" if self.unit else self.title
+
+    @property
+    def difference_unit(self) -> str:
+        """What a difference of two is counted in: percentages differ by points."""
+        return "points" if self.unit == "%" else self.unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One metric over the epochs."""
+
+    metric: str
+    """The key in metrics.jsonl."""
+    title: str
+    unit: str = ""
+    logarithmic: bool = False
+    """Whether a logarithmic axis suits it where it spans more than one and a half decades."""
+
+
+def result_figures(
+    figures: Iterable[Figure], metrics: Sequence[Mapping[str, Any]], average_last: int
+) -> dict[str, float]:
+    """The figures of a run from the lines of its metrics, as result.json has them.
+
+    Of the first figure the last epoch's value stands beside its mean, under ``NAME_last``.
+
+    Example:
+        >>> error = Figure(name="error", metric="test/error", title="test error", unit="%")
+        >>> result_figures([error], [{"test/error": 4.0}, {"test/error": 2.0}], average_last=2)
+        {'error': 3.0, 'error_last': 2.0}
+    """
+    result: dict[str, float] = {}
+    for index, figure in enumerate(figures):
+        last = metrics[-average_last:] if figure.averaged else metrics[-1:]
+        values = [float(line[figure.metric]) for line in last if line.get(figure.metric) is not None]
+        if not values:
+            continue
+        result[figure.name] = sum(values) / len(values)
+        if index == 0:
+            result[f"{figure.name}_last"] = values[-1]
+    return result
+
+
+CONFIG_FORMAT = 3
+"""3: a configuration holds the settings of its task under their names."""
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of config.json.
+
+    Raises:
+        ValueError: it is no configuration, or one of another format.
+    """
+    stored = read_verified(path)
+    written = stored.get("format")
+    if type(written) is int and written == CONFIG_FORMAT:
+        return stored
+    remedy = ""
+    if type(written) is int:
+        remedy = f"; a{' newer' if written > CONFIG_FORMAT else 'n earlier'} version of isda wrote it"
+    raise ValueError(f"{path} must be a run's configuration of format {CONFIG_FORMAT}, got {written!r}{remedy}")
+
+
+NOT_DECISIVE = ("version", "settings", "chosen", "curves")
+"""Fields that may differ between a run and its continuation."""
+
+_AnyConfig = TypeVar("_AnyConfig", bound="RunConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(RunSettings):
+    """The settings of a run with nothing left AUTO, and what the engine, tables and pages need to know of it.
+
+    The configuration of a task inherits from its settings first, then from this class, and adds facts of its data.
+    """
+
+    task: str
+    """The task's name, see `isda.lab.engine.find_task`."""
+    method_options: dict[str, Any] = field(default_factory=dict)
+    steps_per_epoch: int
+    """Optimiser steps per epoch."""
+    average_last: int = 1
+    """Figures are means over this many last epochs."""
+    evaluated_on: str = "test"
+    """What figures are measured on: "test", or "held-out" images."""
+    figures: tuple[Figure, ...]
+    """What is measured; methods are compared by the first."""
+    curves: tuple[Curve, ...] = ()
+    """What pages show over the epochs, beside the first figure."""
+    baselines: tuple[str, ...] = ()
+    """Methods that the others are compared to, wherever one of them is there."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings that the user has given, of which all the rest follows."""
+    chosen: tuple[str, ...] = ()
+    """Fields that were chosen for each method by itself on held-out data: runs that differ in them are compared."""
+    version: str = ""
+    format: int = CONFIG_FORMAT
+
+    of_method: ClassVar[tuple[str, ...]] = ()
+    """Further fields that may differ between the methods of one comparison."""
+    of_run: ClassVar[tuple[str, ...]] = ()
+    """Further fields that may differ between all its runs, beside method and seed."""
+    change_messages: ClassVar[dict[str, str]] = {}
+    """Messages for fields such as digests, whose values say nothing to a user when they differ."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if "auto" in f.metadata and getattr(self, f.name) is AUTO:
+                if f.metadata["auto"] is AUTO:
+                    raise TypeError(f"a configuration must have a value for {f.name}")
+                object.__setattr__(self, f.name, f.metadata["auto"])
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+    @property
+    def identity(self) -> str:
+        """A digest of all that decides what the run computes; checkpoints carry it."""
+        decisive = {name: value for name, value in asdict(self).items() if name not in NOT_DECISIVE}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether figures are measured after an epoch (from 1): every few, and all that the result averages."""
+        return epoch % self.evaluate_every == 0 or epoch > self.epochs - self.average_last
+
+    def describe(self) -> str:
+        """One line about the run."""
+        return (
+            f"{self.method} on {self.data}, {self.network}, {self.epochs} epochs ({self.scale} scale), seed {self.seed}"
+        )
+
+    def as_json(self) -> str:
+        """The text of config.json."""
+        elsewhere = {f.name for f in fields(self) if "stored_in" in f.metadata}
+        values = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        values |= {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
+        return json_text(with_digest(values), indent=1) + "\n"
+
+    @classmethod
+    def read(cls: type[_AnyConfig], path: Path) -> _AnyConfig:
+        """Read config.json; a ValueError names what is wrong with it."""
+        return cls.from_stored(read_config(path), path)
+
+    @classmethod
+    def from_stored(cls: type[_AnyConfig], stored: Mapping[str, Any], path: Path) -> _AnyConfig:
+        """A configuration from what `read_config` found at ``path``, which messages name."""
+        known = {f.name: f for f in fields(cls)}
+        missing = [name for name, f in known.items() if name not in stored and _required(f)]
+        if missing:
+            raise ValueError(f"{path} lacks {', '.join(missing)}")
+        check_types(cls, stored, path, resolved=True)
+        data = stored.get("settings", {}).get("data")
+        if not isinstance(data, str | None):
+            raise ValueError(f"{path} must have the name of a data set as settings['data'], got {data!r}")
+        values = {name: _tuples(stored[name]) for name in known if name in stored}
+        try:
+            values["figures"] = tuple(Figure(**figure) for figure in stored["figures"])
+            values["curves"] = tuple(Curve(**curve) for curve in stored.get("curves", ()))
+        except TypeError as error:
+            raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
+        for shown in (*stored["figures"], *stored.get("curves", ())):
+            check_types(Figure if "name" in shown else Curve, shown, path)
+        return cls(**values)
+
+    def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
+        """Settings in which two configurations differ: name -> (mine, the other's)."""
+        mine, theirs = asdict(self), asdict(other)
+        names = [name for name in mine | theirs if name not in NOT_DECISIVE]
+        pairs = {name: (mine.get(name), theirs.get(name)) for name in names}
+        return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(TrainingSettings, RunConfig):
+    """How a network is trained: settings, and what recipes alone decide."""
+
+    optimiser: str = "sgd"
+    """One of `isda.lab.engine.trainer.OPTIMISERS`."""
+    momentum: float = 0.9
+    schedule: str = "steps"
+    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
+    "poly": lr * (1 - t / T)^0.9."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which the learning rate falls."""
+    lr_factor: float = 0.1
+    warm_up_steps: int = 0
+    warm_up_from: float | None = None
+    """The share of the learning rate that the first step of the warm-up has; one step's share if None."""
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that the loss of a step is a mean over, in all processes together."""
+        return self.batch_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        import torch
+
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+
+def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path, resolved: bool = False) -> None:
+    """Raise a ValueError for the first field of a dataclass that is stored as another type than it has.
+
+    Args:
+        kind: the dataclass.
+        stored: values by field, as JSON has them.
+        path: where they are from, for messages.
+        resolved: whether settings that may be AUTO must have a value.
+    """
+    hints = get_type_hints(kind)
+    for f in fields(kind):
+        if f.name not in stored or any(map(is_dataclass, get_args(hints[f.name]))):
+            continue  # nested dataclasses check their values when they are created
+        value, types = stored[f.name], _alternatives(hints[f.name])
+        if resolved and "auto" in f.metadata:
+            types = tuple(part for part in types if part is not NoneType)
+        accepted = [json_type for part in types for json_type in _json_types(part)]
+        if type(value) not in accepted and object not in accepted:
+            raise ValueError(f"{path} must have {accepted[0].__name__} as {f.name}, got {value!r}")
+        if not any(_fits(value, part) for part in types):
+            raise ValueError(f"{path} must have {f.type} as {f.name}, got {value!r}")
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """The types of JSON values that may stand for a type; (object,) for any."""
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return (object,)
+    if kind is Literal:
+        return (str,)
+    if kind is float:
+        return (float, int)
+    if kind is tuple:
+        return (list,)
+    if not isinstance(kind, type):
+        return (object,)
+    return (next((base for base in (str, dict) if issubclass(kind, base)), kind),)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a JSON value, and what it holds, is of a type."""
+    accepted, arguments = _json_types(hint), get_args(hint)
+    if object in accepted:
+        return True
+    if type(value) not in accepted:
+        return False
+    if isinstance(value, dict) and len(arguments) == 2:
+        return all(any(_fits(member, part) for part in _alternatives(arguments[1])) for member in value.values())
+    if not isinstance(value, list):
+        return True
+    members = arguments[:1] * len(value) if Ellipsis in arguments else arguments
+    return len(value) == len(members) and all(map(_fits, value, members))
+
+
+def _required(f: Field[Any]) -> bool:
+    return "auto" in f.metadata or (f.default is MISSING and f.default_factory is MISSING)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where we have tuples."""
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,360 @@
+"""Statistics over a few seeds: mean and standard deviation, Student's interval, and simultaneous intervals of the
+differences between several methods.
+
+Methods are compared in the two-way layout of methods x paired seeds (`report.layout`): one residual variance is
+pooled over all methods, and the intervals of all differences to a control hold simultaneously (Dunnett, 1955), or those
+of all pairs (Tukey). The standard deviation divides by n - 1; a single value has neither a standard deviation nor an
+interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from isda.lab.report.layout import NEGLIGIBLE, Cells, Layout, levene, make_layout, unequal_methods
+from isda.lab.report.multivariate_t import Array, simultaneous_p, simultaneous_quantile
+
+LEVEL = 0.95
+"""Confidence level of all intervals of a family simultaneously."""
+WIDEST = 3.0
+"""An interval that is more than this factor wider than with many seeds is not worth showing."""
+
+
+class MeanStd(NamedTuple):
+    """Mean and sample standard deviation (None for a single value)."""
+
+    mean: float
+    std: float | None
+
+
+class Interval(NamedTuple):
+    """The confidence interval mean ± half_width (None for a single value)."""
+
+    mean: float
+    half_width: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside; False without a half width."""
+        return self.half_width is not None and abs(self.mean) > self.half_width
+
+
+def mean_std(values: Sequence[float]) -> MeanStd:
+    """Mean and standard deviation, sqrt(sum (x - mean)^2 / (n - 1)).
+
+    Example:
+        >>> mean_std([1.0, 2.0, 3.0])
+        MeanStd(mean=2.0, std=1.0)
+    """
+    _check("values", values)
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return MeanStd(mean, None)
+    return MeanStd(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+
+
+def t_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval of the mean, mean ± t_{n-1, (1 + level) / 2} std / sqrt(n).
+
+    Example:
+        >>> interval = t_interval([1.0, 2.0, 3.0])
+        >>> round(interval.half_width, 3)
+        2.484
+    """
+    check_level(level)
+    mean, std = mean_std(values)
+    if std is None:
+        return Interval(mean, None)
+    return Interval(mean, float(stdtrit(len(values) - 1, (1 + level) / 2)) * std / math.sqrt(len(values)))
+
+
+def paired_difference(ours: Sequence[float], base: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's interval of the mean of ours_i - base_i, where i is the same seed on both sides.
+
+    Pairing removes the effects that a seed has on both (data subset, initial weights, order of batches).
+
+    Example:
+        >>> paired_difference([4.0, 5.0, 7.0], [5.0, 6.0, 8.0])
+        Interval(mean=-1.0, half_width=0.0)
+    """
+    _check("ours", ours)
+    _check("base", base)
+    if len(ours) != len(base):
+        raise ValueError(f"ours and base must be of the same seeds, got {len(ours)} and {len(base)} values")
+    return t_interval([mine - other for mine, other in zip(ours, base, strict=True)], level)
+
+
+def check_level(level: float) -> None:
+    """Raise ValueError unless a level lies strictly between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
+
+
+def _check(name: str, values: Sequence[float]) -> None:
+    if len(values) == 0:
+        raise ValueError(f"{name} must hold at least one number, got none")
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value} among {len(values)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Family(Mapping[str, Interval]):
+    """Simultaneous confidence intervals of several differences, by name.
+
+    Attributes:
+        intervals: by name.
+        level: the probability that all intervals cover their differences.
+        procedure: "Dunnett", "Tukey", "multivariate t", or "Student" for a single difference.
+        layout: the methods x seeds that it is made from.
+        separate: methods whose variance is not pooled, each with its ratio to that of the others. Their differences
+            have Student's paired intervals, corrected by Bonferroni.
+        blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
+        errors: by name, the standard error of a difference that has an interval.
+        tests: by name, how to find the p-value.
+    """
+
+    intervals: dict[str, Interval]
+    level: float
+    procedure: str
+    layout: Layout = field(repr=False)
+    separate: dict[str, float]
+    blind: frozenset[str]
+    errors: dict[str, float] = field(repr=False)
+    tests: dict[str, Callable[[], float]] = field(repr=False)
+
+    def __getitem__(self, name: str) -> Interval:
+        return self.intervals[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.intervals)
+
+    def __len__(self) -> int:
+        return len(self.intervals)
+
+    @cached_property
+    def pooled(self) -> Layout:
+        """The layout of the methods that share one variance."""
+        return self.layout.without(*self.separate)
+
+    @cached_property
+    def levene(self) -> float | None:
+        """The p-value of Levene's test of equal variances; None with too few residuals."""
+        return levene(self.layout)
+
+    def p_value(self, name: str) -> float | None:
+        """The p-value of a difference, adjusted for their number; None without an interval."""
+        return self.tests[name]() if name in self.tests else None
+
+    def shown(self, name: str) -> Interval | None:
+        """The interval of a difference; without its half width if that says nothing, None if it was not measured."""
+        interval = self.intervals.get(name)
+        return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
+
+
+def paired_cells(values: Mapping[str, Mapping[Any, float]]) -> dict[str, list[float | None]]:
+    """Figures by method and seed as `many_to_one` takes them: in the order of all seeds, None where one is missing.
+
+    A seed is an integer; where a seed means something else for other methods, a pair of a name and the seed.
+
+    Example:
+        >>> paired_cells({"a": {0: 1.0, 2: 3.0}, "b": {2: 4.0}})
+        {'a': [1.0, 3.0], 'b': [None, 4.0]}
+    """
+    seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
+    return {name: [by_seed.get(seed) for seed in seeds] for name, by_seed in values.items()}
+
+
+def many_to_one(values: Cells, control: str = "cross-entropy", level: float = LEVEL, *, paired: bool = True) -> Family:
+    """Dunnett's simultaneous intervals of the differences of all methods to a control.
+
+    y_ms = a_m + b_s + e_ms is fitted by least squares to all figures; a_m - a_control ± c σ sqrt(v_m), with σ² the
+    residual variance of all methods, v_m from least squares (2 / s for s seeds without missing figures) and c the
+    quantile of the largest |t| of all differences.
+
+    Args:
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        control: the method that others are compared to.
+        level: the probability that all intervals cover their differences.
+        paired: whether figures at the same place are of the same seed. Otherwise seeds have no effect (one-way layout,
+            `scipy.stats.dunnett`), and methods may have different numbers of figures.
+
+    Returns:
+        The interval of each other method by name, without methods that share no seed with the control, directly or
+        through others.
+
+    Example:
+        >>> errors = {"cross-entropy": [9.0, 8.0, 9.5], "isda": [8.1, 7.2, 8.3], "mixup": [8.4, 7.1, 8.9]}
+        >>> differences = many_to_one(errors)
+        >>> {name: f"{mean:.2f} ± {half_width:.2f}" for name, (mean, half_width) in differences.items()}
+        {'isda': '-0.97 ± 0.49', 'mixup': '-0.70 ± 0.49'}
+    """
+    if control not in values:
+        raise ValueError(f"control must be one of the methods {list(values)}, got {control!r}")
+    pairs = {name: (name, control) for name in values if name != control}
+    return compare_pairs(values, pairs, level, paired=paired, procedure="Dunnett")
+
+
+def compare_pairs(
+    values: Cells,
+    pairs: Mapping[str, tuple[str, str]],
+    level: float = LEVEL,
+    *,
+    paired: bool = True,
+    procedure: str = "multivariate t",
+) -> Family:
+    """Simultaneous intervals of chosen differences in one layout of methods x seeds; see `many_to_one`.
+
+    Args:
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        pairs: the two methods of each difference, first - second. Differences must not depend on each other
+            linearly; for all pairs use `all_pairs`. Pairs need not share seeds with other pairs: all share a variance.
+        level: the probability that all intervals cover their differences.
+        paired: see `many_to_one`.
+        procedure: what tables call it.
+    """
+    check_level(level)
+    layout = make_layout(values, paired=paired)
+    measured = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
+    apart = {layout.names[index]: number for number, part in enumerate(layout.components) for index in part}
+    measured = {name: pair for name, pair in measured.items() if apart[pair[0]] == apart[pair[1]]}
+    layout = layout.around(*(name for pair in measured.values() for name in pair))
+    aside = unequal_methods(layout)
+    own = [name for name, pair in measured.items() if aside.keys() & set(pair)]
+    pooled = {name: pair for name, pair in measured.items() if name not in own}
+    parts = [_intervals(layout.without(*aside), pooled, level, len(measured))]
+    parts += [_intervals(_only(layout, measured[name]), {name: measured[name]}, level, len(measured)) for name in own]
+    return _family(layout, aside, level, procedure, parts, measured)
+
+
+class _Part(NamedTuple):
+    """Some intervals of a family, standard errors and tests behind them, and whether they say nothing."""
+
+    intervals: dict[str, Interval]
+    errors: dict[str, float]
+    tests: dict[str, Callable[[], float]]
+    blind: bool
+
+
+def _family(
+    layout: Layout,
+    aside: dict[str, float],
+    level: float,
+    procedure: str,
+    parts: Sequence[_Part],
+    order: Iterable[str],
+) -> Family:
+    intervals = {name: interval for part in parts for name, interval in part.intervals.items()}
+    return Family(
+        intervals={name: intervals[name] for name in order if name in intervals},
+        level=level,
+        procedure=procedure if len(intervals) > 1 else "Student",
+        layout=layout,
+        separate=aside,
+        blind=frozenset(name for part in parts if part.blind for name in part.intervals),
+        errors={name: error for part in parts for name, error in part.errors.items()},
+        tests={name: test for part in parts for name, test in part.tests.items()},
+    )
+
+
+def _only(layout: Layout, pair: tuple[str, str]) -> Layout:
+    """The layout of two methods, of which the second is missing if they share no seed."""
+    return layout.without(*(name for name in layout.names if name not in pair)).around(pair[0])
+
+
+def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: float, count: int) -> _Part:
+    """The intervals of some differences of a family of ``count``, which share its error by Bonferroni."""
+    pairs = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
+    if not pairs:
+        return _Part({}, {}, {}, blind=False)
+    contrasts = np.stack([layout.contrast(*pair) for pair in pairs.values()])
+    means = dict(zip(pairs, contrasts @ layout.effects, strict=True))
+    means = {name: _rounded(float(mean), layout) for name, mean in means.items()}
+    if layout.std is None:
+        return _Part({name: Interval(mean, None) for name, mean in means.items()}, {}, {}, blind=False)
+    covariance = contrasts @ layout.covariance @ contrasts.T
+    scales = np.sqrt(np.diag(covariance))
+    correlation = np.round(covariance / np.outer(scales, scales), 12)
+    errors = {name: layout.std * float(scale) for name, scale in zip(pairs, scales, strict=True)}
+    share = len(pairs) / count
+    quantile = simultaneous_quantile(1 - (1 - level) * share, correlation, layout.dof)
+    tests: dict[str, Callable[[], float]] = {
+        name: partial(_adjusted, simultaneous_p, _statistic(mean, errors[name]), correlation, layout.dof, share)
+        for name, mean in means.items()
+    }
+    intervals = {name: Interval(mean, quantile * errors[name]) for name, mean in means.items()}
+    return _Part(intervals, errors, tests, is_blind(quantile, level, count))
+
+
+def _adjusted(test: Callable[..., float], statistic: float, shape: object, dof: int, share: float) -> float:
+    return min(1.0, float(test(statistic, shape, dof)) / share)
+
+
+def is_blind(quantile: float, level: float, intervals: int) -> bool:
+    """Whether a quantile is more than `WIDEST` times Šidák's normal quantile, to which it falls with more seeds."""
+    return quantile > WIDEST * float(ndtri((1 + level ** (1 / intervals)) / 2))
+
+
+def _rounded(mean: float, layout: Layout) -> float:
+    return 0.0 if abs(mean) < NEGLIGIBLE * float(np.abs(layout.values).max()) else mean
+
+
+def _statistic(mean: float, error: float) -> float:
+    return 0.0 if mean == 0 else math.inf if error == 0 else abs(mean) / error
+
+
+def all_pairs(values: Cells, level: float = LEVEL, *, paired: bool = True) -> Family:
+    """Tukey's simultaneous intervals of the differences of all pairs, where no method is the control.
+
+    As in `many_to_one`, with the studentized range: conservative where figures are missing (Tukey and Kramer).
+
+    Args:
+        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
+        level: the probability that all intervals cover their differences.
+        paired: see `many_to_one`.
+
+    Returns:
+        The intervals by "first - second", in the order of ``values``.
+
+    Example:
+        >>> family = all_pairs({"a": [9.0, 8.0, 9.5], "b": [8.1, 7.2, 8.3], "c": [8.4, 7.1, 8.9]})
+        >>> {name: f"{mean:.2f} ± {half_width:.2f}" for name, (mean, half_width) in family.items()}
+        {'a - b': '0.97 ± 0.53', 'a - c': '0.70 ± 0.53', 'b - c': '-0.27 ± 0.53'}
+    """
+    check_level(level)
+    layout = make_layout(values, paired=paired)
+    if layout.names:
+        layout = layout.around(layout.names[0])
+    aside = unequal_methods(layout)
+    equal, count = layout.without(*aside), math.comb(len(layout.names), 2)
+    share = math.comb(len(equal.names), 2) / max(1, count)
+    pairs = {f"{ours} - {base}": (ours, base) for ours, base in combinations(layout.names, 2)}
+    outside = [name for name, pair in pairs.items() if aside.keys() & set(pair) or equal.std is None]
+    parts = [_intervals(_only(layout, pairs[name]), {name: pairs[name]}, level, count) for name in outside]
+    if equal.std is not None and share:
+        from scipy.stats import studentized_range  # takes as long to import as all the rest
+
+        quantile = float(studentized_range.ppf(1 - (1 - level) * share, len(equal.names), equal.dof)) / math.sqrt(2)
+        blind = is_blind(quantile, level, count)
+        for name in pairs.keys() - set(outside):
+            mean, error = _difference(equal, pairs[name], equal.std)
+            distance = math.sqrt(2) * _statistic(mean, error)
+            test = partial(_adjusted, studentized_range.sf, distance, len(equal.names), equal.dof, share)
+            parts.append(_Part({name: Interval(mean, quantile * error)}, {name: error}, {name: test}, blind))
+    return _family(layout, aside, level, "Tukey", parts, pairs)
+
+
+def _difference(layout: Layout, pair: tuple[str, str], std: float) -> tuple[float, float]:
+    """A difference and its standard error."""
+    weights: Array = layout.contrast(*pair)
+    mean = _rounded(float(weights @ layout.effects), layout)
+    return mean, std * math.sqrt(float(weights @ layout.covariance @ weights))

@@ -1,0 +1,1 @@
+"""Semi-supervised image classification with the methods of `isda.lab.semi`."""

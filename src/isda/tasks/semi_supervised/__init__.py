@@ -1,1 +1,0 @@
-"""Semi-supervised image classification with the methods of `isda.semi`."""
