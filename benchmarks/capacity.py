@@ -205,7 +205,7 @@ def make_loss(method: str, network: Any, classes: int, total_steps: int) -> tupl
         )
 
         def mixed(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            share = float(np.random.beta(alpha, alpha))
+            share = float(torch.distributions.Beta(alpha, alpha).sample())
             order = torch.randperm(len(x))
             share = max(share, 1 - share)  # the larger part's labels are those of the statistics
             logits = network(share * x + (1 - share) * x[order])
@@ -272,7 +272,7 @@ def train(setting: Setting, method: str, seed: int, root: Path, folder: Path) ->
         [*network.parameters(), *criterion.parameters()], 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, setting.epochs * steps, cycle_momentum=False)
-    parts = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
+    parts: dict[str, Any] = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
     checkpoint, epoch, seconds, curve = folder / "checkpoint.pt", 0, 0.0, []
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
@@ -283,7 +283,6 @@ def train(setting: Setting, method: str, seed: int, root: Path, folder: Path) ->
     while epoch < setting.epochs:
         started = time.process_time()
         torch.manual_seed(1000 * seed + epoch)
-        np.random.seed(1000 * seed + epoch)
         total = 0.0
         for index in torch.randperm(len(data.y))[: 64 * steps].split(64):
             loss = loss_of(network, augmented(data.x[index], setting, data), data.y[index])

@@ -1,6 +1,6 @@
 """Short runs of every task and method with all that has state, for tests that interrupt them in every way.
 
-A new task adds its runs to RUNS; nothing else needs to know. `planned` gives what `isda.lab.engine.train` takes, `outcome`
+A new task adds its runs to RUNS; nothing else needs to know. `planned` gives what `engine.train` takes, `outcome`
 all that must be the same to the bit whatever happened on the way.
 """
 

@@ -41,7 +41,8 @@ def test_an_unknown_command_of_a_group_is_refused_with_the_nearest():
 
 
 def test_help_and_version_do_not_wait_for_torch():
-    code = "import sys; from isda.lab.cli import main; main(['--version']); main(['--help']); print('torch' in sys.modules)"
+    code = "from isda.lab.cli import main; main(['--version']); main(['--help'])"
+    code += "; import sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "False"
 
