@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from isda import ISDALoss, networks
+from isda import ISDALoss
 from isda.attach import find_classifier
+from isda.lab import networks
 
 SMALL = ["resnet-8", "wide-resnet-10-2", "densenet-bc-40-12", "cnn-13", "fast-cnn", "timm:test_resnet"]
 

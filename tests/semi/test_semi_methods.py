@@ -5,7 +5,8 @@ import torch
 from semi_helpers import CLASSES, student
 from torch import nn
 
-from isda import ISDALoss, networks
+from isda import ISDALoss
+from isda.lab import networks
 from isda.lab.semi import (
     NAMES,
     VAT,

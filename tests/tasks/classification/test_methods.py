@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from isda import ISDALoss, networks
+from isda import ISDALoss
 from isda.covariance import MODELS, CovarianceModel, DiagonalCovariance
+from isda.lab import networks
 from isda.lab.engine import Outcome
 from isda.lab.engine.options import option_types
 from isda.lab.tasks.classification.methods import METHODS, ClassificationMethod, find_method

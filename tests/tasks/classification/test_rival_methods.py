@@ -15,7 +15,8 @@ from rivals_worker import METHODS as SHARED
 from rivals_worker import run
 from safetensors.torch import load_file
 
-from isda import ISDALoss, losses, networks
+from isda import ISDALoss, losses
+from isda.lab import networks
 from isda.lab.engine import Processes, State, learning_rate
 from isda.lab.engine.options import option_types
 from isda.lab.tasks.classification.methods import METHODS, find_method

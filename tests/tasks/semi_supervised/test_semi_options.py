@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isda import ISDALoss, networks
+from isda import ISDALoss
 from isda.covariance import LowRankCovariance
+from isda.lab import networks
 from isda.lab.data import DataSet
 from isda.lab.semi import NAMES, MeanTeacher, create, defaults_for
 from isda.lab.tasks.semi_supervised.method import create_method
