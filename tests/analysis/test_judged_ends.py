@@ -18,7 +18,7 @@ def test_a_direction_that_the_judge_has_too_is_found_and_another_is_not():
     assert [one.images for one in found] == [12, 12]
     assert found[0].ratio > 1.3
     assert found[0].shuffled_ratio > 1.3
-    assert max(found[0].p, found[0].shuffled_p) == 1 / 2000
+    assert max(found[0].p, found[0].shuffled_p) == pytest.approx(1 / 2000)
     assert found[1].ratio == pytest.approx(1, abs=0.15)
     assert max(found[1].p, found[1].shuffled_p) > 0.05
 
@@ -60,7 +60,7 @@ def test_the_ratios_are_those_of_the_definition():
 def test_small_classes_and_other_images():
     assert judge_ends(torch.zeros(3, 2), torch.zeros(1, 3)) == []
     [same] = judge_ends(torch.zeros(4, 2), torch.arange(4.0)[None], draws=5)
-    assert (same.ratio, same.p, same.shuffled_p) == (1, 1, 1)
+    assert (same.ratio, same.p, same.shuffled_p) == pytest.approx((1, 1, 1))
     with pytest.raises(ValueError, match="projections must be of the 4 images of features, got 5"):
         judge_ends(torch.zeros(4, 2), torch.zeros(1, 5))
 

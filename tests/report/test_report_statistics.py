@@ -57,7 +57,7 @@ def test_the_interval_of_student_s_own_sleep_data():
 def test_one_seed_has_a_mean_but_no_spread():
     assert mean_std([3.0]) == (3.0, None)
     assert t_interval([3.0]) == (3.0, None)
-    assert paired_difference([3.0], [4.0]) == (-1.0, None)
+    assert paired_difference([3.0], [4.0]) == pytest.approx((-1.0, None))
     assert not paired_difference([3.0], [4.0]).excludes_zero
 
 

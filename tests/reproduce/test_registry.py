@@ -148,7 +148,7 @@ def test_what_a_command_changes_reaches_settings_and_has_a_folder_of_its_own(tmp
     assert semi.folder_name(changed) == f"{semi.name}-precision=bfloat16-labelled_per_batch=7"
     assert semi.folder_name(SCALES["smoke"]) == semi.name
     half = plain.work(changed, tmp_path).bytes / plain.work(SCALES["smoke"], tmp_path).bytes
-    assert half == 0.5
+    assert half == pytest.approx(0.5)
 
 
 def test_tables_share_their_trainings():

@@ -87,7 +87,7 @@ def test_both_bounds_of_a_step_use_one_strength():
         given.append(strength) or consistency(*args, strength=strength, **kwargs)
     )
     objective(network, *labelled(), unlabelled())
-    assert given == [0.5 * 4 / 10]
+    assert given == pytest.approx([0.5 * 4 / 10])
     assert objective.criterion.step == 5
 
 
@@ -177,7 +177,7 @@ def test_ramps_follow_the_steps_taken():
     for _ in range(12):
         weights.append(objective.measures()["regulariser_weight"])
         objective.after_step(network)
-    assert weights == [8.0 * gaussian_ramp_up(step, 10) for step in range(12)]
+    assert weights == pytest.approx([8.0 * gaussian_ramp_up(step, 10) for step in range(12)])
 
 
 def test_measures_name_strength_and_weights():

@@ -31,7 +31,7 @@ def test_ramp_ups_never_fall_and_the_ramp_down_never_rises(step, steps):
 def test_laine_and_ailas_values_at_the_ends_of_their_ramps():
     # Epoch 0 and 80 of the ramp-up; the ramp-down of 50 epochs in terms of its epoch e is exp(-(e / 2)^2 / 50).
     assert gaussian_ramp_up(0, 80) == pytest.approx(0.006737946999)
-    assert gaussian_ramp_up(80, 80) == 1.0
+    assert gaussian_ramp_up(80, 80) == pytest.approx(1.0)
     assert gaussian_ramp_down(20, 50) == pytest.approx(math.exp(-(10.0**2) / 50))
 
 
@@ -43,8 +43,9 @@ def test_a_ramp_of_no_steps_is_over():
 @pytest.mark.parametrize("name", list(RAMPS))
 def test_a_weight_is_its_final_value_times_the_ramp(name):
     weight = RampedWeight(7.0, name, steps=40)
-    assert [weight.at(step) for step in (0, 13, 40, 90)] == [7 * RAMPS[name](step, 40) for step in (0, 13, 40, 90)]
-    assert weight.at(40) == 7.0
+    steps = (0, 13, 40, 90)
+    assert [weight.at(step) for step in steps] == pytest.approx([7 * RAMPS[name](step, 40) for step in steps])
+    assert weight.at(40) == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_rand_augment_magnitudes_are_torchvisions(magnitude: int) -> None:
     assert [OPERATION_NAMES[index] for index in table.operation.tolist()] == list(space)
     for name, ours, signed in zip(space, table.magnitude.tolist(), table.signed.tolist(), strict=True):
         levels = space[name][0](31, 28, 32)
-        assert ours == (0.0 if levels is None else float(levels[magnitude]))
+        assert ours == pytest.approx(0.0 if levels is None else float(levels[magnitude]))
         assert signed == space[name][1]
 
 
@@ -61,7 +61,7 @@ def test_auto_augment_table_is_torchvisions(policy: str) -> None:
             levels, signed = theirs._AUGMENTATION_SPACE[name][0](10, 32, 48), theirs._AUGMENTATION_SPACE[name][1]
             assert OPERATION_NAMES[int(table.operation[row, step])] == name
             assert float(table.probability[row, step]) == pytest.approx(probability)
-            assert float(table.magnitude[row, step]) == (0.0 if levels is None else float(levels[level]))
+            assert float(table.magnitude[row, step]) == pytest.approx(0.0 if levels is None else float(levels[level]))
             assert bool(table.signed[row, step]) == signed
 
 

@@ -164,7 +164,7 @@ def test_isda_is_the_papers_bound_with_a_strength_that_grows_over_the_run(networ
     targets = torch.empty(0, dtype=torch.int64)
     for step, batch in enumerate(batches(6)):
         strength = 2.0 * min(step, 4) / 4
-        assert method.measures() == {"strength": strength}
+        assert method.measures() == pytest.approx({"strength": strength})
         terms, logits = method(network, batch)
         features = torch.cat([features, network.features(batch.images).detach()])
         targets = torch.cat([targets, batch.targets])
@@ -194,7 +194,7 @@ def test_the_options_reach_the_criterion(name, options, network):
         features = network.features(batch.images)
         expected = own(logits, batch.targets, features=features, weight=network.classifier.weight)
         torch.testing.assert_close(terms["isda"], expected, rtol=1e-9, atol=1e-9)
-    assert method.measures() == {"strength": 1.0}
+    assert method.measures() == pytest.approx({"strength": 1.0})
 
 
 def test_a_constant_schedule_keeps_the_strength(network):
@@ -225,7 +225,7 @@ def test_the_state_of_a_method_can_be_carried_over(network):
     # A second criterion takes the place of the first: a classifier has one.
     second = create("isda", options_of("isda:lambda_0=1"), network, 6)
     second.load_state_dict(state)
-    assert second.measures() == measures == {"strength": 2 / 6}
+    assert second.measures() == measures == pytest.approx({"strength": 2 / 6})
     torch.testing.assert_close(second(network, batch).terms["isda"], expected, rtol=1e-12, atol=0)
 
 

@@ -188,7 +188,7 @@ def test_the_strength_of_isda_grows_and_is_recorded():
     job = small_job(method="lq+isda:lambda_0=2")
     for step, batch in enumerate(job.batches(0)):
         job.step(batch, step)
-    assert job.method.measures() == {"strength": 2 * 5 / job.config.total_steps}
+    assert job.method.measures() == pytest.approx({"strength": 2 * 5 / job.config.total_steps})
 
 
 def test_disturbed_labels_follow_from_seed_and_step():

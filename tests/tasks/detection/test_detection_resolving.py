@@ -52,7 +52,7 @@ def resolved(data, **changes):
 def test_the_recipe_is_mmdetections(data):
     config = TASK.resolve(DetectionSettings(batch_size=2), data)
     assert (config.epochs, config.milestones, config.lr_factor, config.momentum) == (12, (8, 11), 0.1, 0.9)
-    assert (config.weight_decay, config.lr) == (1e-4, 0.02 * 2 / 16)
+    assert (config.weight_decay, config.lr) == pytest.approx((1e-4, 0.02 * 2 / 16))
     assert (config.network, config.backbone, config.method) == ("faster-rcnn", "resnet-50", "multi-task")
     assert (config.detector_options["min_size"], config.detector_options["max_size"]) == (800, 1333)
     small = resolved(data, batch_size=2, lr=0.1, scale="small", epochs=None)

@@ -37,7 +37,7 @@ def test_the_weights_of_semi_supervised_terms_are_the_papers_and_ours_around_the
     assert found["eta_1"] == (0.5, 1.0, 2.0)
     config = SemiSupervisedClassification().resolve(SemiSettings(**SMALL, unlabelled=100, method="pi-model"), digits())
     assert found["eta_2"][1] == config.method_options["eta_2"]
-    assert found["eta_2"][0] / found["eta_2"][1] == 0.5
+    assert found["eta_2"][0] / found["eta_2"][1] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("task", [Classification(), SemiSupervisedClassification()])
