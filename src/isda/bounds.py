@@ -5,7 +5,8 @@ N samples, C classes, A features; z = W a + b are the logits (N, C), w_j the row
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,10 @@ from isda.covariance.base import Groups, multiply, parts
 
 Forms = Callable[[Tensor], Tensor]
 """Maps x (N, C), whose rows sum to 0, to (w_j - w_y)' Sigma_y sum_k x_k w_k, (N, C)."""
+
+STEPS = (0.7, 4.0, math.inf)
+"""Each step of the search for a tilt goes towards a softmax that is flatter where logits differ by more than this. On
+benchmarks/tilt.py the bound's gap is then at most 8% above that of the minimum, without flattening 32%."""
 
 TABLE_ROWS = 4
 """Tables of C x C numbers per class pay where there are at most so many of their rows for a sample."""
@@ -106,7 +111,7 @@ def margin_forms(weight: Tensor, covariance: Any, groups: Groups, labels: Tensor
         margins = pair_variances(tables).flatten(0, 1).index_select(0, groups.slot * len(weight) + labels)
 
         def forms(x: Tensor) -> Tensor:
-            result = multiply(x, tables if torch.is_grad_enabled() else tables.detach(), rows)
+            result = multiply(x, tables, rows)
             return result - result.gather(1, own)
 
     else:
@@ -127,13 +132,13 @@ def tilted_variance(
     labels: Tensor,
     strength: float | Tensor,
     start: Tensor | None = None,
-    steps: int = 3,
+    steps: Sequence[float] = STEPS,
 ) -> Tensor:
     """(N, C) v_j = (w_j - wbar)' Sigma_y (w_j - wbar) with wbar = sum_k t_k w_k, for a tilt t that makes F(t) small.
 
     For any t on the simplex E[logsumexp(z~)] <= F(t) = logsumexp_j(z_j + lambda/2 v_j) (Knowles and Minka, 2011); the
-    published bound is t = one-hot(y). F is convex, and least where t is the softmax s of the tilted logits. Each step
-    goes from t towards s, as far as is best. The tilt found is a constant in the backward pass.
+    published bound is t = one-hot(y). F is convex, and least where t is the softmax of the tilted logits. Each step goes
+    from t towards that softmax, made flatter at first, as far as is best. The tilt found is a constant in the backward pass.
 
     Args:
         logits: (N, C) z.
@@ -142,16 +147,17 @@ def tilted_variance(
         labels: (N,) y, the class whose covariance a row has.
         strength: lambda.
         start: (N, C) the first t; one-hot(y) by default.
-        steps: how many.
+        steps: see STEPS.
     """
     with torch.no_grad():
         own = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
         tilt = own if start is None else start
         cross = torch.zeros_like(logits) if start is None else forms(start - own)
         fixed = logits + strength / 2 * margins
-        for _ in range(steps):
+        for spread in steps:
             tilted = fixed - strength * cross
-            move = torch.softmax(tilted, 1) - tilt
+            temperature = 1 + tilted.std(1, keepdim=True, correction=0) / spread
+            move = torch.softmax(tilted / temperature, 1) - tilt
             slope = forms(move)
             length = _best_length(tilted, move, slope, cross, strength)
             tilt, cross = tilt + length * move, cross + length * slope
