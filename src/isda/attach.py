@@ -275,7 +275,10 @@ class Pass:
             raise ValueError(f"the logits were changed in place after the classifier had made them; {EXPLICIT}")
         for way in ways(self.rows, logits):
             view = way(self.rows)
-            if way not in (averaged, resized) and (view.data_ptr(), view.stride()) == (logits.data_ptr(), logits.stride()):
+            if way not in (averaged, resized) and (view.data_ptr(), view.stride()) == (
+                logits.data_ptr(),
+                logits.stride(),
+            ):
                 return way, None
         # The number of each element, laid out in memory as the output is, is seen through a view like the logits.
         classes = self.rows.shape[-1]
@@ -417,7 +420,9 @@ class Recorder:
         if not self.layers[0].training:
             return None, as_recorded, None
         passes = [own for own in self.passes if own.inputs]
-        fits: list[tuple[Pass, Way, Tensor | None]] = [(own, way, None) for own in passes for way in ways(own.rows, logits)]
+        fits: list[tuple[Pass, Way, Tensor | None]] = [
+            (own, way, None) for own in passes for way in ways(own.rows, logits)
+        ]
         if not traced and (len(fits) != 1 or self.unchecked):
             fits = [fit for fit in fits if agrees(fit[1], fit[0].rows, logits)]
             if not fits:

@@ -66,9 +66,7 @@ def expected_cross_entropy(
     """
     soft = targets.is_floating_point()
     ignored = {} if soft else {"ignore_index": ignore_index}
-    plain = F.cross_entropy(
-        logits, targets, class_weight, label_smoothing=label_smoothing, reduction="none", **ignored
-    )
+    plain = F.cross_entropy(logits, targets, class_weight, label_smoothing=label_smoothing, reduction="none", **ignored)
     added = augmented.logsumexp(1) - logits.logsumexp(1)
     counted = torch.ones_like(added) if soft else (targets != ignore_index).to(added.dtype)
     own = mass = counted

@@ -106,7 +106,9 @@ class AugmentedLoss(nn.Module):
         recorder = Recorder(model, classifier, sample)
         try:
             weight = recorder.weight
-            criterion = cls(*weight.shape, lambda_0, total_steps, **{"device": weight.device, "dtype": weight.dtype} | settings)
+            criterion = cls(
+                *weight.shape, lambda_0, total_steps, **{"device": weight.device, "dtype": weight.dtype} | settings
+            )
         except BaseException:
             recorder.detach()
             raise
@@ -211,7 +213,9 @@ class AugmentedLoss(nn.Module):
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if any(name.startswith((f"{prefix}schedule.", f"{prefix}covariance.offset")) for name in state):
-            raise ValueError("this state was saved by an isda before 0.5, whose statistics have another form: train again")
+            raise ValueError(
+                "this state was saved by an isda before 0.5, whose statistics have another form: train again"
+            )
         super()._load_from_state_dict(state, prefix, *args)
 
     def extra_repr(self) -> str:

@@ -216,7 +216,11 @@ class Covariance(nn.Module):
     @torch.no_grad()
     def merge(self, other: Any) -> None:
         """Learn all that ``other``, a model of the same kind and sizes, has seen."""
-        if type(other) is not type(self) or other.count.shape != self.count.shape or other.mean.shape != self.mean.shape:
+        if (
+            type(other) is not type(self)
+            or other.count.shape != self.count.shape
+            or other.mean.shape != self.mean.shape
+        ):
             raise ValueError(f"other must be a {type(self).__name__} of the same sizes, got {other!r}")
         seen, new = self.count.to(self.mean.dtype), other.count.to(self.mean.dtype)
         gap, part = other.mean - self.mean, new / (seen + new).clamp(min=1)
