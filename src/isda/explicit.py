@@ -17,8 +17,8 @@ from isda.loss import ISDALoss
 class ExplicitLoss(ISDALoss):
     """Cross-entropy over M augmented features a^m ~ N(a, lambda Sigma_y) per sample, eq. (5): the paper's naive method.
 
-    L = 1/N sum_i 1/M sum_m -log softmax(W a_i^m + b)[y_i], where W a^m + b = z + W (a^m - a). It is used as ISDALoss, with
-    the same statistics and schedule. Draws come from torch's global generator.
+    L = 1/N sum_i 1/M sum_m -log softmax(W a_i^m + b)[y_i], where W a^m + b = z + W (a^m - a). It is used as ISDALoss,
+    with the same statistics and schedule. Draws come from torch's global generator.
 
     Args:
         num_classes: C.

@@ -1,4 +1,4 @@
-"""ISDALoss: cross-entropy over infinitely many semantically augmented features, as a drop-in criterion (Algorithm 1)."""
+"""ISDALoss: cross-entropy over infinitely many semantically augmented features, Algorithm 1 as a drop-in criterion."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ISDALoss(AugmentedLoss):
         label_smoothing: as in nn.CrossEntropyLoss.
         class_weight: (C,) as ``weight`` in nn.CrossEntropyLoss.
         align_corners: how logits are upsampled to finer labels (F.interpolate).
-        max_ratio: upper limit of the mean of lambda/2 times the margin variances, in units of what the logits of a sample
-            vary by; a batch that exceeds it has a smaller lambda. None for no limit, as in the paper.
+        max_ratio: upper limit of the mean of lambda/2 times the margin variances, in units of what the logits of a
+            sample vary by; a batch that exceeds it has a smaller lambda. None for no limit, as in the paper.
         device: where the statistics live.
         dtype: their type, at least float32.
         **covariance_settings: memory, sync, process_group, rank, ...
@@ -177,7 +177,7 @@ class ISDALoss(AugmentedLoss):
         weight: Tensor,
         strength: float | Tensor,
     ) -> Tensor:
-        """Logits plus lambda/2 times the variances of the margins, which pixels have at the resolution of the features."""
+        """Logits plus lambda/2 times the variances of the margins, computed at the resolution of the features."""
         safe = torch.where(counted, labels, 0)
         groups = Groups.of(safe, self.num_classes)
         rows = rows_of(self.resize(logits, grid)).detach()

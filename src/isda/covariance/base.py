@@ -53,7 +53,7 @@ def parts(total: int, row_size: int) -> Iterator[slice]:
 
 
 def multiply(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """(N, B): each row of ``rows`` (N, A) times the matrix (A, B) of its class; ``matrices`` are (C, A, B) or (1, A, B)."""
+    """(N, B): each row (A,) times the matrix (A, B) of its class; ``matrices`` are (C, A, B), or (1, A, B) for all."""
     if len(matrices) == 1:
         return rows @ matrices[0]
     if groups.rows_each:
@@ -151,11 +151,11 @@ class Covariance(nn.Module):
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, counted: Tensor | None = None) -> None:
-        """Learn from features (N, A) of the classes (N,), eqs. (1) to (3); rows that are not ``counted`` change nothing.
+        """Learn from features (N, A) of the classes (N,), eqs. (1) to (3), but for rows that are not ``counted``.
 
         With n features seen, m new ones of mean b: M2 += Xc' Xc + (n m / (n + m)) (b - mean)(b - mean)' and
-        mean += (b - mean) m / (n + m); Sigma = M2 / n. Any order and split of the features gives the same. Rows that are
-        not finite raise on the host, and do not count elsewhere.
+        mean += (b - mean) m / (n + m); Sigma = M2 / n. Any order and split of the features gives the same. Rows that
+        are not finite raise on the host, and do not count elsewhere.
         """
         check_rows(features, labels, self.feature_dim)
         check_labels(labels, self.num_classes, counted)
@@ -191,7 +191,7 @@ class Covariance(nn.Module):
         return 1 / count.clamp(min=1).to(self.mean.dtype)
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
-        """(K, C) R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k]: the variance of the margin z_j - z_y."""
+        """(K, C) R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y), y = classes[k]: the variance of the margin z_j - z_y."""
         table = []
         for part in parts(len(classes), weight.numel()):
             own = weight.index_select(0, classes[part])

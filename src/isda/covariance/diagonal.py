@@ -145,7 +145,8 @@ class LowRankCovariance(DiagonalCovariance):
     def sample(self, labels: Tensor, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
         """(N, n, A) draws: independent ones, and some along the sketch."""
         diagonal, rows = self.residual(labels)
-        shape, settings = (len(labels), n), {"generator": generator, "dtype": rows.dtype, "device": rows.device}
+        shape = (len(labels), n)
+        settings: dict[str, Any] = {"generator": generator, "dtype": rows.dtype, "device": rows.device}
         independent = torch.randn(*shape, self.feature_dim, **settings) * diagonal.sqrt().unsqueeze(1)
         return independent + torch.randn(*shape, rows.shape[1], **settings) @ rows
 
@@ -224,8 +225,9 @@ def shrink(rows: Tensor, rank: int, spared: int) -> Tensor:
 class LearnedCovariance(Covariance):
     """Sigma_c = D_c D_c' with a trained factor D_c (A, r), as in the paper's comparison with learned covariances.
 
-    Give ``criterion.parameters()`` to the optimizer. The bound alone is smallest for D = 0; the criterion therefore adds
-    the uncertainty loss of DistributionNet, max(0, margin - mean entropy of N(0, Sigma_c)), while lambda is above 0.
+    Give ``criterion.parameters()`` to the optimizer. The bound alone is smallest for D = 0; the criterion therefore
+    adds the uncertainty loss of DistributionNet, max(0, margin - mean entropy of N(0, Sigma_c)), while lambda is
+    above 0.
 
     Args:
         num_classes: C.

@@ -121,10 +121,11 @@ class _Product(torch.autograd.Function):
 
 
 class _Margins(torch.autograd.Function):
-    """R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) from P_k = W Sigma_k: R[k] = rowsum(P_k * W) - 2 P_k w_k + w_k . P_k[k].
+    """R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) by P_k = W Sigma_k.
 
-    Sigma_k (w_j - w_k) = P_k[j] - P_k[k] gives dR[k, j] / dw_j = 2 (P_k[j] - P_k[k]) = -dR[k, j] / dw_k. W is centred, so
-    that little cancels. P is kept for the backward pass where it fits the workspace, and made again where not.
+    R[k] = rowsum(P_k * W) - 2 P_k w_k + w_k . P_k[k], and Sigma_k (w_j - w_k) = P_k[j] - P_k[k] gives dR[k, j] / dw_j = 2 (P_k[j] - P_k[k]) = -dR[k, j] / dw_k. W is
+    centred, so that little cancels. P is kept for the backward pass where it fits the workspace, and made again where
+    not.
     """
 
     @staticmethod
