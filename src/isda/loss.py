@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda import bounds
-from isda._checks import check_choice, check_labels, check_number, describe
+from isda._checks import check_choice, check_labels, check_number, describe, on_host
 from isda.covariance.base import Groups, outside_autocast
 from isda.criterion import AugmentedLoss, in_float32, logits_of
 
@@ -172,13 +172,13 @@ class ISDALoss(AugmentedLoss):
         self,
         logits: Tensor,
         labels: Tensor,
-        counted: Tensor,
+        counted: Tensor | None,
         grid: torch.Size,
         weight: Tensor,
         strength: float | Tensor,
     ) -> Tensor:
         """Logits plus lambda/2 times the variances of the margins, computed at the resolution of the features."""
-        safe = torch.where(counted, labels, 0)
+        safe = labels if counted is None else torch.where(counted, labels, 0)
         groups = Groups.of(safe, self.num_classes)
         rows = rows_of(self.resize(logits, grid)).detach()
         if self.bound == "tilted":
@@ -186,7 +186,8 @@ class ISDALoss(AugmentedLoss):
             variance = bounds.tilted_variance(rows.to(weight.dtype), margins, forms, safe, strength)
         else:
             variance = self.covariance.margins(weight, groups.classes).index_select(0, groups.slot)
-        variance = variance * counted.unsqueeze(1)
+        if counted is not None:
+            variance = variance * counted.unsqueeze(1)
         if self.max_ratio is not None:
             variance = variance * ratio_limit(variance, rows, strength, self.max_ratio)
         if logits.ndim > 2:
@@ -232,8 +233,8 @@ class ISDALoss(AugmentedLoss):
             logits, target = logits.movedim(-1, 1), target.movedim(-1, 1) if target.ndim == logits.ndim else target
         return logits, target, features.movedim(-1, 1) if last else features
 
-    def labels_of(self, logits: Tensor, target: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """For each row of the features a label (N,), and whether it counts (N,).
+    def labels_of(self, logits: Tensor, target: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """For each row of the features a label (N,), and whether it counts (N,); None if all do.
 
         Distributions are of their likeliest class. Labels finer than the features are those of the nearest pixel.
         """
@@ -250,7 +251,8 @@ class ISDALoss(AugmentedLoss):
         if labels.shape[1:] != grid:
             labels = F.interpolate(labels.unsqueeze(1).to(torch.float32), size=grid, mode="nearest").squeeze(1).long()
         labels = labels.flatten()
-        return labels, torch.ones_like(labels, dtype=torch.bool) if soft else labels != self.ignore_index
+        counted = None if soft else labels != self.ignore_index
+        return labels, None if counted is None or (on_host(counted) and counted.all()) else counted
 
     def extra_repr(self) -> str:
         """Show the settings in repr()."""
