@@ -134,7 +134,8 @@ class _Margins(torch.autograd.Function):
         table = w.new_empty(len(classes), len(w))
         ctx.keep = len(classes) * w.numel() <= WORKSPACE
         kept = []
-        for part in _class_parts(w, len(classes)):
+        ctx.parts = _class_parts(w, scatter, classes)
+        for part in ctx.parts:
             k = classes[part]
             image = _images(w, scatter, k)
             cross = _of_own(image, k) @ w.t()
@@ -150,7 +151,7 @@ class _Margins(torch.autograd.Function):
         w, scale, classes, *kept = ctx.saved_tensors
         grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
         result = torch.zeros_like(w)
-        for i, part in enumerate(_class_parts(w, len(classes))):
+        for i, part in enumerate(ctx.parts):
             k, g = classes[part], grad[part]
             image = kept[i] if ctx.keep else _images(w, kept[0], k)
             own = _of_own(image, k)
@@ -168,16 +169,22 @@ ONE_BY_ONE_FROM = 128
 """Features from which products with the matrices of single classes, not copied, are faster on the host."""
 
 
-def _class_parts(weight: Tensor, num_classes: int) -> list[slice]:
-    one_by_one = on_host(weight) and weight.shape[1] >= ONE_BY_ONE_FROM
-    return list(parts(num_classes, WORKSPACE if one_by_one else weight.numel()))
+def _class_parts(weight: Tensor, scatter: Tensor, classes: Tensor) -> list[slice]:
+    one_by_one = on_host(weight) and weight.shape[1] >= ONE_BY_ONE_FROM and not _are_all(classes, scatter)
+    return list(parts(len(classes), WORKSPACE if one_by_one else weight.numel()))
+
+
+def _are_all(classes: Tensor, scatter: Tensor) -> bool:
+    """Whether these are all classes in order, whose matrices need no copy; looked at on the host only."""
+    number = len(scatter)
+    return on_host(classes) and len(classes) == number and torch.equal(classes, torch.arange(number))
 
 
 def _images(weight: Tensor, scatter: Tensor, classes: Tensor) -> Tensor:
     """(K, C, A) W times the scatter of each class."""
     if len(classes) == 1 and on_host(classes):
         return (weight @ scatter[int(classes)]).unsqueeze(0)
-    return weight @ scatter.index_select(0, classes)
+    return weight @ (scatter if _are_all(classes, scatter) else scatter.index_select(0, classes))
 
 
 def _of_own(images: Tensor, classes: Tensor) -> Tensor:
