@@ -110,22 +110,22 @@ class ISDALoss(AugmentedLoss):
         """
         output, target = logits_of(input), as_labels(target)
         found = self.inputs(output, features, weight) if self.trains(strength) else None
-        if found is None:
+        if found is None:  # nothing to learn or to augment
             logits, target, _ = self.classes_second(output, target)
             return self.cross_entropy(logits, target)
-        features, weight, learns = found
+        features, weight, learns = found  # the deep features a_i and the classifier's W
         logits, target, features = self.classes_second(output, target, features)
         weight = self.checked_weight(logits, weight)
         labels, counted = self.labels_of(logits, target, features)
-        lam = self.strength_of_call(strength)
-        if learns:
+        lam = self.strength_of_call(strength)  # lambda = lambda_0 t / T
+        if learns:  # Sigma_1, ..., Sigma_C by eqs. (1) to (3)
             self.learn(features, rows_of(features), labels, counted)
         with outside_autocast(logits.device):
             logits = in_float32(logits)
-            augmented = self.augmented(logits, labels, counted, features.shape[2:], weight, lam)
+            augmented = self.augmented(logits, labels, counted, features.shape[2:], weight, lam)  # Prop. 1
             loss = self.expected_loss(augmented, logits, target)
             penalty = self.covariance.penalty()
-        self.advance(learns, strength)
+        self.advance(learns, strength)  # t = t + 1
         return loss if penalty is None else loss + penalty
 
     def augmented_logits(
@@ -227,10 +227,11 @@ class ISDALoss(AugmentedLoss):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (N, C, ...), targets and features (N, A, ...): tokens (N, T, C) and channels last are moved."""
         features = logits if features is None else features
-        last = features.ndim > 2 and features.shape[1] != self.feature_dim == features.shape[-1]
+        last = features.ndim > 2 and features.shape[-1] == self.feature_dim and features.shape[1] != self.feature_dim
         if logits.ndim > 2 and logits.shape[-1] == self.num_classes and (last or logits.shape[1] != self.num_classes):
             last = features.ndim > 2
-            logits, target = logits.movedim(-1, 1), target.movedim(-1, 1) if target.ndim == logits.ndim else target
+            target = target.movedim(-1, 1) if target.ndim == logits.ndim else target
+            logits = logits.movedim(-1, 1)
         return logits, target, features.movedim(-1, 1) if last else features
 
     def labels_of(self, logits: Tensor, target: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
