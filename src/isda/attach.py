@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# fmt: off
-NAMES = ("classifier", "fc", "segmentation_head", "decode_head", "classification_head", "head", "heads", "score",
-         "last_linear", "logits_proj", "logits", "linear", "output", "out")
-"""Where models keep their classifier, if they have no get_classifier()."""
-PAIRS = (("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"), ("head", "head_dist"),
-         ("low_classifier", "high_classifier"))
+Layer: TypeAlias = nn.Linear | nn.Conv2d
+PAIRS = "cls_classifier distillation_classifier", "classifier classifier_distill", "head head_dist"
 """Classifiers whose outputs distilled transformers average."""
-# fmt: on
+NAMES = (
+    "classifier fc segmentation_head decode_head classification_head head heads score last_linear logits_proj linear"
+)
+"""Where models keep their classifier, if they have no get_classifier(); else it is in the last part."""
 KEPT_PASSES = 4
 CHECKED_CALLS = 2
-"""In the first calls the values of logits are compared, which makes the host wait for a device."""
+"""On a device, whose values make the host wait, copies of logits are compared in the first calls only."""
 COMPARED_ROWS, TOLERANCE = 256, 0.05
 INSTEAD = "pass features= and weight= to the criterion"
 
@@ -28,18 +27,18 @@ INSTEAD = "pass features= and weight= to the criterion"
 # -- finding ---------------------------------------------------------------------------------------------------------
 
 
-def is_linear(module: Any) -> bool:
+def is_linear(module: Any) -> TypeGuard[Layer]:
     """Whether it computes W a + b; a convolution does, of the patches of its input."""
     return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.groups == 1)
 
 
-def linear_layers(model: Any) -> dict[str, nn.Module]:
+def linear_layers(model: Any) -> dict[str, Layer]:
     """The linear layers in a part of a model, by name."""
     modules = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: module for name, module in modules if is_linear(module)}
 
 
-def find_classifiers(model: nn.Module) -> list[nn.Module]:
+def find_classifiers(model: nn.Module) -> list[Layer]:
     """The layers whose mean the logits are, by convention: one, or two in a few distilled transformers."""
     if is_linear(model):
         return [model]
@@ -48,30 +47,32 @@ def find_classifiers(model: nn.Module) -> list[nn.Module]:
         heads = found if isinstance(found, (tuple, list, nn.ModuleList)) else [found]
         return [layer for head in heads for layer in find_classifiers(head)]
     parts = {name: part for name, part in model.named_children() if linear_layers(part)}
-    for names in (*PAIRS, *((name,) for name in NAMES), tuple(parts)[-1:]):
-        if names and all(name in parts for name in names):
-            return [layer for name in names for layer in find_classifiers(parts[name])]
+    for names in [*PAIRS, *NAMES.split(), *list(parts)[-1:]]:
+        if all(name in parts for name in names.split()):
+            return [layer for name in names.split() for layer in find_classifiers(parts[name])]
     raise ValueError(f"{type(model).__name__} has no linear layer that could be its classifier; {INSTEAD}")
 
 
-def named_classifiers(model: nn.Module, classifier: Any) -> list[nn.Module]:
+def named_classifiers(model: nn.Module, classifier: Any) -> list[Layer]:
     """The layers that are meant by a module, a name, or a list of them."""
     if isinstance(classifier, (list, tuple)):
         return [layer for part in classifier for layer in named_classifiers(model, part)]
     parts = dict(model.named_modules())
-    names = [name for name, part in parts.items() if part is classifier or f".{name}".endswith(f".{classifier}")]
-    if not names or not linear_layers(parts[min(names, key=len)]):
+    if isinstance(classifier, str):  # in a wrapped model "fc" is "module.fc"
+        names = [name for name in parts if f".{name}".endswith(f".{classifier}")]
+        classifier = parts[min(names, key=len)] if names else classifier
+    if classifier not in parts.values() or not linear_layers(classifier):
         known = ", ".join(list(linear_layers(model))[-5:])
         raise ValueError(f"classifier must be or name a linear layer of the model, such as {known}; got {classifier}")
-    return find_classifiers(parts[min(names, key=len)])  # in a wrapped model "fc" is "module.fc"
+    return find_classifiers(classifier)
 
 
 @torch.no_grad()
-def sampled_classifiers(model: nn.Module, sample: Any) -> list[nn.Module]:
+def sampled_classifiers(model: nn.Module, sample: Any) -> list[Layer]:
     """The layers that make the logits of a sample: the last whose output they are, or several whose mean."""
-    made: dict[nn.Module, Tensor] = {}
+    made: dict[Layer, Tensor] = {}
 
-    def keep(layer: nn.Module, inputs: Any, output: Tensor) -> None:
+    def keep(layer: Layer, inputs: Any, output: Tensor) -> None:
         made[layer] = rows_of(layer, output.clone())
 
     handles = [layer.register_forward_hook(keep) for layer in linear_layers(model).values()]
@@ -88,11 +89,12 @@ def sampled_classifiers(model: nn.Module, sample: Any) -> list[nn.Module]:
         for module, mode in modes.items():
             module.training = mode
     for layer in reversed(made):
-        if agreeing(made[layer], logits) or equal_rows(made[layer], logits) is not None:
+        rows = made[layer]
+        if agreeing(rows, logits, exact=True) or equal_rows(rows, rows, logits) is not None:
             return [layer]
     alike = [layer for layer in made if made[layer].shape == logits.shape]
-    for group in (*combinations(alike, 2), *combinations(alike, 3)):
-        if close(torch.stack([made[layer] for layer in group]).mean(0), logits, -1):
+    for group in [*combinations(alike, 2), alike] if len(alike) > 1 else []:
+        if agreeing(torch.stack([made[layer] for layer in group]).mean(0), logits, exact=True):
             return list(group)
     raise ValueError(
         f"the logits {tuple(logits.shape)} of {type(model).__name__} are neither the output of a linear layer nor the "
@@ -101,12 +103,7 @@ def sampled_classifiers(model: nn.Module, sample: Any) -> list[nn.Module]:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in an output of transformers, torchvision or timm.
-
-    Example:
-        >>> logits_of({"out": torch.zeros(2, 3), "aux": None}).shape
-        torch.Size([2, 3])
-    """
+    """The logits in an output of transformers, torchvision or timm."""
     found = output
     for name in ("logits", "out"):
         if not isinstance(found, Tensor):
@@ -133,54 +130,62 @@ def arranged(rows: Tensor, layout: str) -> Tensor:
 def layouts(rows: Tensor, shape: torch.Size) -> list[str]:
     """The layouts in which rows have the shape of some logits."""
     count, *grid, classes = rows.shape
-    made = {"classes last": rows.shape}
+    made = {"classes last": (count, *grid, classes)}
     if grid:
-        made |= {"classes second": torch.Size((count, classes, *grid)), "mean": torch.Size((count, classes)),
-                 "flat": torch.Size((rows.shape[:-1].numel(), classes))}  # fmt: skip
-    if len(grid) == 2 and len(shape) == 4 and shape not in made.values():
-        made["resized"] = torch.Size((count, classes, *shape[2:]))
+        made |= {"classes second": (count, classes, *grid), "flat": (rows.shape[:-1].numel(), classes)}
+    if len(grid) == 2 and len(shape) == 4 and shape[2:] != tuple(grid):
+        made |= {"resized": (count, classes, *shape[2:])}
     return [layout for layout in made if made[layout] == shape]
 
 
-def agreeing(rows: Tensor, logits: Tensor) -> list[str]:
-    """The layouts in which rows have the values of the logits, which may be an interpolation of them."""
+def agreeing(rows: Tensor, logits: Tensor, exact: bool = False) -> list[str]:
+    """The layouts in which rows have the values of the logits, which may also be their mean or an interpolation."""
     found = layouts(rows, logits.shape)
-    if found == ["resized"]:
-        maps, corners = rows.movedim(-1, 1).float(), {"bilinear": (False, True), "bicubic": (False, True), "nearest": (None,)}
-        resized = (F.interpolate(maps, logits.shape[2:], mode=mode, align_corners=align) for mode in corners for align in corners[mode])
-        return found if any(close(maps, logits, 1) for maps in resized) else []
-    return [layout for layout in found if close(arranged(rows, layout), logits, 1 if layout == "classes second" else -1)]
+    if "resized" in found:
+        modes = [("bilinear", False), ("bilinear", True), ("bicubic", False), ("bicubic", True), ("nearest", None)]
+        maps, size = rows.movedim(-1, 1).float(), logits.shape[2:]
+        resized = (F.interpolate(maps, size, mode=mode, align_corners=align) for mode, align in modes)
+        return found if any(close(made, logits, 1, exact) for made in resized) else []
+    if rows.ndim > 2 and logits.shape == (len(rows), rows.shape[-1]):
+        found.append("mean")
+    return [name for name in found if close(arranged(rows, name), logits, 1 if "second" in name else -1, exact)]
 
 
-def close(made: Tensor, logits: Tensor, axis: int) -> bool:
-    """Equal but for rounding, a constant per row (log_softmax) and one per class (a prior)."""
-    difference, size = (made.detach().float() - logits.detach().float()), logits.detach().float()
-    for dim in (axis, 0) if len(logits) > 1 else (axis,):
-        difference, size = (t - t.mean(dim, keepdim=True) for t in (difference, size))
-    return bool(difference.nan_to_num(0, 0, 0).norm() <= 0.01 * size.nan_to_num(0, 0, 0).norm())
+def close(made: Tensor, logits: Tensor, axis: int, exact: bool) -> bool:
+    """Equal but for rounding, a constant per row (log_softmax) and, if not exact, one per class (a prior)."""
+    size = logits.detach().float()
+    difference = made.detach().float() - size
+    for dim in (axis,) if exact or len(logits) == 1 else (axis, 0):
+        size, difference = (t - t.mean(dim, keepdim=True) for t in (size, difference))
+        if difference.nan_to_num(0, 0, 0).norm() <= 0.01 * size.nan_to_num(0, 0, 0).norm():
+            return True
+    return False
 
 
-def equal_rows(rows: Tensor, logits: Tensor) -> Tensor | None:
-    """All pairs of a row of the logits (N, C) and a row that is equal to it; None unless each has one of its own."""
-    rows = rows.detach().flatten(0, -2).to(logits.dtype)
-    if rows.shape[1:] != logits.shape[1:] or len(logits) * rows.numel() > 2**28:
+def equal_rows(rows: Tensor, features: Tensor, logits: Tensor) -> Tensor | None:
+    """For each row of the logits (N, C) one that is equal to it; None unless all have their own and known features."""
+    rows, features = rows.flatten(0, -2).to(logits.dtype), features.flatten(0, -2)
+    if rows.shape[1:] != logits.shape[1:] or len(logits) * rows.numel() > 2**26:
         return None
-    pairs = (logits.detach().unsqueeze(1) == rows).all(2).nonzero()
-    matched, distinct = (len(pairs[:, column].unique()) for column in (0, 1))
-    return pairs if matched == len(logits) <= distinct else None
+    row, equal = (logits.detach().unsqueeze(1) == rows).all(2).nonzero().unbind(1)
+    found = equal.new_zeros(len(logits))
+    found[row] = equal
+    if len(row.unique()) < len(logits) or len(equal.unique()) < len(logits):
+        return None
+    return found if torch.equal(features[equal], features[found[row]]) else None
 
 
-def rows_of(layer: nn.Module, output: Tensor) -> Tensor:
+def rows_of(layer: Layer, output: Tensor) -> Tensor:
     """The output of a layer with its classes last."""
     return output.movedim(1, -1) if isinstance(layer, nn.Conv2d) else output
 
 
-def features_of(layer: nn.Module, inputs: Tensor, size: torch.Size) -> Tensor:
+def features_of(layer: Layer, inputs: Tensor, size: torch.Size) -> Tensor:
     """What the weight multiplies: the input of a linear layer, the patches that a convolution sees."""
     if isinstance(layer, nn.Conv2d) and (layer.kernel_size != (1, 1) or inputs.shape[2:] != size):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         inputs = F.pad(inputs, layer._reversed_padding_repeated_twice, mode)
-        inputs = F.unfold(inputs, layer.kernel_size, layer.dilation, 0, layer.stride).unflatten(2, size)  # type: ignore[arg-type]
+        inputs = F.unfold(inputs, layer.kernel_size, layer.dilation, 0, layer.stride).unflatten(2, size)
     return rows_of(layer, inputs)
 
 
@@ -190,7 +195,7 @@ def features_of(layer: nn.Module, inputs: Tensor, size: torch.Size) -> Tensor:
 class Pass:
     """One forward pass: what went into the classifiers, nothing in eval mode, and the rows that they made of it."""
 
-    def __init__(self, layers: list[nn.Module], inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def __init__(self, layers: list[Layer], inputs: list[Tensor], outputs: list[Tensor]) -> None:
         traced = torch.compiler.is_compiling()
         self.layers, self.inputs = layers, inputs
         self.output = outputs[0] if traced else outputs[0].detach()  # in a graph the tensor itself tells the pass
@@ -220,23 +225,13 @@ class Pass:
         # The numbers of the elements, laid out in memory like the output, are seen through a view like the logits.
         numbers = torch.empty_strided(self.rows.shape, self.rows.stride(), dtype=torch.long)
         numbers.copy_(torch.arange(numbers.numel()).view(numbers.shape))
-        offset, classes = logits.storage_offset() - self.rows.storage_offset(), torch.arange(self.rows.shape[-1])
-        if 0 <= offset < numbers.numel():
-            seen = numbers.as_strided(logits.shape, logits.stride(), offset)
-            for layout, axis in (("classes second", 1), ("classes last", -1)):
-                rows = seen.movedim(axis, -1)
-                if rows.shape[-1] == len(classes) and bool((rows % len(classes) == classes).all()):
-                    return layout, rows[..., 0] // len(classes)
+        seen = numbers.as_strided(logits.shape, logits.stride(), logits.storage_offset() - self.rows.storage_offset())
+        classes = torch.arange(self.rows.shape[-1])
+        for layout, axis in (("classes second", 1), ("classes last", -1)):
+            rows = seen.movedim(axis, -1)
+            if rows.shape[-1] == len(classes) and bool((rows % len(classes) == classes).all()):
+                return layout, rows[..., 0] // len(classes)
         raise ValueError(f"logits {tuple(logits.shape)} are not whole rows of what the classifier made; {INSTEAD}")
-
-    def equal(self, logits: Tensor) -> Tensor | None:
-        """The rows with the values of the logits; None if some have none, or several with different features."""
-        pairs = equal_rows(self.rows, logits)
-        if pairs is None:
-            return None
-        rows, features = torch.zeros_like(pairs[: len(logits), 1]), self.features.flatten(0, -2)
-        rows[pairs[:, 0]] = pairs[:, 1]
-        return rows if torch.equal(features[pairs[:, 1]], features[rows[pairs[:, 0]]]) else None
 
     def count(self, rows: Tensor | None) -> bool:
         """Whether these rows are used for the first time: every row feeds the statistics once."""
@@ -273,11 +268,11 @@ class Recorder:
             self.layers = named_classifiers(model, classifier)
         else:
             self.layers = find_classifiers(model) if sample is None else sampled_classifiers(model, sample)
-        named = linear_layers(model).items()
-        self.others = {n: getattr(m, "out_features", getattr(m, "out_channels", 0)) for n, m in named if m not in self.layers}
+        named = [(name, layer) for name, layer in linear_layers(model).items() if layer not in self.layers]
+        self.others = [(name, m.out_features if isinstance(m, nn.Linear) else m.out_channels) for name, m in named]
         self.passes: list[Pass] = []
-        self.running: dict[int, tuple[Tensor, Tensor]] = {}
-        self.unchecked = CHECKED_CALLS
+        self.running: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self.unexplained = self.uncompared = CHECKED_CALLS
         self.handles = [layer.register_forward_hook(self.record, with_kwargs=True) for layer in self.layers]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -293,24 +288,23 @@ class Recorder:
     @property
     def weight(self) -> Tensor:
         """(C, A); of several classifiers side by side."""
-        weights = [layer.weight.flatten(1) for layer in self.layers]  # type: ignore[operator]
+        weights = [layer.weight.flatten(1) for layer in self.layers]
         return weights[0] if len(weights) == 1 else torch.cat(weights, 1) / len(weights)
 
-    def record(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+    def record(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         """The forward hook of the classifiers: nothing is kept of exported, traced and recomputed passes."""
         if torch.compiler.is_compiling():
             if torch.compiler.is_exporting():
                 return
-        elif torch.jit.is_tracing() or torch._C._current_graph_task_id() != -1 or address_of(output) is None:
+        elif torch._C._get_tracing_state() or torch._C._current_graph_task_id() != -1 or address_of(output) is None:
             return
-        for number, own in enumerate(self.layers):
-            if own is layer and (layer.training or torch.is_grad_enabled()):
-                self.running[number] = (args[0] if args else kwargs["input"], output)
+        if layer in self.layers and (layer.training or torch.is_grad_enabled()):
+            self.running[layer] = args[0] if args else kwargs["input"], output
         if len(self.running) == len(self.layers):
-            parts = [self.running[number] for number in range(len(self.layers))]
-            inputs = [features.detach() for features, _ in parts] if layer.training else []
-            unused = [own for own in self.passes if own.counted is not None and not own.counted]
-            self.passes = [*unused[1 - KEPT_PASSES :], Pass(self.layers, inputs, [made for _, made in parts])]
+            inputs = [self.running[own][0].detach() for own in self.layers] if layer.training else []
+            outputs = [self.running[own][1] for own in self.layers]
+            unused = [own for own in self.passes if own.counted == set()]
+            self.passes = [*unused[1 - KEPT_PASSES :], Pass(self.layers, inputs, outputs)]
             self.running = {}
 
     def find(self, logits: Tensor) -> tuple[Tensor, Tensor, bool] | None:
@@ -327,17 +321,17 @@ class Recorder:
         features, weight = own.features, self.weight
         if hasattr(weight, "full_tensor") or weight.shape != (own.rows.shape[-1], features.shape[-1]):
             raise ValueError(f"the weight of the classifier is sharded outside of its forward pass; {INSTEAD}")
-        if self.unchecked and not traced:
+        if self.unexplained and not traced:
+            self.unexplained -= 1
             if not own.is_explained(weight):
                 raise ValueError(f"the classifier does not compute W a + b with the weight it shows; {INSTEAD}")
-            self.unchecked -= 1
         learns = own.count(rows)
         if rows is not None:
             features = features.flatten(0, -2)[rows.to(features.device)]
         return arranged(features, layout), weight, learns
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
-        """The pass that made the logits, their layout, and their rows if not all: by memory, else by shape and values."""
+        """The pass that made the logits, their layout, and their rows if not all; told by memory, or shape and values."""
         address = None if traced else address_of(logits)
         for own in reversed(self.passes):
             if own.output is logits:
@@ -349,16 +343,20 @@ class Recorder:
         passes = [own for own in self.passes if own.inputs]
         fits: list[tuple[Pass, str, Tensor | None]]
         fits = [(own, layout, None) for own in passes for layout in layouts(own.rows, logits.shape)]
-        if not traced and (len(fits) != 1 or self.unchecked):
+        if not traced and (len(fits) != 1 or self.uncompared or logits.is_cpu):
+            self.uncompared = max(0, self.uncompared - 1)
             fits = [(own, layout, None) for own in passes for layout in agreeing(own.rows, logits)]
             if not fits:
-                fits = [(own, "flat", rows) for own in passes if (rows := own.equal(logits)) is not None]
+                found = [(own, equal_rows(own.rows, own.features, logits)) for own in passes]
+                fits = [(own, "classes last", rows) for own, rows in found if rows is not None]
         if not fits:
-            names = [name for name, classes in self.others.items() if classes in logits.shape[1:]]
+            names = [name for name, classes in self.others if classes in logits.shape[1:2]]
             hint = f"did you mean classifier={names[-1]!r}? Else {INSTEAD}" if names else INSTEAD
             raise ValueError(f"the classifier {self.layers[0]} did not make these logits {tuple(logits.shape)}; {hint}")
-        if traced and len(fits) > 1 or any(own is not fits[0][0] for own, _, _ in fits):
-            raise ValueError(f"logits {tuple(logits.shape)} could be of several passes; call the criterion after each, or {INSTEAD}")
+        if (traced and len(fits) > 1) or any(own is not fits[0][0] for own, _, _ in fits):
+            raise ValueError(
+                f"logits {tuple(logits.shape)} could be of several passes; call the criterion after each, or {INSTEAD}"
+            )
         return fits[0]
 
 
