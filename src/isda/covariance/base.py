@@ -266,6 +266,22 @@ class Covariance(nn.Module):
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}{memory}"
 
 
+class Once(torch.autograd.Function):
+    """A gradient that raises where it is differentiated by what it was made of.
+
+    torch.autograd.function.once_differentiable would leave out a term in silence where torch.autograd.grad is asked for
+    the derivative by one of the sources.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise RuntimeError("there is no second derivative of the published bound with this covariance")
+
+
 def root(matrix: Tensor) -> Tensor:
     """L with L L' = Sigma for a positive semi-definite matrix (..., A, A) of any rank."""
     values, vectors = torch.linalg.eigh(matrix)
