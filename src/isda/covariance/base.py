@@ -80,6 +80,12 @@ def multiply(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     return torch.cat(products)
 
 
+def refuse_second_derivative() -> None:
+    """Called in a backward pass that autograd would not differentiate; it would leave the second derivative out."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError("the variances of margins have no second derivative: call backward without create_graph")
+
+
 class Covariance(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
@@ -196,7 +202,7 @@ class Covariance(nn.Module):
         """Scale classes that have seen more than ``memory`` features down to so many."""
         if self.memory is not None:
             kept = self.count.clamp(max=self.memory)
-            self.scale_scatter(kept / self.count.clamp(min=1))
+            self.scale_scatter(kept.to(self.mean.dtype) / self.count.clamp(min=1))
             self.count.copy_(kept)
 
     def scale(self, classes: Tensor) -> Tensor:

@@ -8,10 +8,9 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from isda._checks import check_integer, check_number
-from isda.covariance.base import Covariance, Groups, multiply, parts
+from isda.covariance.base import Covariance, Groups, multiply, parts, refuse_second_derivative
 
 
 class _DiagonalMargins(torch.autograd.Function):
@@ -28,8 +27,8 @@ class _DiagonalMargins(torch.autograd.Function):
         return table.clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
+        refuse_second_derivative()
         w, variance, scaled, classes = ctx.saved_tensors
         grad = (2 * grad).scatter_(1, classes.unsqueeze(1), 0.0)
         result = (grad.t() @ variance).mul_(w).addmm_(grad.t(), scaled, alpha=-1)

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from isda._checks import on_host
-from isda.covariance.base import WORKSPACE, Covariance, Groups, multiply, parts, root
+from isda.covariance.base import WORKSPACE, Covariance, Groups, multiply, parts, refuse_second_derivative, root
 
 
 class FullCovariance(Covariance):
@@ -95,7 +94,8 @@ class WithinCovariance(FullCovariance):
     def forget(self) -> None:
         """Scale all classes alike, down to ``memory`` features for each in the mean."""
         if self.memory is not None:
-            part = (self.memory * self.num_means / self.count.sum().clamp(min=1)).clamp(max=1)
+            total = self.count.sum().clamp(min=1).to(self.mean.dtype)
+            part = (self.memory * self.num_means / total).clamp(max=1)
             self.scatter.mul_(part)
             self.count.copy_((self.count * part).round())
 
@@ -146,8 +146,8 @@ class _Margins(torch.autograd.Function):
         return table.mul_(scale.unsqueeze(1)).clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
+        refuse_second_derivative()
         w, scale, classes, *kept = ctx.saved_tensors
         grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
         result = torch.zeros_like(w)
