@@ -196,7 +196,7 @@ class Covariance(nn.Module):
         """Scale classes that have seen more than ``memory`` features down to so many."""
         if self.memory is not None:
             kept = self.count.clamp(max=self.memory)
-            self.scale_scatter(kept / self.count.clamp(min=1))
+            self.scale_scatter(kept.to(self.mean.dtype) / self.count.clamp(min=1))
             self.count.copy_(kept)
 
     def scale(self, classes: Tensor) -> Tensor:

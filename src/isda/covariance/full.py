@@ -94,7 +94,8 @@ class WithinCovariance(FullCovariance):
     def forget(self) -> None:
         """Scale all classes alike, down to ``memory`` features for each in the mean."""
         if self.memory is not None:
-            part = (self.memory * self.num_means / self.count.sum().clamp(min=1)).clamp(max=1)
+            total = self.count.sum().clamp(min=1).to(self.mean.dtype)
+            part = (self.memory * self.num_means / total).clamp(max=1)
             self.scatter.mul_(part)
             self.count.copy_((self.count * part).round())
 
