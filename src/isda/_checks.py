@@ -64,7 +64,7 @@ def check_weight(weight: Any, num_classes: int, feature_dim: int, device: torch.
     if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_floating_point():
         raise ValueError(f"{expected}, got {describe(weight)}")
     if type(weight).__name__ == "DTensor":
-        weight = weight.full_tensor()
+        weight = weight.full_tensor()  # type: ignore[attr-defined]
     if weight.device != device or weight.flatten(1).shape != (num_classes, feature_dim):
         raise ValueError(f"{expected}, got {describe(weight)}")
     return weight.flatten(1)

@@ -1,4 +1,4 @@
-"""ISDABCELoss: a bound of the expected binary cross-entropy over augmented features, for samples with several labels."""
+"""ISDABCELoss: expected binary cross-entropy over augmented features, for samples with several labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isda.loss import rows_of
 def binary_bound(
     logits: Tensor, targets: Tensor, variance: Tensor, strength: float | Tensor, pos_weight: Tensor | None = None
 ) -> Tensor:
-    """p q log(1 + exp(-z + lambda/2 v)) + (1 - q) log(1 + exp(z + lambda/2 v)) of each label, v = w' Sigma w.
+    """The sum p q log(1 + exp(-z + lambda/2 v)) + (1 - q) log(1 + exp(z + lambda/2 v)) of each label, v = w' Sigma w.
 
     By Jensen's inequality E[log(1 + exp(-s z~))] <= log(1 + exp(-s z + lambda/2 v)) for s = 1 (present) or -1.
 
@@ -56,7 +56,8 @@ class ISDABCELoss(AugmentedLoss):
         **settings: reduction, align_corners, device, dtype, and those of the covariance.
 
     Shape:
-        - logits (N, K) or (N, K, H, W); targets in 0..1 of the same shape; features (N, A) or (N, A, H, W); weight (K, A).
+        - logits (N, K) or (N, K, H, W); targets in 0..1 of the same shape; features (N, A) or (N, A, H, W);
+          weight (K, A).
 
     Example:
         >>> head = torch.nn.Linear(8, 3)

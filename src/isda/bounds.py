@@ -29,7 +29,8 @@ TABLE_ROWS = 4
 def augmented_logits(logits: Tensor, variance: Tensor, strength: float | Tensor) -> Tensor:
     """z_j + lambda/2 v_j, by which Prop. 1 is a cross-entropy: -log(exp(z_y) / sum_j exp(z_j + lambda/2 v_j)).
 
-    The published bound has v_j = (w_j - w_y)' Sigma_y (w_j - w_y), ``covariance.margins``; the tilted one `tilted_variance`.
+    The published bound has v_j = (w_j - w_y)' Sigma_y (w_j - w_y), ``covariance.margins``; the tilted one
+    `tilted_variance`.
 
     Example:
         >>> augmented_logits(torch.zeros(1, 2), torch.tensor([[0.0, 3.0]]), strength=2.0)
@@ -65,9 +66,14 @@ def expected_cross_entropy(
         tensor(2.1269)
     """
     soft = targets.is_floating_point()
-    ignored = {} if soft else {"ignore_index": ignore_index}
+    ignore_index = -100 if soft else ignore_index
     plain = F.cross_entropy(
-        logits, targets, class_weight, label_smoothing=label_smoothing, reduction="none", **ignored
+        logits,
+        targets,
+        class_weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction="none",
     )
     added = augmented.logsumexp(1) - logits.logsumexp(1)
     counted = torch.ones_like(added) if soft else (targets != ignore_index).to(added.dtype)
@@ -137,8 +143,9 @@ def tilted_variance(
     """(N, C) v_j = (w_j - wbar)' Sigma_y (w_j - wbar) with wbar = sum_k t_k w_k, for a tilt t that makes F(t) small.
 
     For any t on the simplex E[logsumexp(z~)] <= F(t) = logsumexp_j(z_j + lambda/2 v_j) (Knowles and Minka, 2011); the
-    published bound is t = one-hot(y). F is convex, and least where t is the softmax of the tilted logits. Each step goes
-    from t towards that softmax, made flatter at first, as far as is best. The tilt found is a constant in the backward pass.
+    published bound is t = one-hot(y). F is convex, and least where t is the softmax of the tilted logits. Each step
+    goes from t towards that softmax, made flatter at first, as far as is best. The tilt found is a constant in the
+    backward pass.
 
     Args:
         logits: (N, C) z.
@@ -185,10 +192,10 @@ def _best_length(tilted: Tensor, move: Tensor, slope: Tensor, cross: Tensor, str
 def consistency(
     logits: Tensor, weight: Tensor, covariance: Any, strength: float | Tensor, bound: str = "jensen"
 ) -> Tensor:
-    """(N,) Prop. 2: bound of E[-sum_k p_k log p~_k], p the prediction, held constant, Sigma that of its likeliest class.
+    """(N,) Prop. 2: bound of E[-sum_k p_k log p~_k] for the prediction p, held constant, and Sigma of its class.
 
-    Published: sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k]. Tilted: F(t) - p.z, the search
-    for t started at p; never looser, and C times less work.
+    Published: sum_k p_k [logsumexp_j(z_j + lambda/2 (w_j - w_k)' Sigma (w_j - w_k)) - z_k]. Tilted: F(t) - p.z, the
+    search for t started at p; never looser, and C times less work.
     """
     prediction = torch.softmax(logits.detach(), 1)
     labels = prediction.argmax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,7 @@ from isda._checks import (
     check_choice,
     check_class_weight,
     check_integer,
-    check_labels,
     check_number,
-    check_rows,
     check_weight,
 )
 from isda.attach import Recorder, logits_of
@@ -26,7 +24,7 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class AugmentedLoss(nn.Module):
-    """A loss over features a~ ~ N(a, lambda Sigma); lambda = lambda_0 min(t / T, 1) grows with the training forwards t."""
+    """A loss over features a~ ~ N(a, lambda Sigma), where lambda = lambda_0 min(t / T, 1) grows with forwards t."""
 
     step: Tensor
     class_weight: Tensor | None
@@ -103,15 +101,16 @@ class AugmentedLoss(nn.Module):
             raise ValueError("the length of the training is either total_steps, or epochs and loader together")
         if epochs is not None:
             total_steps = check_integer("epochs", epochs) * len(loader)
-        recorder = Recorder(model, classifier, sample)
+        recorder, make = Recorder(model, classifier, sample), cast(Any, cls)
         try:
             weight = recorder.weight
-            criterion = cls(*weight.shape, lambda_0, total_steps, **{"device": weight.device, "dtype": weight.dtype} | settings)
+            settings = {"device": weight.device, "dtype": weight.dtype, **settings}
+            criterion = make(*weight.shape, lambda_0, total_steps, **settings)
         except BaseException:
             recorder.detach()
             raise
         criterion.recorder = recorder
-        return criterion
+        return cast(Criterion, criterion)
 
     def detach(self) -> None:
         """Leave the model as it was before ``attach``; statistics and step stay."""
@@ -157,7 +156,7 @@ class AugmentedLoss(nn.Module):
     def inputs(
         self, logits: Tensor, features: Tensor | None, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, bool] | None:
-        """Features, weight and whether to learn from them, as given or as recorded; None for a classifier in eval mode."""
+        """Features, weight and whether to learn, as given or as recorded; None for a classifier in eval mode."""
         if features is None:
             if self.recorder is None:
                 raise ValueError("pass features= and weight=, or make the criterion by attach(model)")
@@ -192,8 +191,6 @@ class AugmentedLoss(nn.Module):
 
     def learn(self, features: Tensor, rows: Tensor, labels: Tensor, counted: Tensor | None) -> None:
         """Update the statistics; a call that fails later and is repeated does not count twice."""
-        check_rows(rows, labels, self.feature_dim)
-        check_labels(labels, self.covariance.num_classes, counted)
         self.covariance.update(rows, labels, counted)
         self.learned_from = features
 
@@ -211,7 +208,9 @@ class AugmentedLoss(nn.Module):
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if any(name.startswith((f"{prefix}schedule.", f"{prefix}covariance.offset")) for name in state):
-            raise ValueError("this state was saved by an isda before 0.5, whose statistics have another form: train again")
+            raise ValueError(
+                "this state was saved by an isda before 0.5, whose statistics have another form: train again"
+            )
         super()._load_from_state_dict(state, prefix, *args)
 
     def extra_repr(self) -> str:

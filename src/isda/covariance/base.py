@@ -41,6 +41,13 @@ class Groups(NamedTuple):
         return cls(labels, torch.arange(len(labels), device=labels.device))
 
     @classmethod
+    def of_update(cls, labels: Tensor, num_classes: int) -> Groups:
+        """On the host the classes that occur, elsewhere all: no class is there twice."""
+        if on_host(labels):
+            return cls(*torch.unique(labels, return_inverse=True))
+        return cls(torch.arange(num_classes, device=labels.device), labels)
+
+    @classmethod
     def equal(cls, classes: Tensor, rows_each: int) -> Groups:
         """As many rows for each of the classes."""
         return cls(classes, torch.arange(len(classes), device=classes.device).repeat_interleave(rows_each), rows_each)
@@ -53,7 +60,7 @@ def parts(total: int, row_size: int) -> Iterator[slice]:
 
 
 def multiply(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """(N, B): each row of ``rows`` (N, A) times the matrix (A, B) of its class; ``matrices`` are (C, A, B) or (1, A, B)."""
+    """(N, B): each row (A,) times the matrix (A, B) of its class; ``matrices`` are (C, A, B), or (1, A, B) for all."""
     if len(matrices) == 1:
         return rows @ matrices[0]
     if groups.rows_each:
@@ -121,8 +128,8 @@ class Covariance(nn.Module):
 
     # -- what a model defines ----------------------------------------------------------------------------------------
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
-        """Add outer products: of rows (N, A) around the means of their classes (N,), and of a row (C, A) per class."""
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
+        """Add outer products: of rows (N, A) around the means of their classes, and of a row (K, A) for each class."""
         raise NotImplementedError
 
     def product(self, rows: Tensor, groups: Groups) -> Tensor:
@@ -151,32 +158,39 @@ class Covariance(nn.Module):
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, counted: Tensor | None = None) -> None:
-        """Learn from features (N, A) of the classes (N,), eqs. (1) to (3); rows that are not ``counted`` change nothing.
+        """Learn from features (N, A) of the classes (N,), eqs. (1) to (3), but for rows that are not ``counted``.
 
         With n features seen, m new ones of mean b: M2 += Xc' Xc + (n m / (n + m)) (b - mean)(b - mean)' and
-        mean += (b - mean) m / (n + m); Sigma = M2 / n. Any order and split of the features gives the same. Rows that are
-        not finite raise on the host, and do not count elsewhere.
+        mean += (b - mean) m / (n + m); Sigma = M2 / n. Any order and split of the features gives the same. Rows that
+        are not finite raise on the host, and do not count elsewhere.
         """
         check_rows(features, labels, self.feature_dim)
         check_labels(labels, self.num_classes, counted)
         rows, labels = features.to(self.mean.dtype), labels.long()
-        finite = finite_rows(rows)
-        counted = finite if counted is None else finite & counted
+        if not on_host(rows):
+            finite = finite_rows(rows)
+            counted = finite if counted is None else finite & counted
         if self.sync:
             rows, labels, counted = gather_rows(rows, labels, counted, self.process_group)
-        labels = torch.where(counted, 0 if self.one_class else labels, 0)
-        rows = torch.where(counted.unsqueeze(1), rows, 0)
+        if self.one_class:
+            labels = torch.zeros_like(labels)
+        if counted is not None:
+            labels, rows = torch.where(counted, labels, 0), torch.where(counted.unsqueeze(1), rows, 0)
         self.forget()
-        ones, seen = counted.to(rows.dtype), self.count.to(rows.dtype)
-        new = torch.zeros_like(seen).index_add_(0, labels, ones)
-        batch_mean = torch.zeros_like(self.mean).index_add_(0, labels, rows) / new.clamp(min=1).unsqueeze(1)
-        gap = torch.where((new > 0).unsqueeze(1), batch_mean - self.mean, 0)
+        groups = Groups.of_update(labels, self.num_means)
+        seen, mean = self.count.index_select(0, groups.classes), self.mean.index_select(0, groups.classes)
+        ones = rows.new_ones(len(rows)) if counted is None else counted.to(rows.dtype)
+        new = rows.new_zeros(len(seen)).index_add_(0, groups.slot, ones)
+        batch_mean = torch.zeros_like(mean).index_add_(0, groups.slot, rows).div_(new.clamp(min=1).unsqueeze(1))
+        centred = rows - batch_mean.index_select(0, groups.slot)
+        if counted is not None:
+            centred.mul_(ones.unsqueeze(1))
+        gap = torch.where((new > 0).unsqueeze(1), batch_mean - mean, 0)
         part = new / (seen + new).clamp(min=1)
-        rows.sub_(batch_mean.index_select(0, labels)).mul_(ones.unsqueeze(1))
         with outside_autocast(rows.device):
-            self.absorb(rows, labels, gap * (seen * part).sqrt().unsqueeze(1))
-        self.mean += gap * part.unsqueeze(1)
-        self.count += new.round().long()
+            self.absorb(centred, groups, gap * (seen * part).sqrt().unsqueeze(1))
+        self.mean.index_add_(0, groups.classes, gap * part.unsqueeze(1))
+        self.count.index_add_(0, groups.classes, new.round().long())
 
     def forget(self) -> None:
         """Scale classes that have seen more than ``memory`` features down to so many."""
@@ -191,7 +205,7 @@ class Covariance(nn.Module):
         return 1 / count.clamp(min=1).to(self.mean.dtype)
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
-        """(K, C) R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k]: the variance of the margin z_j - z_y."""
+        """(K, C) R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y), y = classes[k]: the variance of the margin z_j - z_y."""
         table = []
         for part in parts(len(classes), weight.numel()):
             own = weight.index_select(0, classes[part])
@@ -216,7 +230,11 @@ class Covariance(nn.Module):
     @torch.no_grad()
     def merge(self, other: Any) -> None:
         """Learn all that ``other``, a model of the same kind and sizes, has seen."""
-        if type(other) is not type(self) or other.count.shape != self.count.shape or other.mean.shape != self.mean.shape:
+        if (
+            type(other) is not type(self)
+            or other.count.shape != self.count.shape
+            or other.mean.shape != self.mean.shape
+        ):
             raise ValueError(f"other must be a {type(self).__name__} of the same sizes, got {other!r}")
         seen, new = self.count.to(self.mean.dtype), other.count.to(self.mean.dtype)
         gap, part = other.mean - self.mean, new / (seen + new).clamp(min=1)
