@@ -354,11 +354,11 @@ class Recorder:
             names = [name for name, classes in self.others if classes in logits.shape[1:2]]
             hint = f"did you mean classifier={names[-1]!r}? Else {INSTEAD}" if names else INSTEAD
             raise ValueError(f"the classifier {self.layers[0]} did not make these logits {tuple(logits.shape)}; {hint}")
-        if (traced and len(fits) > 1) or any(own is not fits[0][0] for own, _, _ in fits):
+        if any(traced or not torch.equal(own.features, fits[-1][0].features) for own, _, _ in fits[:-1]):
             raise ValueError(
                 f"logits {tuple(logits.shape)} could be of several passes; call the criterion after each, or {INSTEAD}"
             )
-        return fits[0]
+        return fits[-1]
 
 
 def address_of(tensor: Tensor) -> int | None:
