@@ -189,6 +189,7 @@ class ISDALoss(AugmentedLoss):
         variance = variance * counted.unsqueeze(1)
         if self.max_ratio is not None:
             variance = variance * ratio_limit(variance, rows, strength, self.max_ratio)
+        self.margin_variance = variance.detach().sum() / (counted.sum().clamp(min=1) * self.num_classes)
         if logits.ndim > 2:
             variance = self.resize(variance.view(len(logits), *grid, -1).movedim(-1, 1), logits.shape[2:])
         return bounds.augmented_logits(logits, variance, strength)
