@@ -17,8 +17,8 @@ from isda.loss import ISDALoss
 class ISDACallback(Callback):
     """Trains a Learner with ISDALoss in the place of its CrossEntropyLossFlat, with the settings of that.
 
-    A BCEWithLogitsLossFlat becomes an ISDABCELoss. Validation, predictions and ``learn.lr_find()`` use the learner's own
-    loss function. Statistics go on from fit to fit, the strength grows from 0 in each. The strength and the mean
+    A BCEWithLogitsLossFlat becomes an ISDABCELoss. Validation, predictions and ``learn.lr_find()`` use the learner's
+    own loss function. Statistics go on from fit to fit, the strength grows from 0 in each. The strength and the mean
     variance of the margins are columns of the learner's recorder. The callback is ``learn.isda``; ``learn.save`` saves
     no callbacks, so save ``learn.isda.state_dict()`` beside it.
 
@@ -123,6 +123,7 @@ class LearnerLoss:
         self.criterion, self.learn, self.plain = criterion, learn, learn.loss_func
 
     def __call__(self, pred: Tensor, targ: Tensor, **settings: Any) -> Tensor:
+        """The loss of a batch, whose tensors may be of fastai's types."""
         if not self.learn.training:
             loss: Tensor = self.plain(pred, targ, **settings)
             return loss

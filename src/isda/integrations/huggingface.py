@@ -26,8 +26,8 @@ class ISDATraining(TrainerCallback):
 
     The losses of a step are added up and divided by num_items_in_batch, so gradient accumulation and several processes
     give the gradient of one large batch. Checkpoints get a file isda.pt with statistics and step, which
-    ``resume_from_checkpoint`` reads. Evaluation is cross-entropy and leaves the statistics alone. Models of problem_type
-    multi_label_classification get ISDABCELoss.
+    ``resume_from_checkpoint`` reads. Evaluation is cross-entropy and leaves the statistics alone. Models of
+    problem_type multi_label_classification get ISDABCELoss.
 
     Each log of the training has "isda_strength" and "isda_margin_variance". Trainer calls the reporters that it makes
     itself before the callbacks of users; for one that reports these too, pass
@@ -135,7 +135,7 @@ class ISDATraining(TrainerCallback):
 
 
 def saved_statistics(args: Any, state: Any) -> dict[str, Tensor]:
-    """The statistics of the checkpoint that a trainer resumes from: where it was saved, or in the folder of this run."""
+    """The statistics of the checkpoint to resume from: where it was saved, or in the folder of this run."""
     saved = state.stateful_callbacks.get(FOLDER, {}).get("folder", args.output_dir)
     files = [Path(folder, f"checkpoint-{state.global_step}", FILE) for folder in (saved, args.output_dir)]
     found = next((file for file in files if file.is_file()), None)

@@ -135,37 +135,19 @@ class AugmentedCalls(TorchFunctionMode):
         return F.binary_cross_entropy_with_logits if binary else F.cross_entropy
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is not self.function:
-            return func(*args, **kwargs)
-        logits = args[0] if args else kwargs["input"]
-        if logits.shape[1] != self.criterion.num_classes:
+        kwargs, criterion = kwargs or {}, self.criterion
+        if func is not self.function or args[0].shape[1:2] != (criterion.num_classes,):
             return func(*args, **kwargs)
         self.seen = True
-        return self.augmented(*args, **kwargs)
-
-    def augmented(
-        self,
-        input: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        *,
-        reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-    ) -> Tensor:
-        """The loss with the settings of this call; weights of classes are no part of the state."""
-        criterion = self.criterion
-        criterion.reduction, criterion.class_weight = reduction, weight
-        if isinstance(criterion, ISDABCELoss):
-            criterion.pos_weight = pos_weight
-        else:
-            criterion.ignore_index, criterion.label_smoothing = ignore_index, label_smoothing
-        loss: Tensor = criterion(input, target)
-        criterion.class_weight = None
-        if isinstance(criterion, ISDABCELoss):
-            criterion.pos_weight = None
+        settings = {"class_weight" if name == "weight" else name: value for name, value in kwargs.items()}
+        if settings.pop("size_average") is not None or settings.pop("reduce") is not None:
+            raise ValueError("pass reduction= to the cross-entropy instead of size_average= and reduce=")
+        for name, value in settings.items():
+            setattr(criterion, name, value)
+        loss = criterion(*args)
+        for name, value in settings.items():
+            if isinstance(value, Tensor):  # weights of classes are no part of the state
+                setattr(criterion, name, None)
         return loss
 
 
