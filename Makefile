@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition picture few-images robustness refitting sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -120,9 +120,6 @@ bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted 
 
 bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
 	$(BIN)/python benchmarks/generators.py
-
-bench-explicit: $(READY)  ## writes benchmarks/results/explicit.md: a step of explicit augmentation beside one of ISDA
-	$(BIN)/python benchmarks/explicit.py
 
 bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which models attach works with; 10 minutes
 	$(TEST_ENV) $(BIN)/python benchmarks/attach.py --again

@@ -14,9 +14,7 @@ from isda._checks import (
     check_choice,
     check_class_weight,
     check_integer,
-    check_labels,
     check_number,
-    check_rows,
     check_weight,
 )
 from isda.attach import Recorder, logits_of
@@ -195,8 +193,6 @@ class AugmentedLoss(nn.Module):
 
     def learn(self, features: Tensor, rows: Tensor, labels: Tensor, counted: Tensor | None) -> None:
         """Update the statistics; a call that fails later and is repeated does not count twice."""
-        check_rows(rows, labels, self.feature_dim)
-        check_labels(labels, self.covariance.num_classes, counted)
         self.covariance.update(rows, labels, counted)
         self.learned_from = features
 

@@ -8,14 +8,15 @@ from torch import Tensor
 
 
 def gather_rows(
-    features: Tensor, labels: Tensor, counted: Tensor, group: dist.ProcessGroup | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Features (N, A), labels (N,) and counted (N,) of all processes of the group, in the order of their ranks.
+    features: Tensor, labels: Tensor, counted: Tensor | None, group: dist.ProcessGroup | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Features (N, A), labels (N,) and counted (N,), None for all: of all processes of the group, by rank.
 
     Processes may bring different numbers of rows, and none. Without torch.distributed the arguments come back.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
         return features, labels, counted
+    counted = torch.ones_like(labels, dtype=torch.bool) if counted is None else counted
     size = torch.tensor([len(features)], device=features.device)
     sizes = [torch.empty_like(size) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, size, group=group)

@@ -54,7 +54,7 @@ class ExplicitLoss(ISDALoss):
         self,
         logits: Tensor,
         labels: Tensor,
-        counted: Tensor,
+        counted: Tensor | None,
         grid: torch.Size,
         weight: Tensor,
         strength: float | Tensor,
@@ -62,7 +62,8 @@ class ExplicitLoss(ISDALoss):
         """(N, M, C) logits of the augmented features."""
         if logits.ndim > 2:
             raise ValueError(f"explicit augmentation is for logits (N, C), got {tuple(logits.shape)}")
-        directions = self.covariance.sample(torch.where(counted, labels, 0), self.samples)
+        safe = labels if counted is None else torch.where(counted, labels, 0)
+        directions = self.covariance.sample(safe, self.samples)
         return logits.unsqueeze(1) + strength**0.5 * (directions @ weight.t())
 
     def expected_loss(self, augmented: Tensor, logits: Tensor, target: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class ExplicitLoss(ISDALoss):
             logits = in_float32(logits)
             prediction = logits.detach().softmax(1)
             labels = prediction.argmax(1)
-            augmented = self.augmented(logits, labels, labels >= 0, logits.shape[2:], weight, lam)
+            augmented = self.augmented(logits, labels, None, logits.shape[2:], weight, lam)
             losses = -(prediction.unsqueeze(1) * F.log_softmax(augmented, 2)).sum(2).mean(1)
         if self.reduction == "none":
             return losses

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda import bounds
-from isda._checks import check_choice, check_labels, check_number, describe
+from isda._checks import check_choice, check_labels, check_number, describe, on_host
 from isda.covariance.base import Groups, outside_autocast
 from isda.criterion import AugmentedLoss, in_float32, logits_of
 
@@ -110,22 +110,22 @@ class ISDALoss(AugmentedLoss):
         """
         output, target = logits_of(input), as_labels(target)
         found = self.inputs(output, features, weight) if self.trains(strength) else None
-        if found is None:
+        if found is None:  # nothing to learn or to augment
             logits, target, _ = self.classes_second(output, target)
             return self.cross_entropy(logits, target)
-        features, weight, learns = found
+        features, weight, learns = found  # the deep features a_i and the classifier's W
         logits, target, features = self.classes_second(output, target, features)
         weight = self.checked_weight(logits, weight)
         labels, counted = self.labels_of(logits, target, features)
-        lam = self.strength_of_call(strength)
-        if learns:
+        lam = self.strength_of_call(strength)  # lambda = lambda_0 t / T
+        if learns:  # Sigma_1, ..., Sigma_C by eqs. (1) to (3)
             self.learn(features, rows_of(features), labels, counted)
         with outside_autocast(logits.device):
             logits = in_float32(logits)
-            augmented = self.augmented(logits, labels, counted, features.shape[2:], weight, lam)
+            augmented = self.augmented(logits, labels, counted, features.shape[2:], weight, lam)  # Prop. 1
             loss = self.expected_loss(augmented, logits, target)
             penalty = self.covariance.penalty()
-        self.advance(learns, strength)
+        self.advance(learns, strength)  # t = t + 1
         return loss if penalty is None else loss + penalty
 
     def augmented_logits(
@@ -172,13 +172,13 @@ class ISDALoss(AugmentedLoss):
         self,
         logits: Tensor,
         labels: Tensor,
-        counted: Tensor,
+        counted: Tensor | None,
         grid: torch.Size,
         weight: Tensor,
         strength: float | Tensor,
     ) -> Tensor:
         """Logits plus lambda/2 times the variances of the margins, computed at the resolution of the features."""
-        safe = torch.where(counted, labels, 0)
+        safe = labels if counted is None else torch.where(counted, labels, 0)
         groups = Groups.of(safe, self.num_classes)
         rows = rows_of(self.resize(logits, grid)).detach()
         if self.bound == "tilted":
@@ -186,7 +186,8 @@ class ISDALoss(AugmentedLoss):
             variance = bounds.tilted_variance(rows.to(weight.dtype), margins, forms, safe, strength)
         else:
             variance = self.covariance.margins(weight, groups.classes).index_select(0, groups.slot)
-        variance = variance * counted.unsqueeze(1)
+        if counted is not None:
+            variance = variance * counted.unsqueeze(1)
         if self.max_ratio is not None:
             variance = variance * ratio_limit(variance, rows, strength, self.max_ratio)
         self.margin_variance = variance.detach().sum() / (counted.sum().clamp(min=1) * self.num_classes)
@@ -227,14 +228,15 @@ class ISDALoss(AugmentedLoss):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (N, C, ...), targets and features (N, A, ...): tokens (N, T, C) and channels last are moved."""
         features = logits if features is None else features
-        last = features.ndim > 2 and features.shape[1] != self.feature_dim == features.shape[-1]
+        last = features.ndim > 2 and features.shape[-1] == self.feature_dim and features.shape[1] != self.feature_dim
         if logits.ndim > 2 and logits.shape[-1] == self.num_classes and (last or logits.shape[1] != self.num_classes):
             last = features.ndim > 2
-            logits, target = logits.movedim(-1, 1), target.movedim(-1, 1) if target.ndim == logits.ndim else target
+            target = target.movedim(-1, 1) if target.ndim == logits.ndim else target
+            logits = logits.movedim(-1, 1)
         return logits, target, features.movedim(-1, 1) if last else features
 
-    def labels_of(self, logits: Tensor, target: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """For each row of the features a label (N,), and whether it counts (N,).
+    def labels_of(self, logits: Tensor, target: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """For each row of the features a label (N,), and whether it counts (N,); None if all do.
 
         Distributions are of their likeliest class. Labels finer than the features are those of the nearest pixel.
         """
@@ -251,7 +253,8 @@ class ISDALoss(AugmentedLoss):
         if labels.shape[1:] != grid:
             labels = F.interpolate(labels.unsqueeze(1).to(torch.float32), size=grid, mode="nearest").squeeze(1).long()
         labels = labels.flatten()
-        return labels, torch.ones_like(labels, dtype=torch.bool) if soft else labels != self.ignore_index
+        counted = None if soft else labels != self.ignore_index
+        return labels, None if counted is None or (on_host(counted) and counted.all()) else counted
 
     def extra_repr(self) -> str:
         """Show the settings in repr()."""

@@ -41,6 +41,13 @@ class Groups(NamedTuple):
         return cls(labels, torch.arange(len(labels), device=labels.device))
 
     @classmethod
+    def of_update(cls, labels: Tensor, num_classes: int) -> Groups:
+        """On the host the classes that occur, elsewhere all: no class is there twice."""
+        if on_host(labels):
+            return cls(*torch.unique(labels, return_inverse=True))
+        return cls(torch.arange(num_classes, device=labels.device), labels)
+
+    @classmethod
     def equal(cls, classes: Tensor, rows_each: int) -> Groups:
         """As many rows for each of the classes."""
         return cls(classes, torch.arange(len(classes), device=classes.device).repeat_interleave(rows_each), rows_each)
@@ -121,8 +128,8 @@ class Covariance(nn.Module):
 
     # -- what a model defines ----------------------------------------------------------------------------------------
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
-        """Add outer products: of rows (N, A) around the means of their classes (N,), and of a row (C, A) per class."""
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
+        """Add outer products: of rows (N, A) around the means of their classes, and of a row (K, A) for each class."""
         raise NotImplementedError
 
     def product(self, rows: Tensor, groups: Groups) -> Tensor:
@@ -160,23 +167,30 @@ class Covariance(nn.Module):
         check_rows(features, labels, self.feature_dim)
         check_labels(labels, self.num_classes, counted)
         rows, labels = features.to(self.mean.dtype), labels.long()
-        finite = finite_rows(rows)
-        counted = finite if counted is None else finite & counted
+        if not on_host(rows):
+            finite = finite_rows(rows)
+            counted = finite if counted is None else finite & counted
         if self.sync:
             rows, labels, counted = gather_rows(rows, labels, counted, self.process_group)
-        labels = torch.where(counted, 0 if self.one_class else labels, 0)
-        rows = torch.where(counted.unsqueeze(1), rows, 0)
+        if self.one_class:
+            labels = torch.zeros_like(labels)
+        if counted is not None:
+            labels, rows = torch.where(counted, labels, 0), torch.where(counted.unsqueeze(1), rows, 0)
         self.forget()
-        ones, seen = counted.to(rows.dtype), self.count.to(rows.dtype)
-        new = torch.zeros_like(seen).index_add_(0, labels, ones)
-        batch_mean = torch.zeros_like(self.mean).index_add_(0, labels, rows) / new.clamp(min=1).unsqueeze(1)
-        gap = torch.where((new > 0).unsqueeze(1), batch_mean - self.mean, 0)
+        groups = Groups.of_update(labels, self.num_means)
+        seen, mean = self.count.index_select(0, groups.classes), self.mean.index_select(0, groups.classes)
+        ones = rows.new_ones(len(rows)) if counted is None else counted.to(rows.dtype)
+        new = rows.new_zeros(len(seen)).index_add_(0, groups.slot, ones)
+        batch_mean = torch.zeros_like(mean).index_add_(0, groups.slot, rows).div_(new.clamp(min=1).unsqueeze(1))
+        centred = rows - batch_mean.index_select(0, groups.slot)
+        if counted is not None:
+            centred.mul_(ones.unsqueeze(1))
+        gap = torch.where((new > 0).unsqueeze(1), batch_mean - mean, 0)
         part = new / (seen + new).clamp(min=1)
-        rows.sub_(batch_mean.index_select(0, labels)).mul_(ones.unsqueeze(1))
         with outside_autocast(rows.device):
-            self.absorb(rows, labels, gap * (seen * part).sqrt().unsqueeze(1))
-        self.mean += gap * part.unsqueeze(1)
-        self.count += new.round().long()
+            self.absorb(centred, groups, gap * (seen * part).sqrt().unsqueeze(1))
+        self.mean.index_add_(0, groups.classes, gap * part.unsqueeze(1))
+        self.count.index_add_(0, groups.classes, new.round().long())
 
     def forget(self) -> None:
         """Scale classes that have seen more than ``memory`` features down to so many."""

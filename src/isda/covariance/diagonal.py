@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from isda._checks import check_integer, check_number
 from isda.covariance.base import Covariance, Groups, multiply, parts
 
 
+class _DiagonalMargins(torch.autograd.Function):
+    """R[k, j] = sum_a d_ka (w_ja - w_ya)^2 for variances d (K, A) and y = classes[k], by two products of matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, variance: Tensor, classes: Tensor) -> Tensor:
+        w = weight.detach() - weight.detach().mean(0)
+        own = w.index_select(0, classes)
+        scaled = variance * own
+        table = torch.addmm((scaled * own).sum(1, keepdim=True), scaled, w.t(), alpha=-2)
+        table.addmm_(variance, (w * w).t())
+        ctx.save_for_backward(w, variance, scaled, classes)
+        return table.clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        w, variance, scaled, classes = ctx.saved_tensors
+        grad = (2 * grad).scatter_(1, classes.unsqueeze(1), 0.0)
+        result = (grad.t() @ variance).mul_(w).addmm_(grad.t(), scaled, alpha=-1)
+        to_own = variance * (grad @ w) - grad.sum(1, keepdim=True) * scaled
+        return result.index_add_(0, classes, to_own, alpha=-1), None, None
+
+
 def diagonal_margins(weight: Tensor, variance: Tensor, classes: Tensor) -> Tensor:
-    """(K, C) sum_a d_ka (w_ja - w_ya)^2 for variances d (K, A) and y = classes[k], by two products of matrices."""
-    centred = weight - weight.detach().mean(0)
-    own = centred.index_select(0, classes)
-    scaled = variance * own
-    table = variance @ centred.square().t() - 2 * scaled @ centred.t() + (scaled * own).sum(1, keepdim=True)
-    return table.clamp(min=0).scatter(1, classes.unsqueeze(1), 0.0)
+    """(K, C) sum_a d_ka (w_ja - w_ya)^2 for constant variances d (K, A) and y = classes[k]."""
+    return cast(Tensor, _DiagonalMargins.apply(weight, variance, classes))
 
 
 class DiagonalCovariance(Covariance):
@@ -36,9 +56,10 @@ class DiagonalCovariance(Covariance):
         """(K, A)."""
         return self.scatter.index_select(0, classes) * self.scale(classes).unsqueeze(1)
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
         """Add squares."""
-        self.scatter.index_add_(0, labels, centred.square()).addcmul_(between, between)
+        labels = groups.classes.index_select(0, groups.slot)
+        self.scatter.index_add_(0, labels, centred.square()).index_add_(0, groups.classes, between.square())
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
         """(K, C) variances of the margins."""
@@ -66,7 +87,7 @@ class DiagonalCovariance(Covariance):
 class IdentityCovariance(Covariance):
     """Sigma = I for every class, as in the paper's ablation; features are only counted."""
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
         """Nothing to learn."""
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
@@ -119,11 +140,11 @@ class LowRankCovariance(DiagonalCovariance):
         rows = self.sketch.index_select(0, classes) * self.scale(classes).sqrt().view(-1, 1, 1)
         return (self.variance(classes) - rows.square().sum(1)).clamp(min=0), rows
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
         """Add squares, and append the rows to the sketches."""
-        super().absorb(centred, labels, between)
-        classes = torch.arange(self.num_classes, device=labels.device)
-        append_rows(self.sketch, self.fill, torch.cat([centred, between]), torch.cat([labels, classes]))
+        super().absorb(centred, groups, between)
+        labels = torch.cat([groups.classes.index_select(0, groups.slot), groups.classes])
+        append_rows(self.sketch, self.fill, torch.cat([centred, between]), labels)
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
         """(K, C) variances of the margins: the diagonal's, and squared distances of the projected weights."""
@@ -261,7 +282,7 @@ class LearnedCovariance(Covariance):
         eye = torch.eye(self.feature_dim, self.rank, dtype=self.mean.dtype, device=self.mean.device)
         self.factor = nn.Parameter(scale_0 * eye.repeat(self.num_classes, 1, 1))
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
         """Nothing to learn but by gradient."""
 
     def margins(self, weight: Tensor, classes: Tensor) -> Tensor:

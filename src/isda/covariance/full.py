@@ -25,20 +25,20 @@ class FullCovariance(Covariance):
 
     one_matrix = False
 
-    def absorb(self, centred: Tensor, labels: Tensor, between: Tensor) -> None:
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
         """Add outer products; one product of matrices per class."""
         if self.one_matrix:
             block = torch.cat([centred, between])
             self.scatter[0].addmm_(block.t(), block)
         elif on_host(centred):
-            sizes = torch.bincount(labels, minlength=self.num_classes).tolist()
-            blocks = centred.index_select(0, labels.argsort()).split(sizes)
-            for c, rows in enumerate(blocks):
-                if len(rows):
-                    block = torch.cat([rows, between[c : c + 1]])
-                    self.scatter[c].addmm_(block.t(), block)
+            sizes = (torch.bincount(groups.slot) + 1).tolist()
+            own = torch.arange(len(sizes), device=groups.slot.device)
+            order = torch.cat([groups.slot, own]).argsort()
+            blocks = torch.cat([centred, between]).index_select(0, order).split(sizes)
+            for c, block in zip(groups.classes.tolist(), blocks, strict=True):
+                self.scatter[c].addmm_(block.t(), block)
         else:
-            member = nn.functional.one_hot(labels, self.num_classes).to(centred.dtype).t().unsqueeze(2)
+            member = nn.functional.one_hot(groups.slot, self.num_classes).to(centred.dtype).t().unsqueeze(2)
             for part in parts(self.num_classes, centred.numel()):
                 block = torch.cat([centred * member[part], between[part].unsqueeze(1)], 1)
                 self.scatter[part].baddbmm_(block.mT, block)
@@ -121,47 +121,45 @@ class _Product(torch.autograd.Function):
 
 
 class _Margins(torch.autograd.Function):
-    """R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) by P_k = W Sigma_k.
+    """R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) by the images P_k = W Sigma_k, (C, A) for each class.
 
-    R[k] = rowsum(P_k * W) - 2 P_k w_k + w_k . P_k[k], and Sigma_k (w_j - w_k) = P_k[j] - P_k[k] gives dR[k, j] / dw_j = 2 (P_k[j] - P_k[k]) = -dR[k, j] / dw_k. W is
-    centred, so that little cancels. P is kept for the backward pass where it fits the workspace, and made again where
-    not.
+    R[k, j] = w_j' P_k[j] - 2 w_j' P_k[k] + w_k' P_k[k], and with Sigma_k (w_j - w_k) = P_k[j] - P_k[k]
+    dR[k, j] / dw_j = 2 (P_k[j] - P_k[k]) = -dR[k, j] / dw_k. W is centred, so that little cancels. P is kept for the
+    backward pass where it fits the workspace, and made again where not.
     """
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, scatter: Tensor, scale: Tensor, classes: Tensor) -> Tensor:
         w = weight.detach() - weight.detach().mean(0)
         table = w.new_empty(len(classes), len(w))
-        keep = len(classes) * w.numel() <= WORKSPACE
+        ctx.keep = len(classes) * w.numel() <= WORKSPACE
         kept = []
-        for part in _class_parts(w, len(classes)):
+        ctx.parts = _class_parts(w, scatter, classes)
+        for part in ctx.parts:
             k = classes[part]
-            image = _times_matrices(w, scatter, k)
-            cross = (image @ w.index_select(0, k).unsqueeze(2)).squeeze(2)
+            image = _images(w, scatter, k)
+            cross = _of_own(image, k) @ w.t()
             table[part] = (image * w).sum(2) - 2 * cross + cross.gather(1, k.unsqueeze(1))
-            if keep:
+            if ctx.keep:
                 kept.append(image)
-        ctx.save_for_backward(w, *([] if keep else [scatter]), scale, classes, *kept)
-        ctx.keep = keep
+        ctx.save_for_backward(w, scale, classes, *(kept if ctx.keep else [scatter]))
         return table.mul_(scale.unsqueeze(1)).clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        if ctx.keep:
-            w, scale, classes, *kept = ctx.saved_tensors
-        else:
-            w, scatter, scale, classes = ctx.saved_tensors
+        w, scale, classes, *kept = ctx.saved_tensors
         grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
         result = torch.zeros_like(w)
-        for i, part in enumerate(_class_parts(w, len(classes))):
+        for i, part in enumerate(ctx.parts):
             k, g = classes[part], grad[part]
-            image = kept[i] if ctx.keep else _times_matrices(w, scatter, k)
-            own = image.gather(1, k.view(-1, 1, 1).expand(-1, 1, w.shape[1])).squeeze(1)
+            image = kept[i] if ctx.keep else _images(w, kept[0], k)
+            own = _of_own(image, k)
             if len(k) == 1:
-                result.addcmul_(g.t(), image[0]).addmm_(g.t(), own, alpha=-1)
+                result.addcmul_(image[0], g.t())
             else:
-                result += (g.unsqueeze(2) * image).sum(0) - g.t() @ own
+                result += (image * g.unsqueeze(2)).sum(0)
+            result.addmm_(g.t(), own, alpha=-1)
             to_own = (g.unsqueeze(1) @ image).squeeze(1) - g.sum(1, keepdim=True) * own
             result.index_add_(0, k, to_own, alpha=-1)
         return result, None, None, None
@@ -171,16 +169,27 @@ ONE_BY_ONE_FROM = 128
 """Features from which products with the matrices of single classes, not copied, are faster on the host."""
 
 
-def _class_parts(weight: Tensor, num_classes: int) -> list[slice]:
-    one_by_one = on_host(weight) and weight.shape[1] >= ONE_BY_ONE_FROM
-    return list(parts(num_classes, WORKSPACE if one_by_one else weight.numel()))
+def _class_parts(weight: Tensor, scatter: Tensor, classes: Tensor) -> list[slice]:
+    one_by_one = on_host(weight) and weight.shape[1] >= ONE_BY_ONE_FROM and not _are_all(classes, scatter)
+    return list(parts(len(classes), WORKSPACE if one_by_one else weight.numel()))
 
 
-def _times_matrices(weight: Tensor, scatter: Tensor, classes: Tensor) -> Tensor:
+def _are_all(classes: Tensor, scatter: Tensor) -> bool:
+    """Whether these are all classes in order, whose matrices need no copy; looked at on the host only."""
+    number = len(scatter)
+    return on_host(classes) and len(classes) == number and torch.equal(classes, torch.arange(number))
+
+
+def _images(weight: Tensor, scatter: Tensor, classes: Tensor) -> Tensor:
     """(K, C, A) W times the scatter of each class."""
     if len(classes) == 1 and on_host(classes):
         return (weight @ scatter[int(classes)]).unsqueeze(0)
-    return weight @ scatter.index_select(0, classes)
+    return weight @ (scatter if _are_all(classes, scatter) else scatter.index_select(0, classes))
+
+
+def _of_own(images: Tensor, classes: Tensor) -> Tensor:
+    """(K, A) the row of each class in (K, C, A)."""
+    return images.gather(1, classes.view(-1, 1, 1).expand(-1, 1, images.shape[2])).squeeze(1)
 
 
 def covariance_root(matrices: Tensor) -> Tensor:
