@@ -127,8 +127,17 @@ class LearnerLoss:
         if not self.learn.training:
             loss: Tensor = self.plain(pred, targ, **settings)
             return loss
-        self.criterion.reduction = self.plain.reduction  # set by MixUp
+        self.criterion.reduction = self.plain.reduction
         return self.criterion(pred.as_subclass(Tensor), targ.as_subclass(Tensor))
+
+    @property
+    def reduction(self) -> Any:
+        """That of the learner's own, which MixUp changes."""
+        return self.plain.reduction
+
+    @reduction.setter
+    def reduction(self, value: str) -> None:
+        self.plain.reduction = value
 
     def __getattr__(self, name: str) -> Any:
         if name == "plain":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
@@ -83,6 +82,8 @@ class ISDACallback(library.Callback):
         total_steps = self.total_steps or training_batches(trainer)
         state = self.state if trainer.global_step else None
         self.criterion = attached(self.loss, pl_module, self.lambda_0, total_steps, self.settings, state)
+        binary = issubclass(self.loss, ISDABCELoss)
+        self.calls.function = F.binary_cross_entropy_with_logits if binary else F.cross_entropy
         self.calls.criterion, self.calls.seen = self.criterion, False
 
     def on_train_batch_start(self, *_: Any) -> None:
@@ -126,13 +127,8 @@ class AugmentedCalls(TorchFunctionMode):
     """Inside, the cross-entropy of logits of as many classes as the criterion has is computed by the criterion."""
 
     criterion: Any = None
+    function: Any = None
     seen = False
-
-    @property
-    def function(self) -> Callable[..., Tensor]:
-        """What is replaced."""
-        binary = isinstance(self.criterion, ISDABCELoss)
-        return F.binary_cross_entropy_with_logits if binary else F.cross_entropy
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, criterion = kwargs or {}, self.criterion
