@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from isda.lab.engine.executors.worker import run_in_processes
+from isda.lab.engine.tuning.method_search import run_search
+from isda.lab.engine.tuning.records import SearchRecord
+from isda.lab.engine.tuning.request import SearchOptions, make_candidates
 
 from isda._utils.choices import check_choice
 from isda.lab.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, State, Task
 from isda.lab.engine.comparison import Planner
 from isda.lab.engine.executors import PlannedRun, Watcher, WorkerExecutor
-from isda.lab.engine.executors.worker import run_in_processes
 from isda.lab.engine.options import parse_options, split_method
 from isda.lab.engine.task import HeldOut
-from isda.lab.engine.tuning.method_search import run_search
-from isda.lab.engine.tuning.records import SearchRecord
-from isda.lab.engine.tuning.request import SearchOptions, make_candidates
 
 BEGUN = "begun.txt"
 LIMIT, DIVERGES = 8, 40

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from isda.lab.engine import RunConfig, find_task
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 from segmentation_runs import draw
 from shapes import draw_set
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from isda.lab.engine.digests import file_digest
 
 from isda.lab.engine import Curve, Figure, RunConfig
 from isda.lab.engine.config import result_figures
-from isda.lab.engine.digests import file_digest
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.common.evaluation import BASELINES, CURVES, figures_for

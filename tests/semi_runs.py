@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 from isda.lab.tasks.semi_supervised.settings import SemiConfig
 from isda.lab.tasks.semi_supervised.task import SemiSupervisedJob
 from isda.lab.train import SemiSettings, SemiSupervisedClassification, resolve

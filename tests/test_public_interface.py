@@ -147,7 +147,7 @@ PUBLIC = {
         "create",
         "names",
     ],
-    "isda.lab.semi": [
+    "isda.lab.methods.semi": [
         "NAMES",
         "VAT",
         "FixMatch",

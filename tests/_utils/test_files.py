@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from isda.lab.engine.digests import file_digest, read_json_object
+from isda.lab.engine.tuning.records import JOURNAL_FILE, TrialJournal
 
 from isda import ISDAClassifier
 from isda._utils.files import atomic_write, write_text
@@ -22,8 +24,6 @@ from isda.lab.data.image_files import read_image
 from isda.lab.data.readers.folder import unpack_imagenet
 from isda.lab.data.readers.npz import npz_contents, read_npz
 from isda.lab.data.readers.small_images import read_idx, read_mat
-from isda.lab.engine.digests import file_digest, read_json_object
-from isda.lab.engine.tuning.records import JOURNAL_FILE, TrialJournal
 from isda.lab.networks.weight_files import read_weights
 
 

@@ -88,7 +88,7 @@ def test_the_status_of_an_internal_error_is_one(tmp_path):
 
 MINE = """
 from isda.lab.engine import Hook
-from isda.lab.tasks.classification.methods.base import CrossEntropy
+from isda.lab.methods.base import CrossEntropy
 
 class Fails(Hook):
     def step(self, step):

@@ -118,7 +118,7 @@ def test_the_words_decide_the_task(words, task):
         ),
         (
             ["--method", "isda.lab.engine.Method"],
-            "must be a subclass of isda.lab.tasks.classification.methods.ClassificationMethod",
+            "must be a subclass of isda.lab.methods.ClassificationMethod",
         ),
     ],
 )

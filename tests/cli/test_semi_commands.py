@@ -6,7 +6,7 @@ import math
 import pytest
 
 from isda.lab.engine.comparison import run_folder_name
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 from semi_runs import SEMI_WORDS, WRITTEN
 from small_runs import isda
 

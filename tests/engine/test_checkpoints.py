@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from isda.lab.engine.digests import file_digest
 
 from isda.lab.engine import State
 from isda.lab.engine import checkpoint as module
 from isda.lab.engine.checkpoint import Checkpoint, Checkpoints, write_tensors
-from isda.lab.engine.digests import file_digest
 
 RUN = "a run"
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from isda.lab.engine.executors.worker import plan_text, read_planned, user_code_arguments
 
 from isda.lab.engine import RunConfig, Saving, find_task
 from isda.lab.engine.comparison import run_planned
 from isda.lab.engine.executors import MAX_RETRIES, PlannedRun, RunsFailed, Watcher, WorkerDied, _EpochCounter
-from isda.lab.engine.executors.worker import plan_text, read_planned, user_code_arguments
 from parabola import Here, begun, parabolas
 from resumable_runs import RUNS
 from resumable_runs import planned as resolved

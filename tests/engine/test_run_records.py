@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from isda.lab.engine.digests import json_text, read_json_object, verified, with_digest
 
 from isda.lab.engine import Figure, find_runs, read_run
 from isda.lab.engine.config import result_figures
-from isda.lab.engine.digests import json_text, read_json_object, verified, with_digest
 from isda.lab.engine.run_folder import RunFolder
 from run_folders import write_run, write_strangers_run
 

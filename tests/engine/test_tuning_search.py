@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from isda.lab.engine.tuning.method_search import run_search
+from isda.lab.engine.tuning.records import find_searches, read_search
+from isda.lab.engine.tuning.request import SearchOptions, final_runs, make_candidates
 from optuna import load_study
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -17,9 +20,6 @@ from isda.lab.engine import find_runs
 from isda.lab.engine.comparison import Planner, run_planned
 from isda.lab.engine.executors import RunsFailed, Watcher
 from isda.lab.engine.run_records import run_folders
-from isda.lab.engine.tuning.method_search import run_search
-from isda.lab.engine.tuning.records import find_searches, read_search
-from isda.lab.engine.tuning.request import SearchOptions, final_runs, make_candidates
 from isda.lab.tasks.classification.task import Classification
 from isda.lab.tasks.semi_supervised.settings import SemiSettings
 from isda.lab.tasks.semi_supervised.task import SemiSupervisedClassification

@@ -15,7 +15,7 @@ from isda import ISDALoss
 from isda.covariance import LearnedCovariance
 from isda.functional import explicit_loss as functional_loss
 from isda.functional import monte_carlo
-from isda.lab.semi import SemiSupervised, UnlabelledBatch
+from isda.lab.methods.semi import SemiSupervised, UnlabelledBatch
 from isda.losses import ExplicitLoss
 from oracles import explicit_consistency, explicit_loss
 

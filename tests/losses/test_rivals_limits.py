@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from isda.losses.rivals import lq_rows
 from loss_oracles import assert_same_state, normal, state_of
 from rival_cases import CASES, CLASSES, DIM, MAKERS, make_inputs
 
@@ -21,7 +22,6 @@ from isda.losses import (
     LargeMarginLoss,
     LqLoss,
 )
-from isda.losses.rivals import lq_rows
 
 
 def loss_and_gradients(criterion, inputs, name=""):

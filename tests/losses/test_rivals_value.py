@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from isda.losses.rivals import disturb_labels, margin_function, sampled_cross_entropy
 from loss_oracles import normal
 from rival_cases import CASES, CLASSES, DIM, MAKERS, ROWS, make_inputs
 
 from isda.functional import feature_uncertainty_loss
 from isda.losses import CenterLoss, DisturbLabel, LargeMarginLoss
-from isda.losses.rivals import disturb_labels, margin_function, sampled_cross_entropy
 
 
 def made(name, **settings):

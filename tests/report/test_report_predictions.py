@@ -8,10 +8,10 @@ import re
 
 import numpy as np
 import pytest
+from isda.lab.engine.digests import file_digest
 from PIL import Image
 
 from isda.lab.engine import find_runs
-from isda.lab.engine.digests import file_digest
 from isda.lab.report.downloads import MOST_BYTES, epochs_csv, runs_csv
 from isda.lab.report.page import render_report
 from isda.lab.report.predictions import comparison_predictions, most_confused

@@ -5,12 +5,12 @@ import json
 import re
 
 import pytest
-from rich.console import Console
-
-from isda.lab.engine import Figure, find_runs
 from isda.lab.engine.digests import with_digest
 from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord, find_searches, read_search, write_search
 from isda.lab.engine.tuning.search_space import SearchedSetting, Trial, grid_points
+from rich.console import Console
+
+from isda.lab.engine import Figure, find_runs
 from isda.lab.report.page import render_report, write_report
 from isda.lab.report.terminal_tables import search_table
 

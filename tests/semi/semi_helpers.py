@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from isda.lab.methods.semi import SemiSupervised, UnlabelledBatch, create
 from isda.lab.networks import Network
-from isda.lab.semi import SemiSupervised, UnlabelledBatch, create
 
 CLASSES, FEATURES, SAMPLES, LABELS, SHAPE = 4, 6, 24, 8, (2, 3, 3)
 

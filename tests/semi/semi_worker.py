@@ -17,7 +17,7 @@ import torch.distributed as dist
 from semi_helpers import labelled, objective_for, student, unlabelled
 from torch import nn
 
-from isda.lab.semi import UnlabelledBatch
+from isda.lab.methods.semi import UnlabelledBatch
 
 STEPS, EPOCH = 6, 2
 # Equal to one process: without batch normalisation, whose statistics are those of a process's own part of the batch,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from semi_helpers import labelled, unlabelled, warmed_up
 
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 
 # Each method with each of its terms.
 TERMS = [(name, "labelled") for name in NAMES]

@@ -7,7 +7,7 @@ from torch import nn
 
 from isda import ISDALoss
 from isda.lab import networks
-from isda.lab.semi import (
+from isda.lab.methods.semi import (
     NAMES,
     VAT,
     FixMatch,

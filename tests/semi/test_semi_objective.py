@@ -10,8 +10,16 @@ from semi_helpers import CLASSES, FEATURES, labelled, normal, objective_for, run
 from torch import nn
 
 from isda import ISDALoss
+from isda.lab.methods.semi import (
+    NAMES,
+    PiModel,
+    RampedWeight,
+    SemiSupervised,
+    UnlabelledBatch,
+    create,
+    gaussian_ramp_up,
+)
 from isda.lab.networks import Network
-from isda.lab.semi import NAMES, PiModel, RampedWeight, SemiSupervised, UnlabelledBatch, create, gaussian_ramp_up
 from oracles import batch_covariance
 
 

@@ -5,9 +5,9 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from isda.lab.semi import defaults_for, inputs_for
-from isda.lab.semi.defaults import METHODS
-from isda.lab.semi.methods import REGULARISERS
+from isda.lab.methods.semi import defaults_for, inputs_for
+from isda.lab.methods.semi.defaults import METHODS
+from isda.lab.methods.semi.methods import REGULARISERS
 
 # Laine & Aila: batches of 100 from all samples; input noise 0.15; the weight follows 80 of 300 epochs of ramp-up.
 LAINE_AILA = {

@@ -10,7 +10,15 @@ import torch
 from semi_helpers import CLASSES, SAMPLES, normal, student, unlabelled
 from torch import nn
 
-from isda.lab.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch, averaging_decay
+from isda.lab.methods.semi import (
+    VAT,
+    FixMatch,
+    MeanTeacher,
+    PiModel,
+    TemporalEnsembling,
+    UnlabelledBatch,
+    averaging_decay,
+)
 
 
 def softmax(logits):

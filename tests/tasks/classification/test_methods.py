@@ -14,10 +14,10 @@ from isda.covariance import MODELS, CovarianceModel, DiagonalCovariance
 from isda.lab import networks
 from isda.lab.engine import Outcome
 from isda.lab.engine.options import option_types
-from isda.lab.tasks.classification.methods import METHODS, ClassificationMethod, find_method
+from isda.lab.methods.options import ISDAOptions
+from isda.lab.methods.registry import METHODS, ClassificationMethod, find_method
 from isda.lab.tasks.classification.settings import recipe_for
 from isda.lab.tasks.common.data import ImageBatch
-from isda.lab.tasks.common.isda_options import ISDAOptions
 from isda.lab.train import train
 from oracles import batch_covariance, jensen_bound
 from small_runs import digits, small_config

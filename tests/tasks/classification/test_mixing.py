@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from isda.lab.tasks.classification.methods import METHODS, find_method
-from isda.lab.tasks.classification.methods.mixing import ManifoldMixBatch, draw_box, draw_share
+from isda.lab.methods.mixup import ManifoldMixBatch, draw_box, draw_share
+from isda.lab.methods.registry import METHODS, find_method
 from isda.lab.tasks.classification.settings import recipe_for
 from isda.lab.tasks.common.data import ImageBatch
 from small_runs import small_config, small_job

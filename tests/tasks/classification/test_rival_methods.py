@@ -19,9 +19,9 @@ from isda import ISDALoss, losses
 from isda.lab import networks
 from isda.lab.engine import Processes, State, learning_rate
 from isda.lab.engine.options import option_types
-from isda.lab.tasks.classification.methods import METHODS, find_method
+from isda.lab.methods.options import ISDAOptions
+from isda.lab.methods.registry import METHODS, find_method
 from isda.lab.tasks.classification.settings import recipe_for
-from isda.lab.tasks.common.isda_options import ISDAOptions
 from isda.lab.train import Classification
 from many_processes import side_by_side
 from small_runs import HERE, digits, small_config, small_job, train_small

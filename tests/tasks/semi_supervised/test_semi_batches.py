@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isda.lab.data.augment import Draws, Normalize
-from isda.lab.semi import defaults_for
+from isda.lab.methods.semi import defaults_for
 from isda.lab.tasks.semi_supervised.data import WEAK, Views, semi_batches, shuffled_passes, split_data
 from semi_runs import semi_config, semi_job
 from small_runs import ALONE, digits

@@ -9,7 +9,7 @@ from isda import ISDALoss
 from isda.covariance import LowRankCovariance
 from isda.lab import networks
 from isda.lab.data import DataSet
-from isda.lab.semi import NAMES, MeanTeacher, create, defaults_for
+from isda.lab.methods.semi import NAMES, MeanTeacher, create, defaults_for
 from isda.lab.tasks.semi_supervised.method import create_method
 from isda.lab.tasks.semi_supervised.settings import SemiConfig
 from isda.lab.train import SemiSettings, Settings, resolve

@@ -185,7 +185,7 @@ def bounds_over_training(
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most]]
     pipeline = task.evaluation_pipeline(config, folder)
     checkpoint = None
-    for checkpoint in run.checkpoints.intact(config.identity):
+    for checkpoint in run.checkpoints:
         job.restore(checkpoint.state)
         batches = evaluation_batches(data.x_train, data.y_train, chosen, pipeline, device)
         outputs = _outputs(job.network, batches, config)

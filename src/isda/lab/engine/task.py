@@ -73,7 +73,6 @@ class Job(ABC):
     def conclude(self, folder: Path) -> dict[str, Any]:
         """The content of result.json beside the figures, after the last step; may write files to the folder.
 
-        The names of files under the key "files" are recorded with their digests (`run_folder.FILES`).
         Called in all processes; the result of the first is written. Called again if the run is killed meanwhile.
         """
         return {}

@@ -206,8 +206,7 @@ class Trainer(Job):
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(step) * group.get(RATE_SHARE, 1.0)
         batch = self.method.prepare(batch)
-        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
-        loss, (terms, outputs) = self.method.differentiate(lambda: self._pass(batch, step), self.network, parameters)
+        loss, (terms, outputs) = self._pass(batch, step)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()

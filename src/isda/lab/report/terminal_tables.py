@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isda._utils.text import escape_control_characters
-from isda.lab.engine.tuning.records import SearchRecord
+from isda.lab.engine.search import SearchRecord
 from isda.lab.report.across_page import Across
 from isda.lab.report.figure_tables import FigureTable
 from isda.lab.report.searches import figure_text, outcome, point_text, search_caption, trial_note

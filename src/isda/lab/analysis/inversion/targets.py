@@ -14,7 +14,6 @@ from isda._utils.checks import check_strength
 from isda._utils.seeds import generator
 from isda.covariance import FullCovariance
 from isda.functional.sampling import symmetric_root
-from isda.lab.engine.options import AUTOMATIC
 
 if TYPE_CHECKING:
     from isda.lab.analysis.training_features import Observed
@@ -29,7 +28,7 @@ _MOVES = 0x6D6F7665
 def strength_of(observed: Observed) -> float:
     """lambda_0 of the run's method if it is a number, else 0.5."""
     strength = observed.trained.config.method_options.get("lambda_0")
-    return DEFAULT_STRENGTH if strength in (None, 0, AUTOMATIC) else float(strength)
+    return DEFAULT_STRENGTH if strength in (None, 0) else float(strength)
 
 
 def class_covariance(observed: Observed, label: int) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from isda.lab.engine.method import Method, Outcome
+from isda.lab.methods.options import DIVERGENCE_HINT
+from isda.lab.methods.semi import RampedWeight, SemiSupervised, create
+from isda.lab.methods.semi.methods import ISDA_SUFFIX
 from isda.lab.networks import Network
-from isda.lab.semi import RampedWeight, SemiSupervised, create
-from isda.lab.semi.methods import ISDA_SUFFIX
-from isda.lab.tasks.common.isda_options import DIVERGENCE_HINT
 from isda.lab.tasks.semi_supervised.data import SemiBatch
 from isda.lab.tasks.semi_supervised.settings import SemiConfig, isda_options
 
