@@ -21,7 +21,7 @@ from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import SEEDS, Setting, missing, train
 from isda.lab.engine.comparison import Planner
-from isda.lab.engine.executors import ExecutorOptions, open_execution
+from isda.lab.engine.executors.runs import ExecutorOptions, open_execution
 from isda.lab.engine.run_folder import folder_lock
 from isda.lab.engine.search import SearchOptions, make_candidates, run_search
 from isda.lab.tasks.semi_supervised.settings import SemiSettings

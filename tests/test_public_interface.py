@@ -150,7 +150,6 @@ PUBLIC = {
     "isda.lab.methods.semi": [
         "NAMES",
         "VAT",
-        "FixMatch",
         "Losses",
         "MeanTeacher",
         "PiModel",

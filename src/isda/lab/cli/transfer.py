@@ -103,7 +103,7 @@ def _plan(
     folder: Path,
     runtime: RuntimeOptions,
 ) -> Iterator[PlannedRun]:
-    from isda.lab.engine.executors import load_data_cached
+    from isda.lab.engine.executors.runs import load_data_cached
 
     names: dict[Path, Path] = {}
     for name in data:

@@ -12,7 +12,7 @@ from typing import Any
 
 from isda._utils.choices import check_range
 from isda.lab.engine.config import RunConfig
-from isda.lab.engine.executors import (
+from isda.lab.engine.executors.runs import (
     Execution,
     ExecutorOptions,
     PlannedRun,

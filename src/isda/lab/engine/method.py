@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
@@ -97,8 +98,7 @@ class NamedMethod(Method):
         defaults = [*(recipe.method_defaults.get(family, {}) for family in cls.families), shortcuts or {}]
         options = {key: value for values in defaults for key, value in values.items() if key in known}
         options |= cls.settled | given
-        cls.Options(**options)  # refuses a value that is out of range
-        return options
+        return asdict(cls.Options(**options))
 
     @classmethod
     def create(cls: type[_Named], network: Any, config: Any) -> _Named:

@@ -132,9 +132,9 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The metrics of all epochs, without an incomplete last line."""
-        text = self.metrics_file.read_text(encoding="utf-8") if self.metrics_file.is_file() else ""
+        content = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
         try:
-            return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            return [json.loads(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
         except ValueError as error:
             raise ValueError(f"{self.metrics_file} is damaged: {error}") from error
 

@@ -17,7 +17,7 @@ from isda import __version__
 from isda.lab.choices import check_choice, check_range
 from isda.lab.engine.comparison import Planner, run_folder_name, run_planned
 from isda.lab.engine.config import Figure, RunConfig
-from isda.lab.engine.executors import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
+from isda.lab.engine.executors.runs import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
 from isda.lab.engine.options import canonical_method, given_options, parse_value, scalar_type, split_method
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import SEARCH_FOLDER, TUNE_FILE

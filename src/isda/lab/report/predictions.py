@@ -147,6 +147,6 @@ def _read(run: RunRecord) -> Predictions | None:
     if run.result is None or not classes:
         return None
     path = run.folder / PREDICTIONS_FILE
-    if path is None or path.stat().st_size > MOST_BYTES:
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return None
     return Predictions.read(path, len(classes))

@@ -12,7 +12,7 @@ from typing import Any
 
 from isda._utils.errors import expect_type
 from isda.lab.engine.comparison import Planner, run_folder_name, run_planned
-from isda.lab.engine.executors import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
+from isda.lab.engine.executors.runs import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import SEARCH_FOLDER, run_folders
 from isda.lab.engine.search import (

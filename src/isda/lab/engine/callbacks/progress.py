@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from isda._utils.text import escape_control_characters
 from isda.lab.engine.callbacks import Hook
 from isda.lab.engine.config import RunConfig
-from isda.lab.engine.executors import Watcher
+from isda.lab.engine.executors.runs import Watcher
 from isda.lab.engine.run_records import read_run
 
 

@@ -42,7 +42,8 @@ class ExecutorOptions:
     slurm: dict[str, str] = field(default_factory=dict)
     """Further options of sbatch for --on slurm: partition gpu time 480."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise a ValueError for an executor that does not exist, or a number out of range."""
         check_choice("on", self.on.partition(":")[0], ("local", "ray", "slurm"))
         for name, largest in (("jobs", 10_000), ("processes_per_run", 1024), ("cpus_per_run", 10_000)):
             if getattr(self, name) is not None:
@@ -122,6 +123,7 @@ def open_execution(options: ExecutorOptions, folder: Path, threads: int | None =
     from isda.lab.engine.executors.clusters import ray_executor, slurm_executor
     from isda.lab.engine.executors.local import process_executor, work_here
 
+    options.check()
     name, _, address = options.on.partition(":")
     processes, jobs = options.processes_per_run, options.jobs
     if name == "local":

@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from isda.lab.tasks.classification.pipelines import InputFormat
 
 
-class HubOrFile(str):
-    """Where weights come from: a file, or what the option stands for without one."""
-
-    bare: ClassVar[str] = "hub"
-    """The value of the option alone."""
-    metavar: ClassVar[str] = "[FILE]"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the paper's recipe for the network, or is what the help says."""
@@ -63,10 +55,10 @@ class ClassificationSettings(TrainingSettings):
     augment: Auto[str] = auto(section=DATA, default_text="the data set's")
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop.
     randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9."""
-    pretrained: str | HubOrFile | None = setting(None, section=NETWORK)
+    pretrained: str | None = setting(None, section=NETWORK)
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
-    torch.save writes them) or, where none is named, with those that timm has on the hub; its classifier is new, and
-    images are brought to the size and normalisation that it knows (docs/finetuning.md)."""
+    torch.save writes them) or with those that timm has on the hub (hub); its classifier is new, and images are brought
+    to the size and normalisation that it knows."""
     freeze: bool = setting(False, section=NETWORK)
     """Train the classifier only; all below it stays as it is pretrained, running figures of batch norm included."""
     input_size: Auto[int] = auto(
