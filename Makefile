@@ -13,7 +13,7 @@ WORKERS  ?= 2
 DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/test_public_interface.py
+  tests/estimator
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from isda.lab.engine.tuning.search_space import grid_points, parse_searches
 
 from enlarged_digits import enlarged
+from isda.lab.engine.search import grid_points, parse_searches
 from isda.lab.engine.task import find_task
 from isda.lab.networks import create
 from isda.lab.reproduce.classifier_trainings import classifier, generator, semi_supervised
