@@ -1,4 +1,4 @@
-"""Networks for images of about 32x32 pixels: residual, wide, aggregated, dense and Shake-Shake networks, and plain ones.
+"""Networks for images of about 32x32 pixels: residual, wide, aggregated, dense, Shake-Shake and plain ones.
 
 Each builder takes ``in_channels``, ``width`` (a factor on the channel counts of its stages) and, where its publication
 has it, ``dropout`` (a rate).

@@ -57,8 +57,8 @@ def additional_multiply_adds(
     The paper prints the results of its count but no formula. This one gives 17 of the 18 absolute values of its table
     of CIFAR costs to the last printed digit (the other, ResNeXt-29 on CIFAR-100, is 0.4% off).
 
-    For diagonal covariances (ImageNet) it is D + 5 C D + 3 C D / N. The same accounting explains 3 of the 5 (difference,
-    square, product with the variance); 5 is fitted to the relative costs that the paper prints, not derived.
+    For diagonal covariances (ImageNet) it is D + 5 C D + 3 C D / N. The same accounting explains 3 of the 5
+    (difference, square, product with the variance); 5 is fitted to the costs that the paper prints, not derived.
 
     Example:
         Wide-ResNet-28-10 on CIFAR-100; the paper prints 42.46M.

@@ -187,7 +187,7 @@ class PyramidHead(nn.Module):
 
 
 def atrous_head(in_channels: int, feature_dim: int, *, output_stride: int = 8, dropout: float = 0.1) -> nn.Module:
-    """torchvision's atrous spatial pyramid pooling, projected to the features by a 1x1 convolution.
+    """Torchvision's atrous spatial pyramid pooling, projected to the features by a 1x1 convolution.
 
     The branches have half as many channels as the features (256 and 512 for ResNet-101, as in the authors' code) and
     dilations of 12, 24 and 36 at output stride 8, which is 96, 192 and 288 pixels of the image at any.

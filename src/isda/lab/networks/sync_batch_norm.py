@@ -23,7 +23,7 @@ def synchronise_batch_norm(network: nn.Module, device: torch.device) -> nn.Modul
         return nn.SyncBatchNorm.convert_sync_batchnorm(network)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.__class__ = HostSyncBatchNorm
+            module.__class__ = HostSyncBatchNorm  # type: ignore[assignment]
     return network
 
 

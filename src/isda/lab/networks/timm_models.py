@@ -66,7 +66,7 @@ def _as_linear(classifier: object) -> nn.Linear | None:
     """The classifier as a linear layer, or None where it is something else."""
     if isinstance(classifier, nn.Conv2d) and classifier.kernel_size == (1, 1) and classifier.groups == 1:
         linear = nn.Linear(classifier.in_channels, classifier.out_channels, bias=classifier.bias is not None)
-        linear.weight = nn.Parameter(classifier.weight.detach().flatten(1))
-        linear.bias = classifier.bias
+        state = classifier.state_dict()
+        linear.load_state_dict(state | {"weight": state["weight"].flatten(1)})
         return linear
     return classifier if isinstance(classifier, nn.Linear) else None
