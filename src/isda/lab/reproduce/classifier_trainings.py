@@ -20,7 +20,7 @@ from isda.lab.engine.options import split_method
 from isda.lab.engine.settings import AUTO, Recipe
 from isda.lab.methods.registry import find_method
 from isda.lab.methods.semi import defaults_for
-from isda.lab.networks.generative.layers import DiscriminatorBody
+from isda.lab.networks.generative import DiscriminatorBody
 from isda.lab.reproduce.training import Scale, ScaledSettings, Training
 from isda.lab.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
 from isda.lab.tasks.classification.settings import ClassificationSettings, recipe_for
