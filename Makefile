@@ -18,7 +18,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize problems clean analyse semi-composition bench-explicit picture few-images robustness sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid rates structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize problems clean analyse semi-composition picture few-images robustness sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -111,18 +111,11 @@ bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; take
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py
 
-bench-cost: $(READY)  ## writes benchmarks/results/cost.csv and cost.md: a step by formula and measured; then docs/cost.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cost.py
-	$(BIN)/python website/cost_tables.py
-
 bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
 	$(BIN)/python benchmarks/tilt.py
 
 bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
 	$(BIN)/python benchmarks/generators.py
-
-bench-explicit: $(READY)  ## writes benchmarks/results/explicit.md: a step of explicit augmentation beside one of ISDA
-	$(BIN)/python benchmarks/explicit.py
 
 bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which models attach works with; 10 minutes
 	$(TEST_ENV) $(BIN)/python benchmarks/attach.py --again

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from isda.losses.rivals import CenterLoss, FocalLoss, LqLoss
 from torch import Tensor, nn
 
-from isda import ISDALoss
+from isda import ExplicitLoss, ISDALoss
+from isda.lab.methods.criteria import CenterLoss, FocalLoss, LqLoss
 from isda.lab.networks import create
-from isda.losses import ExplicitLoss
 
 RESULTS = Path(__file__).parent / "results"
 HELD_OUT_FRACTION = 0.1

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from generative_runs import small_config as generator_config
-from isda._utils.seeds import generator
 from isda.lab.data import DataSet
 from isda.lab.engine import Hook, Saving, Stopped
+from isda.lab.seeds import generator
 from isda.lab.tasks.classification.generated import count_per_batch
 from isda.lab.tasks.common.generators import GeneratedImages, load_generator, make_images
 from isda.lab.tasks.gan.task import Generation

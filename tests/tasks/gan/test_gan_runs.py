@@ -11,8 +11,8 @@ import torch
 from generative_worker import WRITTEN, run
 
 from generative_runs import METHODS, small_config, small_job
-from isda._utils.seeds import generator
 from isda.lab.engine import Hook, Saving, Stopped, train
+from isda.lab.seeds import generator
 from isda.lab.tasks.common.generators import load_generator, make_images
 from isda.lab.tasks.gan.job import GenerationJob
 from isda.lab.tasks.gan.task import Generation

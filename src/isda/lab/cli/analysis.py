@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from isda._utils.choices import check_range
+from isda.lab.choices import check_range
 from isda.lab.cli.runtime_options import MeasureOptions
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import read_config
 from isda.lab.engine.options import import_class, split_method
 from isda.lab.engine.settings import RunSettings

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isda._utils.choices import check_range
+from isda.lab.choices import check_range
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.executors.runs import (
     Execution,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.options import NoMethodOptions, import_class, option_types, parse_options
 from isda.lab.engine.settings import Recipe
 

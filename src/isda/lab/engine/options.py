@@ -15,8 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from isda._utils.choices import check_choice
-from isda._utils.errors import describe_error
+from isda.lab.choices import check_choice
 
 _Kind = TypeVar("_Kind")
 
@@ -41,7 +40,7 @@ def import_class(name: str, kind: type[_Kind], what: str) -> type[_Kind]:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{what} {name!r} could not be loaded: {error}") from error
     except Exception as error:  # whatever a module does when it is imported
-        raise ValueError(f"{what} {name!r} could not be loaded: {describe_error(error)}") from error
+        raise ValueError(f"{what} {name!r} could not be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ValueError(f"{what} {name!r} must be a subclass of {_public_name(kind)}, got {_short(found)}")
     return found

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.options import import_class, split_method, user_code_names
 from isda.lab.engine.settings import RunSettings

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from isda.attach import weight_of
 from isda.lab.engine.settings import learning_rate
 from isda.lab.methods.base import CriterionMethod
-from isda.lab.methods.feature_criteria import CenterLoss, DistributionNet, LargeMarginLoss
+from isda.lab.methods.criteria import CenterLoss, DistributionNet, LargeMarginLoss
 from isda.lab.methods.losses import LossMethod
 from isda.lab.networks import Network
 
@@ -57,7 +56,7 @@ class ClassifierInput:
     @property
     def weight(self) -> Tensor:
         """(C, A) the classifier's weight as it is now."""
-        return weight_of(self._classifier)
+        return self._classifier.weight
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import make_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from isda import ExplicitLoss, ISDALoss
 from isda.lab.methods.base import ISDA_SUFFIX, CombinableMethod, CriterionMethod, CrossEntropy
 from isda.lab.methods.options import DIVERGENCE_HINT, ExplicitOptions, ISDAOptions, SemanticOptions
 from isda.lab.networks import Network
-from isda.losses import ExplicitLoss, ISDALoss, SemanticLoss
 
 if TYPE_CHECKING:
     from isda.lab.tasks.classification.settings import ClassificationConfig
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class SemanticMethod(CriterionMethod):
     """A criterion over augmented features, attached to the network's classifier."""
 
-    criterion: SemanticLoss
+    criterion: ISDALoss
     families = ("isda",)
     divergence_hint = DIVERGENCE_HINT
-    criterion_type: ClassVar[type[SemanticLoss]]
+    criterion_type: ClassVar[type[ISDALoss]]
 
     def __init__(self, options: SemanticOptions, network: Network, config: ClassificationConfig) -> None:
         super().__init__()

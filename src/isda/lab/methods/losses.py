@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from isda.lab.methods.base import CombinableMethod
-from isda.lab.methods.logit_criteria import DisturbLabel, FocalLoss, LabelSmoothing, LqLoss
+from isda.lab.methods.criteria import DisturbLabel, FocalLoss, LabelSmoothing, LqLoss
 from isda.lab.networks import Network
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
+from isda.lab.devices import send
 from isda.lab.methods.base import CrossEntropy, CrossEntropyOptions
 from isda.lab.networks import Network
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.engine.comparison import Planner, run_folder_name, run_planned
 from isda.lab.engine.executors.runs import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
 from isda.lab.engine.run_folder import RunFolder

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isda._utils.checks import shape_of
-from isda._utils.devices import on_host
+from isda.lab.devices import on_host
 
 
 def add_noise(images: Tensor, standard_deviation: float) -> Tensor:
@@ -40,12 +39,12 @@ class UnlabelledBatch:
     def __post_init__(self) -> None:
         if self.second is not None and self.second.shape != self.images.shape:
             raise ValueError(
-                f"second must have the shape of images {shape_of(self.images)}, got {shape_of(self.second)}"
+                f"second must have the shape of images {tuple(self.images.shape)}, got {tuple(self.second.shape)}"
             )
         indices = self.indices
         if indices is not None and (indices.dtype != torch.int64 or indices.shape != self.images.shape[:1]):
             raise ValueError(
-                f"indices must be int64 of shape ({len(self.images)},), got {indices.dtype} of {shape_of(indices)}"
+                f"indices must be int64 of shape ({len(self.images)},), got {indices.dtype} of {tuple(indices.shape)}"
             )
 
     def needed(self, name: str) -> Tensor:
@@ -157,7 +156,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mse": mean_squared_
 
 def _constant(logits: Tensor, target: Tensor) -> Tensor:
     if logits.ndim != 2 or target.shape != logits.shape:
-        raise ValueError(f"logits and target must both be (N, C), got {shape_of(logits)} and {shape_of(target)}")
+        raise ValueError(f"logits and target must both be (N, C), got {tuple(logits.shape)} and {tuple(target.shape)}")
     return target.detach()
 
 

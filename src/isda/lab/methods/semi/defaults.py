@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 
 
 def gaussian_ramp_up(step: int, steps: int) -> float:

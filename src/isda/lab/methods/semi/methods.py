@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from isda._utils.choices import check_choice
-from isda.attach import find_classifier, sizes_of
-from isda.covariance import CovarianceModel
+from isda import ISDALoss
+from isda.attach import find_classifiers
+from isda.covariance import Covariance
+from isda.lab.choices import check_choice
 from isda.lab.methods.semi.base import Regulariser, RegulariserContext
 from isda.lab.methods.semi.defaults import RampedWeight, defaults_for
 from isda.lab.methods.semi.objective import SemiSupervised
 from isda.lab.methods.semi.regularisers import VAT, MeanTeacher, PiModel, TemporalEnsembling
-from isda.losses import ISDALoss
 
 ISDA_SUFFIX = "+isda"
 
@@ -39,8 +39,7 @@ def create(
     total_steps: int,
     dataset: str = "cifar10",
     lambda_0: float = 0.5,
-    schedule: str = "linear",
-    covariance: str | CovarianceModel = "full",
+    covariance: str | Covariance = "full",
     bound: str = "jensen",
     consistency_weight: RampedWeight | float | None = None,
     regulariser_weight: RampedWeight | float | None = None,
@@ -60,7 +59,6 @@ def create(
         total_steps: of the run.
         dataset: whose published settings to use, see `defaults_for`.
         lambda_0: ISDA's strength at the end of training; the paper chooses it from 0.1, 0.25, 0.5, 0.75, 1.
-        schedule: of the strength, "linear" or "constant".
         covariance: ISDA's covariance model, by name or as an object.
         bound: of both of ISDA's losses, "jensen" or "tilted".
         consistency_weight: eta_1, 1 by default; 0 for "supervised+isda", which uses no unlabelled images.
@@ -70,7 +68,7 @@ def create(
         input_noise: see SemiSupervised.
         ramp_up_steps: over which eta_2 and the teacher's decay ramp up; as published by default.
         **options: of the regulariser, e.g. epsilon, xi, power_iterations and entropy_minimisation for vat; with "+isda"
-            also of ISDALoss, e.g. decay, rank and tilt_steps.
+            also of ISDALoss, e.g. memory and rank.
 
     Example:
         >>> from isda.lab import networks
@@ -87,15 +85,13 @@ def create(
     defaults = defaults_for(method, dataset)
     own = {**defaults.options, **own}
     ramp_up_steps = defaults.ramp_up_steps(total_steps) if ramp_up_steps is None else ramp_up_steps
-    head = find_classifier(network)
-    num_classes, feature_dim = sizes_of(head)
-    trained = next(head.parameters())
-    device, dtype = trained.device, torch.promote_types(trained.dtype, torch.float32)
+    (head,) = find_classifiers(network)
+    num_classes, feature_dim = head.weight.shape[:2]
+    device, dtype = head.weight.device, torch.promote_types(head.weight.dtype, torch.float32)
     criterion: nn.Module = nn.CrossEntropyLoss()
     if with_isda:
         settings: dict[str, Any] = {"covariance": covariance, "bound": bound, "device": device, "dtype": dtype}
-        ramp = None if schedule == "constant" else total_steps
-        criterion = ISDALoss(num_classes, feature_dim, lambda_0, ramp, schedule=schedule, **settings, **further)
+        criterion = ISDALoss(num_classes, feature_dim, lambda_0, total_steps, **settings, **further)
     if consistency_weight is None:
         consistency_weight = 1.0 if with_isda and method != SUPERVISED else 0.0
     if regulariser_weight is None:

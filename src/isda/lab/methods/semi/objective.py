@@ -8,12 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
-from isda.attach import Recorder, find_classifier, record_inputs
+from isda import ISDALoss
+from isda.attach import Recorder
+from isda.lab.choices import check_choice, expect_type
 from isda.lab.methods.semi.base import Regulariser, UnlabelledBatch, add_noise, frozen_batch_norm
 from isda.lab.methods.semi.defaults import RampedWeight
-from isda.losses import SemanticLoss
 
 
 class Losses(NamedTuple):
@@ -50,7 +49,7 @@ class SemiSupervised(nn.Module):
 
     Example:
         >>> from isda.lab import networks
-        >>> from isda.losses import ISDALoss
+        >>> from isda import ISDALoss
         >>> from isda.lab.methods.semi import MeanTeacher
         >>> network = networks.create("cnn-13", num_classes=10, width=0.05)
         >>> criterion = ISDALoss(10, network.feature_dim, lambda_0=0.5, total_steps=100)
@@ -84,7 +83,7 @@ class SemiSupervised(nn.Module):
         self.criterion, self.regulariser = criterion, regulariser
         self.consistency_weight = _ramped(consistency_weight)
         self.regulariser_weight = _ramped(regulariser_weight)
-        if self.consistency_weight.final and not isinstance(criterion, SemanticLoss):
+        if self.consistency_weight.final and not isinstance(criterion, ISDALoss):
             raise ValueError(
                 f"consistency_weight needs an ISDALoss or ExplicitLoss as criterion, got {type(criterion).__name__}"
             )
@@ -93,8 +92,8 @@ class SemiSupervised(nn.Module):
         self.input_noise = float(input_noise)
         self.step = 0
         self._recorder: Recorder | None = None
-        if isinstance(criterion, SemanticLoss):
-            self._recorder = record_inputs(find_classifier(network))
+        if isinstance(criterion, ISDALoss):
+            self._recorder = Recorder(network)
 
     @property
     def needs_unlabelled(self) -> bool:
@@ -120,7 +119,7 @@ class SemiSupervised(nn.Module):
             raise ValueError("unlabelled must be an UnlabelledBatch for this objective, got None")
         images, view = add_noise(images, self.input_noise), unlabelled.with_noise(self.input_noise)
         # The call of the criterion advances its strength.
-        strength = self.criterion.strength if isinstance(self.criterion, SemanticLoss) else None
+        strength = self.criterion.strength if isinstance(self.criterion, ISDALoss) else None
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
             logits, others = together.split([len(images), len(view.images)])
@@ -134,7 +133,7 @@ class SemiSupervised(nn.Module):
         share = len(images) / (len(images) + len(view.images)) if self.mean_over == "batch" else 1.0
         terms = {"labelled": share * labelled}
         if self.consistency_weight.final:
-            criterion = expect_type(self.criterion, SemanticLoss)  # type: ignore[type-abstract]
+            criterion = expect_type(self.criterion, ISDALoss)
             consistency = criterion.consistency(others, weight=weight, strength=strength)
             terms["consistency"] = self.consistency_weight.at(self.step) * consistency
         if self.regulariser is not None:
@@ -159,7 +158,7 @@ class SemiSupervised(nn.Module):
     def measures(self) -> dict[str, float]:
         """The strength lambda and the weights as they are now."""
         measures = {}
-        if isinstance(self.criterion, SemanticLoss):
+        if isinstance(self.criterion, ISDALoss):
             measures["strength"] = self.criterion.strength
         if self.consistency_weight.final:
             measures["consistency_weight"] = self.consistency_weight.at(self.step)
@@ -179,11 +178,10 @@ class SemiSupervised(nn.Module):
         """The criterion of the first ``count`` rows, and the weight of the classifier if it was recorded."""
         if self._recorder is None:
             return self.criterion(logits[:count], targets), None
-        record = self._recorder.take(logits)
-        features = record.rows_for(logits)
-        if features is None:
+        found = self._recorder.find(logits)
+        if found is None:
             raise ValueError("network must be in training mode, got a classifier in eval mode")
-        weight = record.weight
+        features, weight, _ = found
         return self.criterion(logits[:count], targets, features=features[:count], weight=weight), weight
 
 

@@ -1,5 +1,5 @@
 """Pi-model, temporal ensembling (Laine & Aila, 2017), mean teacher (Tarvainen & Valpola, 2017),
-virtual adversarial training (Miyato et al., 2018) and FixMatch (Sohn et al., 2020).
+virtual adversarial training (Miyato et al., 2018).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from isda._utils import distributed
-from isda._utils.checks import label_error, shape_of
-from isda._utils.choices import check_choice
-from isda._utils.devices import on_host, send
+from isda.lab import distributed
+from isda.lab.choices import check_choice
+from isda.lab.devices import send
 from isda.lab.methods.semi.base import (
     DISTANCES,
     RandomState,
@@ -108,11 +107,7 @@ class TemporalEnsembling(Regulariser):
         """See Regulariser; in training mode it also stores the predictions for the next epoch's targets."""
         indices = send(view.needed("indices"), self.ensemble.device)
         if logits.shape[1:] != self.ensemble.shape[1:]:
-            raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {shape_of(logits)}")
-        # Indices on a GPU are checked by the indexing itself, without a synchronisation.
-        message = label_error(indices, len(self.ensemble), name="indices") if on_host(indices) else None
-        if message:
-            raise ValueError(message)
+            raise ValueError(f"logits must be (N, {self.ensemble.shape[1]}), got {tuple(logits.shape)}")
         target, known = self.targets(indices)
         if self.training:
             self._store(indices, torch.softmax(logits.detach(), 1))
@@ -137,10 +132,7 @@ class TemporalEnsembling(Regulariser):
 
     def _store(self, indices: Tensor, predictions: Tensor) -> None:
         predictions = predictions.to(self.predictions)
-        if distributed.world_size() > 1:
-            sizes = [size for (size,) in distributed.exchange_counts([len(indices)], indices.device, None)]
-            indices = distributed.gather_rows(indices, sizes, None)
-            predictions = distributed.gather_rows(predictions, sizes, None)
+        indices, predictions = distributed.gather_rows(indices), distributed.gather_rows(predictions)
         self.predictions.index_add_(0, indices, predictions)
         self.seen.index_add_(0, indices, torch.ones_like(indices))
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from isda import __version__
-from isda._utils.choices import check_choice
 from isda.lab import networks
+from isda.lab.choices import check_choice
 from isda.lab.data import CATALOGUE, DataSet
 from isda.lab.data.augment import Draws
 from isda.lab.engine.options import options_from_text, split_method

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.settings import (
     BY_RECIPE,

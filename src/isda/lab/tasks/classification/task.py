@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
-from isda._utils.errors import expect_type
-from isda.attach import weight_of
-from isda.covariance import CovarianceModel
+from isda import ISDALoss
+from isda.covariance import Covariance
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, load
 from isda.lab.data.augment import Compose
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.method import Method
@@ -43,17 +43,15 @@ from isda.lab.tasks.common.data import (
 )
 from isda.lab.tasks.common.evaluation import Tally, count
 from isda.lab.tasks.common.predictions import PREDICTIONS_FILE
-from isda.losses import SemanticLoss
-from isda.losses.targets import is_soft
 
 
-def criteria_of(method: nn.Module) -> list[SemanticLoss]:
+def criteria_of(method: nn.Module) -> list[ISDALoss]:
     """The criteria over augmented features within a method, whatever it puts around them."""
-    return [module for module in method.modules() if isinstance(module, SemanticLoss)]
+    return [module for module in method.modules() if isinstance(module, ISDALoss)]
 
 
 @torch.no_grad()
-def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches: Iterable[ImageBatch]) -> None:
+def fill_statistics(criteria: Iterable[ISDALoss], network: Network, batches: Iterable[ImageBatch]) -> None:
     """Let the covariances of criteria learn from the features of a network in eval mode.
 
     A pretrained network has features worth knowing from the first step on; with statistics that start empty, the first
@@ -72,7 +70,7 @@ def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches:
 
 
 @torch.no_grad()
-def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> float:
+def mean_margin_variance(covariance: Covariance, classifier: nn.Linear | nn.Conv2d) -> float:
     """The mean of (w_j - w_y)' Sigma_y (w_j - w_y) over all pairs of classes j != y.
 
     λ/2 of it is what ISDA adds to the logit of a wrong class on average, if the classes occur equally often.
@@ -81,9 +79,9 @@ def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> 
         covariance: of the features of each class.
         classifier: a linear layer, or a 1x1 convolution.
     """
-    weight = weight_of(classifier).flatten(1)
+    weight = classifier.weight.flatten(1)
     classes = len(weight)
-    total = covariance.margin_variance(weight, torch.arange(classes, device=weight.device)).double().sum()
+    total = covariance.margins(weight, torch.arange(classes, device=weight.device)).double().sum()
     return float(total) / max(1, classes * (classes - 1))
 
 
@@ -129,7 +127,7 @@ class ImageJob(Trainer):
     def measured(self, outputs: Tensor, batch: ImageBatch) -> dict[str, Tensor]:
         """The training error, in percent; where targets are mixed, the share of them that is not at the prediction."""
         predicted = outputs.argmax(1)
-        if is_soft(batch.targets):
+        if batch.targets.is_floating_point():
             wrong = 1 - batch.targets.gather(1, predicted.unsqueeze(1)).double()
         else:
             wrong = (predicted != batch.targets).double()

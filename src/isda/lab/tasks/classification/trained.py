@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.data.augment import Compose
 from isda.lab.data.image_files import read_image

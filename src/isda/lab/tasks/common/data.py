@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, balanced_sample, hold_out
 from isda.lab.data.augment import Compose, Draws
 from isda.lab.data.dataset import Images
 from isda.lab.data.image_files import ImageFiles
 from isda.lab.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
+from isda.lab.devices import send
 from isda.lab.tasks.common.generators import GeneratedImages
 
 # The held-out part is the same for every run of a data set, so that settings are chosen on equal terms.

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.config import Curve, Figure
 from isda.lab.engine.processes import Processes
 from isda.lab.tasks.common.data import ImageBatch, to_network_input

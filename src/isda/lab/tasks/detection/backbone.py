@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torchvision.models import get_model, list_models
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.engine.options import options_from_text
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.files import file_digest

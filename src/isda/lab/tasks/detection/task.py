@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isda import __version__
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.data.coco import CocoData, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.engine.config import Curve, Figure
 from isda.lab.engine.loop import train
@@ -24,6 +23,7 @@ from isda.lab.engine.run_records import open_finished_run
 from isda.lab.engine.settings import AUTO
 from isda.lab.files import file_digest
 from isda.lab.networks.generative import ImageGenerator
+from isda.lab.seeds import generator
 from isda.lab.tasks.classification.resolve import resolve
 from isda.lab.tasks.classification.settings import ClassificationSettings
 from isda.lab.tasks.classification.task import Classification

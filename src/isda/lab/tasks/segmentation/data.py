@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isda._utils.devices import on_host, send
 from isda.lab.data.augment import Draws, Normalize, ScaleMirrorCrop
 from isda.lab.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.lab.data.segmentation import SegmentationPart
+from isda.lab.devices import on_host, send
 from isda.lab.tasks.common.data import check_processes, to_network_input
 from isda.lab.tasks.segmentation.settings import SegmentationConfig
 

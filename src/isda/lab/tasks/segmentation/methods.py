@@ -11,16 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.distributed import all_reduce_sum, world_size
-from isda._utils.errors import expect_type
+from isda import ISDALoss
+from isda.lab.choices import expect_type
 from isda.lab.data.segmentation import IGNORED
+from isda.lab.distributed import all_reduce_sum, world_size
 from isda.lab.engine.method import NamedMethod, Outcome, find_method_class
 from isda.lab.methods.options import DIVERGENCE_HINT, ISDAOptions
 from isda.lab.networks.segmentation import SegmentationNetwork
 from isda.lab.tasks.segmentation.data import SegmentationBatch
 from isda.lab.tasks.segmentation.settings import SegmentationConfig
-from isda.losses import ISDALoss
-from isda.losses.targets import resize_logits
 
 
 def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) -> Tensor:
@@ -158,7 +157,7 @@ class PixelCrossEntropy(SegmentationMethod):
 
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
         """-log p of the pixel's class."""
-        logits = resize_logits(head.logits, targets.shape[1:], align_corners=True)
+        logits = F.interpolate(head.logits, targets.shape[1:], mode="bilinear", align_corners=True)
         smoothing = self.options.label_smoothing
         return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none", label_smoothing=smoothing)
 
@@ -186,16 +185,10 @@ class PixelISDA(SegmentationMethod):
         self.criteria = nn.ModuleDict()
         for name, head in heads.items():
             if head is not None:
-                self.criteria[name] = ISDALoss(
-                    head.out_channels,
-                    head.in_channels,
-                    ignore_index=IGNORED,
-                    reduction="none",
-                    align_corners=True,
-                    device=head.weight.device,
-                    dtype=head.weight.dtype,
-                    **options.criterion_settings(head, config.total_steps),
-                )
+                settings = options.criterion_settings(head, config.total_steps)
+                settings |= {"ignore_index": IGNORED, "reduction": "none", "align_corners": True}
+                settings |= {"device": head.weight.device, "dtype": head.weight.dtype}
+                self.criteria[name] = options.started(ISDALoss(head.out_channels, head.in_channels, **settings))
 
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
         """The bound of the pixel's expected cross-entropy."""

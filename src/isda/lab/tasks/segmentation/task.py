@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from isda import __version__
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.data.segmentation import IGNORED, SegmentationData, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
@@ -37,7 +38,6 @@ from isda.lab.tasks.segmentation.evaluation import (
 from isda.lab.tasks.segmentation.methods import METHODS, SegmentationMethod, find_method
 from isda.lab.tasks.segmentation.pictures import draw_predictions
 from isda.lab.tasks.segmentation.settings import BATCH_SIZE, SegmentationConfig, SegmentationSettings, recipe_for
-from isda.losses.targets import resize_labels
 
 
 def create_network(config: SegmentationConfig, pretrained: str | None = None) -> SegmentationNetwork:
@@ -163,7 +163,8 @@ class SegmentationJob(Trainer):
 
     def measured(self, outputs: Tensor, batch: SegmentationBatch) -> dict[str, Tensor]:
         """The share of right pixels in the crops, in percent, at the resolution of the logits."""
-        targets = resize_labels(batch.targets, outputs.shape[2:])
+        labels = batch.targets.unsqueeze(1).float()
+        targets = F.interpolate(labels, outputs.shape[2:], mode="nearest").squeeze(1).long()
         counted = targets != IGNORED
         right = ((outputs.argmax(1) == targets) & counted).double().sum() / counted.sum().clamp(min=1)
         return {"accuracy": 100 * self.samples(batch) * right}

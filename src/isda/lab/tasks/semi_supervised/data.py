@@ -13,9 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, ZCAWhitening, normalise_per_image, semi_supervised_split, zca_whitening
 from isda.lab.data.augment import (
     Compose,
@@ -25,9 +23,11 @@ from isda.lab.data.augment import (
     RandomTranslation,
     Transform,
 )
+from isda.lab.devices import send
 from isda.lab.engine.processes import Processes
 from isda.lab.methods.semi import UnlabelledBatch
 from isda.lab.methods.semi.defaults import MethodSettings
+from isda.lab.seeds import generator
 from isda.lab.tasks.common.data import EvaluationImages, ImageBatch, to_network_input, training_and_evaluation
 from isda.lab.tasks.semi_supervised.settings import SemiConfig
 

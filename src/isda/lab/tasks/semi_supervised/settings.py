@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.options import option_types, parse_options, split_method
 from isda.lab.engine.settings import AUTO, BY_RECIPE, DATA, METHOD, TRAINING, Auto, Recipe, auto, setting
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.settings import AUTO, Auto, RunSettings, auto
