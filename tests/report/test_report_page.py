@@ -244,7 +244,7 @@ def test_a_page_is_replaced_as_a_whole_or_not_at_all(written, runs_folder, tmp_p
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("isda._utils.files.os.replace", fail)
+    monkeypatch.setattr("isda.lab.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         written(runs_folder, title="new")
     assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8") == before

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isda import __version__
-from isda._utils.files import write_text
+from isda.lab.files import write_text
 from isda.lab.report.markup import Markup, document, join, tag
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from isda.lab.cli.runtime_options import JsonFile
 
 if TYPE_CHECKING:
     from isda.lab.engine.run_records import RunRecord
-    from isda.lab.engine.tuning.records import SearchRecord
+    from isda.lab.engine.search import SearchRecord
     from isda.lab.report.figure_tables import FigureTable
     from isda.lab.report.statistics import Family
     from isda.lab.report.summary import Comparison
@@ -44,7 +44,7 @@ def report(
     """
     from isda.lab.cli.output import check_replaceable, show
     from isda.lab.engine.run_records import find_runs, run_folders
-    from isda.lab.engine.tuning.records import find_searches
+    from isda.lab.engine.search import find_searches
     from isda.lab.report.figure_tables import read_figure_tables
     from isda.lab.report.planning import check_planned
 

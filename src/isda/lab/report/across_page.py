@@ -12,7 +12,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from isda import __version__
-from isda._utils.files import write_text
+from isda.lab.files import write_text
 from isda.lab.report.across import Effect, Ranking, friedman, pooled_effect
 from isda.lab.report.charts import Axis, classes, frame, vertical_grid
 from isda.lab.report.figure_tables import FigureTable

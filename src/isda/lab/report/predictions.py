@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import RunRecord
 from isda.lab.report.summary import Comparison
 from isda.lab.tasks.common.predictions import BINS, PREDICTIONS_FILE, Predictions
@@ -147,7 +146,7 @@ def _read(run: RunRecord) -> Predictions | None:
     classes = _classes(run)
     if run.result is None or not classes:
         return None
-    path = RunFolder(run.folder).check_file(run.result, PREDICTIONS_FILE)
-    if path is None or path.stat().st_size > MOST_BYTES:
+    path = run.folder / PREDICTIONS_FILE
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return None
     return Predictions.read(path, len(classes))

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isda.lab.engine.config import Figure
-from isda.lab.engine.tuning.proposers import is_geometric
-from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord
-from isda.lab.engine.tuning.search_space import Point, SearchedSetting, Trial, value_text
+from isda.lab.engine.search import MethodSearchRecord, Point, SearchedSetting, SearchRecord, Trial, value_text
 from isda.lab.report.charts import Axis, classes, frame, horizontal_grid, marker, tick_text
 from isda.lab.report.markup import Markup, boxed_table, column, number_cell, tag
 from isda.lab.report.sections import wide_figure
@@ -37,10 +35,6 @@ def figure_text(trial: Trial, figure: Figure) -> str:
 def trial_note(trial: Trial, method: MethodSearchRecord) -> str:
     """Whether a trial was chosen, where its point comes from, and its problem."""
     words = ["chosen"] if trial.point == method.chosen and trial == method.best else []
-    if trial.why.startswith("widened"):
-        words.append("beyond the grid")
-    if trial.why.startswith("refined"):
-        words.append("between values of the grid")
     return ", ".join([*words, *([trial.problem] if trial.problem else [])])
 
 
@@ -69,18 +63,18 @@ def search_caption(search: SearchRecord) -> str:
 CHART_LEFT, CHART_RIGHT, CHART_TOP, CHART_BOTTOM = 46, 20, 26, 40
 STYLE = 1
 """Of the only method of a chart."""
+MOST_EVEN = 5.0
+"""A grid whose largest value is more than this many times its smallest has a logarithmic axis."""
 MOST_LABELS = 12
 """Most trials in the description of a chart."""
 
 
 def logarithmic(setting: SearchedSetting, trials: Sequence[Trial]) -> bool:
-    """Whether the values of a setting are positive and a geometric sequence or range, for a logarithmic axis."""
+    """Whether the values of a setting are positive and far apart, for a logarithmic axis."""
     if not setting.numeric:
         return False
-    if not setting.values:
-        return setting.low is not None and setting.low > 0
     tried = sorted({trial.point[setting.name] for trial in trials})
-    return len(tried) > 1 and tried[0] > 0 and is_geometric(tried)
+    return len(tried) > 2 and tried[0] > 0 and tried[-1] > MOST_EVEN * tried[0]
 
 
 def draw_trials(
@@ -254,7 +248,7 @@ def search_section(search: SearchRecord, index: int, folder: Path) -> Markup:
 def _figures(method: MethodSearchRecord, search: SearchRecord, name: str) -> list[Markup]:
     figure = search.figure
     sizes = [len({trial.point[setting.name] for trial in method.trials}) for setting in method.searched]
-    if len(method.searched) == 2 and search.sampler == "grid" and max(sizes) <= MOST_VALUES:
+    if len(method.searched) == 2 and max(sizes) <= MOST_VALUES:
         caption = (
             f"{capitalised(figure.title)} of {method.method} at every pair of values tried: the darker the better, the "
             f"choice framed, × where a run diverged.{scale_note(search)}"

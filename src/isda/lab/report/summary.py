@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isda.lab.engine.config import Figure, RunConfig
-from isda.lab.engine.options import AUTOMATIC
 from isda.lab.engine.run_records import RunRecord
 from isda.lab.report.statistics import (
     Family,
@@ -73,9 +72,7 @@ class MethodSummary:
 
 def _strength_stayed_zero(run: RunRecord) -> bool:
     strengths = [value for _, value in run.curve("strength")]
-    # What lambda_0=auto finds after the last epoch is not used by any step.
-    used = strengths[:-1] if run.method_options.get("lambda_0") == AUTOMATIC else strengths
-    return bool(strengths) and not any(used)
+    return bool(strengths) and not any(strengths)
 
 
 def isda_pairs(methods: Sequence[MethodSummary]) -> dict[str, tuple[str, str]]:

@@ -8,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from isda._utils.text import escape_control_characters
-from isda.lab.engine.tuning.records import SearchRecord
+from isda.lab.engine.search import SearchRecord
 from isda.lab.report.across_page import Across
 from isda.lab.report.figure_tables import FigureTable
 from isda.lab.report.searches import figure_text, outcome, point_text, search_caption, trial_note
@@ -25,6 +24,7 @@ from isda.lab.report.wording import (
     is_error,
     plus_minus,
 )
+from isda.lab.text import escape_control_characters
 
 
 def text_table(title: str, heads: Iterable[str], caption: str = "", left: Sequence[int] = (0,)) -> Table:
