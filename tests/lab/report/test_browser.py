@@ -15,7 +15,7 @@ CURVES = {
 WIDTHS = {"desk": 1280, "phone": 390}
 TEXTS = """() => [...document.querySelectorAll("svg.chart")].flatMap(chart => {
     const outer = chart.getBoundingClientRect();
-    return [...chart.querySelectorAll("text")].map(text => {
+    return [...chart.querySelectorAll("text:not(:has(tspan)), tspan")].map(text => {
         const box = text.getBoundingClientRect();
         return {size: parseFloat(getComputedStyle(text).fontSize) * outer.width / chart.viewBox.baseVal.width,
                 text: text.textContent, inside: box.left >= outer.left - 3 && box.right <= outer.right + 3};
@@ -53,7 +53,7 @@ def test_charts_are_drawn_in_the_colours_of_the_scheme(open_page, page, scheme, 
     for colour in CURVES[scheme]:
         assert near(image, colour) > 80
     for colour in CURVES[scheme][1:]:
-        assert near(shown.screenshot("#s1 figure:nth-of-type(1) .chart"), colour) > 60
+        assert near(shown.screenshot("#s1 figure:nth-of-type(1) .chart"), colour) > 40
 
 
 @pytest.mark.parametrize("place", ["desk", "phone"])
@@ -82,7 +82,7 @@ def test_text_of_charts_is_legible_and_inside_them(open_page, page, place):
     assert len(found) > 60
     assert min(text["size"] for text in found) >= 10.5
     assert max(text["size"] for text in found) <= 17
-    assert [text["text"] for text in found if not text["inside"] and "a_very_long_name" not in text["text"]] == []
+    assert [text["text"] for text in found if not text["inside"]] == []
 
 
 def test_the_key_hides_a_method_without_any_script(open_page, page):

@@ -80,10 +80,14 @@ def svg(draw: Callable[[Axes], object], height: float) -> Markup:
     # The key of a page hides the groups of a method; other ids would not be unique on a page.
     text = re.sub(r'<g id="method-(\d+)"', r'<g class="m\1"', text)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
-    text = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", text)
+    text = re.sub(r"font: (bold )?([\d.]+px)[^;\"]*", r"font-weight: \1; font-size: \2", text)
     for name, variable in VARIABLES.items():
         text = text.replace(name, f"var(--{variable})")
     return Markup(re.sub(r"<svg[^>]*>", f'<svg class="chart" viewBox="0 0 {WIDTH} {height:g}">', text, count=1))
+
+
+LONGEST = 28
+"""Characters of a label that leave room for its difference."""
 
 
 def differences(comparison: Comparison) -> Markup:
@@ -100,12 +104,15 @@ def draw_differences(comparison: Comparison, ax: Axes) -> Axes:
             continue
         row = list(comparison.differences).index(method.label)
         line: dict[str, Any] = {"color": colour(style), "gid": f"method-{style}"}
-        ax.errorbar(difference.mean, row, xerr=difference.half_width, fmt="o", markersize=7, capsize=4, **line)
+        ax.errorbar(
+            difference.mean, row, xerr=difference.half_width, fmt="o", markersize=7, capsize=4, elinewidth=2, **line
+        )
         seeds = list(comparison.paired_seeds(method.label).values())
         ax.plot(seeds, [row + 0.25] * len(seeds), "o", markersize=4, alpha=0.6, **line)
         ax.vlines(0, row - 0.15, row + 0.4, color=INK, linewidth=1)
         text: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "bottom", "parse_math": False}
-        ax.text(0, row - 0.22, method.label, fontweight="bold", **text)
+        label = method.label if len(method.label) <= LONGEST else f"{method.label[:LONGEST]}…"
+        ax.text(0, row - 0.22, label, fontweight="bold", in_layout=False, **text)
         ax.text(1, row - 0.22, difference_text(difference, figure.digits), ha="right", **text)
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
     ax.set(ylim=(len(comparison.differences) - 0.5, -0.6), yticks=[], xlabel=f"difference in {figure.title}{unit}")
@@ -144,6 +151,7 @@ def _draw_curves(comparison: Comparison, curve: Curve, ax: Axes) -> None:
     values, later = everything[:, 1], everything[everything[:, 0] > EARLY * comparison.config.epochs, 1]
     if curve.logarithmic and values.min() > 0 and values.max() > DECADES * values.min():
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
     elif curve.metric == comparison.figure.metric and len(later):
         margin = 0.06 * np.ptp(later) or 0.1
         ax.set_ylim(max(0, later.min() - margin), later.max() + margin)
