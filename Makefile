@@ -15,7 +15,7 @@ DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/test_public_interface.py
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/semi tests/data tests/networks tests/integrations tests/tasks/classification \
+  tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
 .PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune

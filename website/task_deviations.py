@@ -19,8 +19,8 @@ from isda.lab.analysis.studies import ExplicitStudy
 from isda.lab.analysis.tightness import TightnessOptions
 from isda.lab.data.catalogue import CATALOGUE
 from isda.lab.engine.settings import Recipe
+from isda.lab.networks.cifar import ShakeBlock, ShiftedShortcut
 from isda.lab.networks.cost import count_parameters
-from isda.lab.networks.shake_shake import ShakeBlock, ShiftedShortcut
 from isda.lab.reproduce.classifier_trainings import CHECKPOINTS, semi_supervised
 from isda.lab.reproduce.costs import CIFAR_NETWORKS
 from isda.lab.reproduce.dense_trainings import CITYSCAPES_IMAGES

@@ -18,7 +18,7 @@ from isda.lab.cli.tasks import IMAGE_SETTINGS, command_task
 from isda.lab.engine import find_task
 from isda.lab.engine.options import import_class
 from isda.lab.engine.settings import RunSettings
-from isda.lab.networks.generative.models import NOISE_DIM
+from isda.lab.networks.generative import NOISE_DIM
 from isda.lab.tasks.gan.settings import GANSettings
 from isda.lab.train import IMAGE_TASKS, Settings, resolve
 from small_runs import SMALL_WORDS, digits, isda

@@ -18,7 +18,7 @@ from isda.lab.data.archives import data_root
 from isda.lab.data.catalogue import CATALOGUE, named_path
 from isda.lab.engine.options import split_method
 from isda.lab.engine.settings import AUTO, Recipe
-from isda.lab.networks.generative.layers import DiscriminatorBody
+from isda.lab.networks.generative import DiscriminatorBody
 from isda.lab.reproduce.training import Scale, ScaledSettings, Training
 from isda.lab.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
 from isda.lab.semi import defaults_for

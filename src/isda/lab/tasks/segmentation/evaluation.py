@@ -16,7 +16,7 @@ from isda._utils.devices import in_eval_mode
 from isda._utils.errors import expect_type
 from isda.lab.engine.config import Figure
 from isda.lab.engine.processes import Processes
-from isda.lab.networks.segmentation.network import resize_maps
+from isda.lab.networks.segmentation import resize_maps
 from isda.lab.tasks.common.data import to_network_input
 from isda.lab.tasks.common.evaluation import TRAIN_LOSS
 from isda.lab.tasks.segmentation.data import SegmentationBatch

@@ -1,25 +1,25 @@
-"""Generators and discriminators: shapes, classes side by side against a loop over single networks, what is refused."""
-
-from __future__ import annotations
+"""Generators and discriminators: shapes, classes side by side against a loop over single networks."""
 
 import pytest
 import torch
 
 from isda.lab.networks.generative import (
     SIZES,
+    ClassTable,
     CriticPerClass,
     Discriminator,
+    DiscriminatorBody,
+    GeneratorBody,
     create_generator,
     from_pixels,
     generator_names,
     to_pixels,
 )
-from isda.lab.networks.generative.layers import ClassTable, DiscriminatorBody, GeneratorBody
 
 
 @pytest.mark.any_device
 @pytest.mark.parametrize("name", generator_names())
-@pytest.mark.parametrize(("size", "channels"), [(8, 1), (8, 3), (28, 1), (28, 3), (32, 1), (32, 3)])
+@pytest.mark.parametrize(("size", "channels"), [(8, 1), (28, 1), (32, 3)])
 def test_every_size_makes_images_that_every_discriminator_takes(name, size, channels):
     shape = {"channels": channels, "size": size, "width": 0.1}
     generator = create_generator(name, 5, noise=7, codes=2, **shape)
@@ -40,7 +40,6 @@ def test_every_size_makes_images_that_every_discriminator_takes(name, size, chan
 def test_noise_is_normal_and_codes_are_uniform_and_both_follow_from_the_generator():
     generator = create_generator("dcgan", 2, channels=1, size=8, codes=2, width=0.1)
     drawn = generator.draw(4000, torch.Generator().manual_seed(3))
-    assert drawn.shape == (4000, 102)
     assert torch.equal(drawn, generator.draw(4000, torch.Generator().manual_seed(3)))
     noise, codes = drawn[:, :100], drawn[:, 100:]
     assert noise.mean().abs() < 0.01
@@ -52,21 +51,23 @@ def test_noise_is_normal_and_codes_are_uniform_and_both_follow_from_the_generato
 @pytest.mark.parametrize("size", SIZES)
 def test_networks_side_by_side_are_a_loop_over_single_ones(size):
     """Values and gradients, in float64; the oracle has one network for each class with its part of the weights."""
-    torch.manual_seed(1)
     classes, options = 3, {"channels": 2, "size": size, "width": 0.1}
     generators = create_generator("dcgan-per-class", classes, noise=5, **options).double()
     critics = CriticPerClass(classes, **options).double()
     labels = torch.tensor([2, 0, 2, 1, 2])
-    latent = torch.randn(5, 5, dtype=torch.float64)
+    latent, weights = torch.randn(5, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
     images = generators(latent, labels)
     scores = critics(images, labels).scores
-    weights = torch.randn(5, dtype=torch.float64)
     (scores * weights).sum().backward()
     for label in range(classes):
         alone, critic = GeneratorBody(5, 2, size, 0.1).double(), DiscriminatorBody(2, size, 0.1).double()
-        for single, several in ((alone, generators.body), (critic, critics.body)):
-            for one, all_of_them in zip(single.parameters(), several.parameters(), strict=True):
-                one.data.copy_(all_of_them.chunk(classes)[label])
+        pairs = [
+            pair
+            for single, several in ((alone, generators.body), (critic, critics.body))
+            for pair in zip(single.parameters(), several.parameters(), strict=True)
+        ]
+        for one, several in pairs:
+            one.data.copy_(several.chunk(classes)[label])
         mine = labels == label
         made = alone(latent[mine])
         torch.testing.assert_close(made, images[mine])
@@ -74,21 +75,18 @@ def test_networks_side_by_side_are_a_loop_over_single_ones(size):
         scored = critic(made) @ weight.detach().flatten() + bias.detach()
         torch.testing.assert_close(scored, scores[mine])
         (scored * weights[mine]).sum().backward()
-        for single, several in ((alone, generators.body), (critic, critics.body)):
-            for one, all_of_them in zip(single.parameters(), several.parameters(), strict=True):
-                torch.testing.assert_close(one.grad, all_of_them.grad.chunk(classes)[label])
+        for one, several in pairs:
+            torch.testing.assert_close(one.grad, several.grad.chunk(classes)[label])
 
 
 @pytest.mark.parametrize("name", generator_names())
-def test_an_image_does_not_depend_on_the_others_of_its_batch(name):
+def test_an_image_depends_on_its_class_and_not_on_the_others_of_its_batch(name):
     generator = create_generator(name, 4, channels=1, size=8, width=0.25).double()
-    labels = torch.tensor([3, 1, 1, 0, 3, 3])
-    latent = torch.randn(6, 100, dtype=torch.float64)
+    labels, latent = torch.tensor([3, 1, 1, 0, 3, 3]), torch.randn(6, 100, dtype=torch.float64)
     whole = generator(latent, labels)
     for part in (slice(0, 1), slice(2, 5)):
         torch.testing.assert_close(generator(latent[part], labels[part]), whole[part], rtol=1e-12, atol=1e-12)
-    other = generator(latent, (labels + 1) % 4)
-    assert (other - whole).abs().amax((1, 2, 3)).min() > 1e-4, "the class must matter"
+    assert (generator(latent, (labels + 1) % 4) - whole).abs().amax((1, 2, 3)).min() > 1e-4
 
 
 @pytest.mark.parametrize("labels", [[0], [2, 2, 2], [1, 0, 2, 1, 1, 0], [0, 1, 2, 0, 1, 2]])
@@ -100,7 +98,7 @@ def test_a_table_by_class_gives_every_row_back_and_is_as_short_as_it_can_be(labe
     assert len(arranged) == labels.bincount().max()
     for label in range(3):
         column = arranged[:, label, 0]
-        assert column[column > 0].tolist() == rows[labels == label, 0].tolist()
+        assert torch.equal(column[column > 0], rows[labels == label, 0])
     assert torch.equal(table.gather(arranged), rows)
 
 
@@ -117,7 +115,6 @@ def test_pixels_are_the_same_after_a_walk_to_numbers_and_back():
         ({"width": 0}, "width must be a positive number, got 0"),
         ({"noise": 0}, "noise must be an integer of at least 1, got 0"),
         ({"num_classes": 0}, "num_classes must be an integer of at least 1"),
-        ({"channels": -1}, "channels must be an integer of at least 1"),
         ({"name": "dcgna"}, "did you mean 'dcgan'"),
     ],
 )

@@ -1,22 +1,149 @@
-"""Segmentation networks by name: PSPNet (Zhao et al., 2017) and DeepLab-v3 (Chen et al., 2017) heads on a backbone."""
+"""Networks that label pixels: PSPNet (Zhao et al., 2017) and DeepLab-v3 (Chen et al., 2017) on dilated ResNets.
+
+Blocks and the backbone's parameter names are torchvision's, which is imported when a network is built.
+
+>>> network = create("pspnet-resnet-18", num_classes=19, width=0.25)
+>>> network.feature_dim, network.auxiliary_dim
+(32, 32)
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from isda._utils.checks import positive_integer
 from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
 from isda.lab.networks.network import dropout_rate, initialise, scaled_channels
-from isda.lab.networks.segmentation.backbone import DEPTHS, OUTPUT_STRIDES, STEMS, DilatedResNet, torchvision_state
 from isda.lab.networks.weight_files import match_weights, read_weights
+
+DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+"""Blocks in the four stages (He et al., 2016, table 1)."""
+ARCHITECTURES = ("pspnet", "deeplab-v3")
+OUTPUT_STRIDES = (8, 16, 32)
+STEMS = ("deep", "torchvision")
+
+
+class DilatedResNet(nn.Module):
+    """A residual network without classifier, for images (N, 3, H, W).
+
+    A stage that would reduce the resolution below 1 / ``output_stride`` keeps it, and its 3x3 convolutions are dilated
+    by the factor instead (Yu et al., 2017; Chen et al., 2017): at stride 8 the last two stages by 2 and 4.
+
+    Args:
+        depth: 18, 34 (basic blocks), 50 or 101 (bottlenecks).
+        width: factor on all channel counts.
+        output_stride: pixels of the image per position of the maps.
+        stem: "deep", three 3x3 convolutions of 64, 64 and 128 channels as in the authors' code, or "torchvision", one
+            7x7 convolution of 64.
+        multi_grid: factors on the dilations of the last stage's blocks in turn; DeepLab-v3's publication has (1, 2, 4).
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        *,
+        width: float = 1.0,
+        output_stride: int = 8,
+        stem: str = "deep",
+        multi_grid: Sequence[int] = (1, 1, 1),
+    ) -> None:
+        from torchvision.models.resnet import BasicBlock, Bottleneck
+
+        super().__init__()
+        block = BasicBlock if depth < 50 else Bottleneck
+        planes = [scaled_channels(count, width) for count in (64, 128, 256, 512)]
+        self.stem = stem
+        kernel = 3 if stem == "deep" else 7
+        self.conv1 = nn.Conv2d(3, planes[0], kernel, 2, kernel // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes[0])
+        current = planes[0]
+        if stem == "deep":
+            self.conv2 = nn.Conv2d(planes[0], planes[0], 3, padding=1, bias=False)
+            self.bn2 = nn.BatchNorm2d(planes[0])
+            current = scaled_channels(128, width)
+            self.conv3 = nn.Conv2d(planes[0], current, 3, padding=1, bias=False)
+            self.bn3 = nn.BatchNorm2d(current)
+        self.relu = nn.ReLU(inplace=True)
+        # The authors' pooling rounds up.
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=stem == "deep")
+        reached, dilation, stages = 4, 1, []
+        for stage, (count, blocks) in enumerate(zip(planes, DEPTHS[depth], strict=True), start=1):
+            stride = 1 if stage == 1 else 2
+            if reached * stride > output_stride:
+                stride, dilation = 1, dilation * stride
+            reached *= stride
+            grid = multi_grid if stage == 4 else (1,)
+            dilations = [dilation * grid[index % len(grid)] for index in range(blocks)]
+            stages.append(_stage(block, current, count, stride, dilations))
+            current = count * block.expansion
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.channels = (planes[2] * block.expansion, planes[3] * block.expansion)
+        """Channels of the two maps that `forward` returns."""
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The maps of the last stage but one, and of the last."""
+        maps = self.relu(self.bn1(self.conv1(images)))
+        if self.stem == "deep":
+            maps = self.relu(self.bn2(self.conv2(maps)))
+            maps = self.relu(self.bn3(self.conv3(maps)))
+        middle = self.layer3(self.layer2(self.layer1(self.maxpool(maps))))
+        return middle, self.layer4(middle)
+
+
+def _stage(block: Any, current: int, count: int, stride: int, dilations: Sequence[int]) -> nn.Sequential:
+    """One block per dilation from ``current`` channels; the first has the stride."""
+    channels, layers = count * block.expansion, nn.Sequential()
+    for dilation in dilations:
+        shortcut = None
+        if stride != 1 or current != channels:
+            shortcut = nn.Sequential(nn.Conv2d(current, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+        layers.append(block(current, count, stride, shortcut))
+        # torchvision's basic block has no argument for the dilation.
+        for layer in layers[-1].modules():
+            if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3):
+                layer.dilation = layer.padding = (dilation, dilation)
+        current, stride = channels, 1
+    return layers
+
+
+class FrozenBatchNorm2d(_BatchNorm):
+    """Batch normalisation with fixed running statistics; weight and bias are trained."""
+
+    def train(self, mode: bool = True) -> FrozenBatchNorm2d:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Maps of any number of dimensions."""
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def freeze_batch_norm(network: _Module) -> _Module:
+    """Freeze the running statistics of all batch normalisation in a network, which is changed in place and returned.
+
+    Parameters and buffers stay the same tensors under the same names, so optimisers and state dicts remain valid.
+
+    Example:
+        >>> network = freeze_batch_norm(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))).train()
+        >>> network[1].training
+        False
+    """
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.__class__ = FrozenBatchNorm2d
+            module.eval()
+    return network
 
 
 def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
@@ -35,10 +162,6 @@ class PyramidHead(nn.Module):
     """Maps pooled to bins x bins, projected, enlarged again and joined with the maps; then one 3x3 convolution.
 
     ``dropout`` is the rate at which whole channels of the features are dropped.
-
-    Example:
-        >>> PyramidHead(16, 4)(torch.ones(2, 16, 5, 7)).shape
-        torch.Size([2, 4, 5, 7])
     """
 
     def __init__(
@@ -63,37 +186,23 @@ class PyramidHead(nn.Module):
         return features
 
 
-class AtrousHead(nn.Module):
-    """torchvision's atrous spatial pyramid pooling, projected to the features by a 1x1 convolution.
+def atrous_head(in_channels: int, feature_dim: int, *, output_stride: int = 8, dropout: float = 0.1) -> nn.Module:
+    """Torchvision's atrous spatial pyramid pooling, projected to the features by a 1x1 convolution.
 
     The branches have half as many channels as the features (256 and 512 for ResNet-101, as in the authors' code) and
     dilations of 12, 24 and 36 at output stride 8, which is 96, 192 and 288 pixels of the image at any.
-
-    ``dropout`` is the rate at which whole channels of the features are dropped.
-
-    Example:
-        >>> import torch
-        >>> AtrousHead(16, 4, output_stride=16)(torch.ones(2, 16, 5, 7)).shape
-        torch.Size([2, 4, 5, 7])
     """
+    from torchvision.models.segmentation.deeplabv3 import ASPP
+    from torchvision.ops import Conv2dNormActivation
 
-    def __init__(self, in_channels: int, feature_dim: int, *, output_stride: int = 8, dropout: float = 0.1) -> None:
-        from torchvision.models.segmentation.deeplabv3 import ASPP
-        from torchvision.ops import Conv2dNormActivation
-
-        super().__init__()
-        rates = [rate * 8 // output_stride for rate in (12, 24, 36)]
-        inner = max(1, feature_dim // 2)
-        self.pooling = ASPP(in_channels, rates, inner)
-        # torchvision's projection keeps the channels of the branches and has dropout 0.5.
-        self.pooling.project = nn.Sequential(
-            Conv2dNormActivation(len(self.pooling.convs) * inner, feature_dim, kernel_size=1), nn.Dropout2d(dropout)
-        )
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Map (N, in_channels, h, w) to (N, feature_dim, h, w)."""
-        features: Tensor = self.pooling(maps)
-        return features
+    inner = max(1, feature_dim // 2)
+    pooling = ASPP(in_channels, [rate * 8 // output_stride for rate in (12, 24, 36)], inner)
+    # torchvision's projection keeps the channels of the branches and has dropout 0.5.
+    pooling.project = nn.Sequential(
+        Conv2dNormActivation(len(pooling.convs) * inner, feature_dim, kernel_size=1), nn.Dropout2d(dropout)
+    )
+    # As one child, under which weight files have its parameters.
+    return nn.Sequential(OrderedDict(pooling=pooling))
 
 
 @dataclass(frozen=True)
@@ -120,13 +229,10 @@ class SegmentationNetwork(nn.Module):
         head: maps the second to features (N, feature_dim, h, w).
         feature_dim: A.
         num_classes: C.
-        auxiliary_head: maps the first to features, or None.
-        auxiliary_dim: their number.
+        auxiliary_head: maps the first to as many features, or None.
 
     Example:
-        >>> import torch
-        >>> from isda.lab.networks import segmentation
-        >>> network = segmentation.create("deeplab-v3-resnet-18", num_classes=5, width=0.25)
+        >>> network = create("deeplab-v3-resnet-18", num_classes=5, width=0.25)
         >>> images = torch.zeros(2, 3, 33, 40)
         >>> network(images).shape, network.outputs(images).features.shape
         (torch.Size([2, 5, 33, 40]), torch.Size([2, 32, 5, 6]))
@@ -139,14 +245,16 @@ class SegmentationNetwork(nn.Module):
         feature_dim: int,
         num_classes: int,
         auxiliary_head: nn.Module | None = None,
-        auxiliary_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.auxiliary_head = auxiliary_head
-        self.auxiliary_classifier = None if auxiliary_dim is None else _classifier(auxiliary_dim, num_classes)
+        self.auxiliary_classifier = None if auxiliary_head is None else nn.Conv2d(feature_dim, num_classes, 1)
         self.head = head
-        self.classifier = _classifier(feature_dim, num_classes)
+        self.classifier = nn.Conv2d(feature_dim, num_classes, 1)
+        for classifier in (self.classifier, self.auxiliary_classifier):
+            if classifier is not None and classifier.bias is not None:
+                nn.init.zeros_(classifier.bias)
 
     @property
     def feature_dim(self) -> int:
@@ -163,12 +271,7 @@ class SegmentationNetwork(nn.Module):
         return self.classifier
 
     def outputs(self, images: Tensor) -> DenseOutputs:
-        """Logits and features of both heads at the resolution of the features.
-
-        Raises:
-            ValueError: images of another shape than (N, 3, H, W), or a single one in training: a head pools each image
-                to one position, of which batch normalisation cannot estimate a variance.
-        """
+        """Logits and features of both heads at the resolution of the features."""
         self._check(images)
         middle, last = self.backbone(images)
         features = self.head(last)
@@ -203,15 +306,6 @@ class SegmentationNetwork(nn.Module):
                 "images must hold at least 2 images per process in training, got 1: each is pooled to one position, of "
                 "which batch normalisation needs several; freeze_batch_norm or torch.nn.SyncBatchNorm helps"
             )
-
-
-def _classifier(feature_dim: int, num_classes: int) -> nn.Conv2d:
-    classifier = nn.Conv2d(feature_dim, num_classes, 1)
-    nn.init.zeros_(expect_type(classifier.bias, nn.Parameter))
-    return classifier
-
-
-ARCHITECTURES = ("pspnet", "deeplab-v3")
 
 
 def names() -> list[str]:
@@ -265,43 +359,44 @@ def create(
 
     check_choice("name", name, names())
     positive_integer("num_classes", num_classes)
-    scaled_channels(64, width)
     rate = dropout_rate(dropout)
     if output_stride not in OUTPUT_STRIDES:
         raise ValueError(f"output_stride must be one of {', '.join(map(str, OUTPUT_STRIDES))}, got {output_stride!r}")
-    if not multi_grid:
-        raise ValueError("multi_grid must hold at least one factor, got none")
-    for factor in multi_grid:
-        positive_integer("multi_grid", factor)
+    if not multi_grid or min(multi_grid) < 1:
+        raise ValueError(f"multi_grid must hold factors of at least 1, got {tuple(multi_grid)}")
     stem = check_choice("stem", stem or ("deep" if pretrained is None else "torchvision"), STEMS)
-    architecture, _, depth = name.rpartition("-resnet-")
-    state = None
-    if pretrained == "torchvision":
-        if width != 1 or stem != "torchvision":
-            raise ValueError(f"pretrained 'torchvision' needs width 1.0 and its stem, got width {width}, stem {stem!r}")
-        state = torchvision_state(int(depth))
-    elif pretrained is not None:
-        state = read_weights(Path(pretrained))
-    if state is not None and "conv1.weight" in state and ("conv2.weight" in state) != (stem == "deep"):
-        raise ValueError(f"pretrained must be for the stem {stem!r}, got weights for the other stem in {pretrained}")
-    backbone = DilatedResNet(int(depth), width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
+    architecture, _, number = name.rpartition("-resnet-")
+    depth = int(number)
+    backbone = DilatedResNet(depth, width=width, output_stride=output_stride, stem=stem, multi_grid=multi_grid)
     middle, last = backbone.channels
     features = max(1, last // 4)
     head: nn.Module
     if architecture == "pspnet":
         head = PyramidHead(last, features, dropout=rate)
     else:
-        head = AtrousHead(last, features, output_stride=output_stride, dropout=rate)
+        head = atrous_head(last, features, output_stride=output_stride, dropout=rate)
     auxiliary_head = None
     if auxiliary:  # one 3x3 convolution, as in both publications and the authors' code
         auxiliary_head = nn.Sequential(Conv2dNormActivation(middle, features, kernel_size=3), nn.Dropout2d(rate))
-    network = SegmentationNetwork(
-        backbone, head, features, num_classes, auxiliary_head, features if auxiliary else None
-    )
+    network = SegmentationNetwork(backbone, head, features, num_classes, auxiliary_head)
     for part in (network.backbone, network.head, network.auxiliary_head):
         if part is not None:
             initialise(part)
-    if state is not None:
+    if pretrained is not None:
+        state = _torchvision_state(depth) if pretrained == "torchvision" else read_weights(Path(pretrained))
         own = backbone.state_dict()
         backbone.load_state_dict(own | match_weights(own, state, str(pretrained), ("fc.",)))
     return network
+
+
+def _torchvision_state(depth: int) -> dict[str, Tensor]:
+    """Torchvision's first ImageNet weights of a residual network, downloaded if they are not in torch's cache."""
+    from torchvision import models
+
+    try:
+        weights = models.get_model_weights(f"resnet{depth}").IMAGENET1K_V1
+        return dict(weights.get_state_dict(progress=False, check_hash=True))
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"pretrained weights of torchvision's resnet{depth} could not be fetched ({error}); give a file with them"
+        ) from error

@@ -14,6 +14,7 @@ from torchvision.models.detection.rpn import AnchorGenerator
 from torchvision.ops import MultiScaleRoIAlign, batched_nms, box_iou, clip_boxes_to_image
 
 from isda.lab.networks import detection
+from isda.lab.networks.detection.proposals import KeyedSampler
 
 
 def torchvisions(name: str) -> tuple[detection.Detector, nn.Module]:
@@ -235,3 +236,34 @@ def test_bad_arguments(changes, sentence):
     settings = SMALL | changes
     with pytest.raises(ValueError, match=sentence):
         detection.create(settings.pop("name", "faster-rcnn"), 4, **settings)
+
+
+LABELS = torch.tensor([1, 0, 2, 0, 0, -1, 3, 0, 1, 0, 0])
+
+
+def sampled(keys, labels, purpose=1):
+    sampler = KeyedSampler(6, 0.5, purpose)
+    sampler.keys = keys
+    return [one + 2 * two for one, two in zip(*sampler(labels), strict=True)]
+
+
+def test_few_positives_leave_room_for_negatives_and_few_candidates_are_all_taken():
+    (one,) = sampled([3], [torch.tensor([1, 0, 0, 0, 0, 0, 0, 0])])
+    assert ((one == 1).sum(), (one == 2).sum()) == (1, 5)
+    (one,) = sampled([3], [torch.tensor([1, 0, -1])])
+    assert one.tolist() == [1, 2, 0]
+
+
+def test_what_is_drawn_for_an_image_follows_from_its_key_alone():
+    many = torch.cat([LABELS] * 5)
+    alone, together = sampled([5], [many])[0], sampled([4, 5], [LABELS, many])[1]
+    assert torch.equal(alone, together)
+    assert not torch.equal(alone, sampled([6], [many])[0])
+    assert not torch.equal(alone, sampled([5], [many], purpose=2)[0])
+
+
+def test_every_candidate_is_as_likely():
+    counts = sum((sampled([key], [LABELS])[0] > 0).float() for key in range(1000))
+    positive, negative = counts[LABELS > 0], counts[LABELS == 0]
+    torch.testing.assert_close(positive, torch.full_like(positive, 1000 * 3 / 4), rtol=0.06, atol=0)
+    torch.testing.assert_close(negative, torch.full_like(negative, 1000 * 3 / 6), rtol=0.1, atol=0)
