@@ -587,7 +587,7 @@ def test_a_replaced_classifier_is_refused():
     model, (x, y) = Net(), batch()
     criterion = ISDALoss.attach(model, 0.5, 100)
     model.fc = last()
-    with pytest.raises(ValueError, match="did not make these logits"):
+    with pytest.raises(ValueError, match="no pass of the classifier was recorded: it was replaced"):
         criterion(model(x), y)
 
 
