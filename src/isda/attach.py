@@ -327,7 +327,7 @@ class Recorder:
                 raise ValueError(f"the classifier does not compute W a + b with the weight it shows; {INSTEAD}")
         learns = own.count(rows)
         if rows is not None:
-            features = features.flatten(0, -2)[rows.to(features.device)]
+            features = features.flatten(0, -2)[rows.to(features.device, non_blocking=True)]
         return arranged(features, layout), weight, learns
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
@@ -351,8 +351,8 @@ class Recorder:
                 fits = [(own, "classes last", rows) for own, rows in found if rows is not None]
         if not self.passes:
             raise ValueError(
-                f"no pass of the classifier was recorded: it was replaced, or its model had been compiled and run before "
-                f"attach(); attach again, before the first compiled pass, or {INSTEAD}"
+                "no pass of the classifier was recorded: it was replaced, or the model was compiled and had run before "
+                f"attach(); attach a criterion anew, before the first compiled pass, or {INSTEAD}"
             )
         if not fits:
             names = [name for name, classes in self.others if classes in logits.shape[1:2]]
@@ -366,8 +366,9 @@ class Recorder:
 
 
 def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor is kept in memory; None in inference mode, and for the stand-ins of compilers and transforms."""
+    """Where the memory of a tensor starts; None in inference mode, and for stand-ins of compilers and transforms."""
     try:
-        return None if tensor.is_inference() else tensor.untyped_storage().data_ptr() or None
+        start = 0 if tensor.is_inference() else tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):
         return None
+    return start or None
