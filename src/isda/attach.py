@@ -371,4 +371,4 @@ def address_of(tensor: Tensor) -> int | None:
         start = 0 if tensor.is_inference() else tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):
         return None
-    return start or None
+    return int(start) or None
