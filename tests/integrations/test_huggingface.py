@@ -305,7 +305,13 @@ def test_bad_input_is_refused(tmp_path):
     model.config.problem_type = "regression"
     with pytest.raises(ValueError, match="problem_type must be a classification, got 'regression'"):
         Trainer(model, arguments(tmp_path), callbacks=[ISDATraining(LAMBDA_0)])
-    trainer = trainer_of("token", ISDATraining(LAMBDA_0), arguments(tmp_path))
+
+    def unlabelled(samples):
+        return {name: tensor for name, tensor in collate(samples).items() if name != "labels"}
+
+    trainer = trainer_of("token", ISDATraining(LAMBDA_0), arguments(tmp_path), unlabelled)
+    with pytest.raises(ValueError, match="every batch must have its classes under the name labels"):
+        trainer.train()
     trainer.args._n_gpu = 2
     with pytest.raises(ValueError, match="got 2: start a process for each with torchrun"):
         trainer.train()
