@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch.nn.functional as F
+from isda.functional.grouping import Groups
 from torch import Tensor
 
 from isda.covariance import OnlineCovariance
-from isda.functional.grouping import Groups
 
 
 class BandedCovariance(OnlineCovariance):

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from accelerate import Accelerator
 from lightning_runs import Classifier, fit
 from plain_training import EPOCHS, LAMBDA_0, MOMENTUM, RATE, network, samples
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from transformers import Trainer, TrainingArguments
 
-from accelerate import Accelerator
 from isda import ISDALoss
 from isda.integrations.accelerate import prepare_criterion
 from isda.integrations.huggingface import ISDATraining
