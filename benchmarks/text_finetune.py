@@ -127,7 +127,7 @@ def run(setting: Setting, method: str, seed: int, folder: Path, pool: Texts, tes
     trained, validated = (labelled.rows(part) for part in divided(labelled.labels))
     set_seed(seed)
     model = SentenceClassifier(folder, classes)
-    isda = ISDATraining(lambda_0="auto") if method != METHODS[0] else None
+    isda = ISDATraining(lambda_0=1.0) if method != METHODS[0] else None
     with tempfile.TemporaryDirectory() as saved:
         arguments = TrainingArguments(
             saved,

@@ -172,8 +172,7 @@ def test_one_matrix_forgets_by_the_features_of_all_classes(kind):
         rounded = (torch.bincount(first[1], minlength=C) * kept / 60).round()
         means = oracles.batch_mean(*first, C)
         added = sum(
-            torch.outer(x - m, x - m)
-            for x, m in zip(second[0], oracles.batch_mean(*second, C)[second[1]], strict=True)
+            torch.outer(x - m, x - m) for x, m in zip(second[0], oracles.batch_mean(*second, C)[second[1]], strict=True)
         )
         new = torch.bincount(second[1], minlength=C)
         gaps = oracles.batch_mean(*second, C) - means
@@ -212,7 +211,11 @@ def test_two_streams_merged_are_one(kind):
 
 def test_models_of_other_kinds_and_sizes_are_not_merged():
     model = covariance_model("full", C, A)
-    for other in (covariance_model("diagonal", C, A), covariance_model("full", C + 1, A), covariance_model("full", C, 2)):
+    for other in (
+        covariance_model("diagonal", C, A),
+        covariance_model("full", C + 1, A),
+        covariance_model("full", C, 2),
+    ):
         with pytest.raises(ValueError, match="other must be a FullCovariance of the same sizes"):
             model.merge(other)
     with pytest.raises(ValueError, match="cannot be merged"):
@@ -254,7 +257,9 @@ def test_a_root_exists_at_any_rank(rank, dtype):
     scale = sigma.diagonal(dim1=1, dim2=2).sqrt()
     error = (result @ result.mT - sigma).abs() / (scale.unsqueeze(2) * scale.unsqueeze(1)).clamp(min=1e-30)
     assert error.max() < 100 * eps
-    torch.testing.assert_close(base.root(sigma) @ base.root(sigma).mT, sigma, rtol=0, atol=1e3 * eps * float(sigma.max() + 1))
+    torch.testing.assert_close(
+        base.root(sigma) @ base.root(sigma).mT, sigma, rtol=0, atol=1e3 * eps * float(sigma.max() + 1)
+    )
 
 
 # -- products and margins --------------------------------------------------------------------------------------------

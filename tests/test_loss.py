@@ -160,7 +160,7 @@ def test_second_derivatives_are_right_or_refused():
 
             def penalised(value):
                 (slope,) = torch.autograd.grad(value, weight, create_graph=True)
-                return torch.autograd.grad(value + slope.square().sum(), weight)[0]  # noqa: B023
+                return torch.autograd.grad(value + slope.square().sum(), weight)[0]
 
             try:
                 second = penalised(loss)
@@ -177,7 +177,7 @@ COARSE, FINE, IGNORED = (3, 2), (7, 5), 255
 
 def expected_of_maps(criterion, features, targets, logits, weight, align_corners):
     """Variances at the features, everything interpolated to the logits and then to the labels, pixel by pixel."""
-    n, height, width = len(features), *features.shape[2:]
+    height, width = features.shape[2:]
     labels = oracles.nearest_labels(targets, height, width).flatten()
     counted, rows = labels != IGNORED, oracles.rows_of(features)
     seen = torch.cat([EARLIER[0], rows[counted]]), torch.cat([EARLIER[1], labels[counted]])
@@ -587,7 +587,10 @@ def test_training_lowers_the_loss(bound):
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 BAD_CALLS = {
-    "numpy weight": ({"weight": np.zeros((C, A))}, "weight must be a dense tensor of shape .4, 5. on cpu, got a ndarray"),
+    "numpy weight": (
+        {"weight": np.zeros((C, A))},
+        "weight must be a dense tensor of shape .4, 5. on cpu, got a ndarray",
+    ),
     "meta weight": ({"weight": torch.zeros(C, A, device="meta")}, "weight must be a dense tensor .* on meta"),
     "sparse weight": ({"weight": torch.zeros(C, A).to_sparse()}, "weight must be .* got a sparse float32 tensor"),
     "integer weight": ({"weight": torch.zeros(C, A).long()}, "weight must be"),

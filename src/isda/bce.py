@@ -129,7 +129,7 @@ class ISDABCELoss(AugmentedLoss):
                 losses = losses * self.along(self.class_weight, logits)
             loss = self.reduced(losses, known)
             penalty = self.covariance.penalty()
-        self.advance(learns, strength)
+        self.advance(strength)
         return loss if penalty is None else loss + penalty
 
     def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:

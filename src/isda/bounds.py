@@ -163,7 +163,7 @@ def tilted_variance(
         fixed = logits + strength / 2 * margins
         for spread in steps:
             tilted = fixed - strength * cross
-            temperature = 1 + tilted.std(1, keepdim=True, correction=0) / spread
+            temperature = 1 + deviation(tilted) / spread
             move = torch.softmax(tilted / temperature, 1) - tilt
             slope = forms(move)
             length = _best_length(tilted, move, slope, cross, strength)
@@ -171,6 +171,15 @@ def tilted_variance(
         difference = tilt - own
     cross = forms(difference)
     return (margins - 2 * cross + (difference * cross).sum(1, keepdim=True)).clamp(min=0)
+
+
+def deviation(logits: Tensor) -> Tensor:
+    """(N, 1) the standard deviation of each row, but for entries that are not finite."""
+    finite = logits.isfinite()
+    count = finite.sum(1, keepdim=True).clamp(min=1)
+    known = torch.where(finite, logits, 0)
+    centred = torch.where(finite, known - known.sum(1, keepdim=True) / count, 0)
+    return (centred.square().sum(1, keepdim=True) / count).sqrt()
 
 
 def _best_length(tilted: Tensor, move: Tensor, slope: Tensor, cross: Tensor, strength: float | Tensor) -> Tensor:

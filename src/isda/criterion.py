@@ -23,6 +23,17 @@ Criterion = TypeVar("Criterion", bound="AugmentedLoss")
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
+@torch.library.custom_op("isda::strength_at", mutates_args=())
+def strength_at(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
+    """lambda_0 min(t / T, 1). As an operator: compilers would compute it again in the backward pass, after t + 1."""
+    return lambda_0 * (step.to(dtype) / total_steps).clamp(max=1)
+
+
+@strength_at.register_fake
+def _(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
+    return step.new_empty((), dtype=dtype)
+
+
 class AugmentedLoss(nn.Module):
     """A loss over features a~ ~ N(a, lambda Sigma), where lambda = lambda_0 min(t / T, 1) grows with forwards t."""
 
@@ -129,7 +140,7 @@ class AugmentedLoss(nn.Module):
         """The same as a tensor, for which nothing waits."""
         if self.total_steps is None:
             raise ValueError("total_steps must be given, the number of training steps over which lambda grows")
-        return self.lambda_0 * (self.step.to(self.covariance.mean.dtype) / self.total_steps).clamp(max=1)
+        return strength_at(self.step, self.lambda_0, self.total_steps, self.covariance.mean.dtype)
 
     def set_step(self, step: int) -> None:
         """Set t, for those who count steps themselves; training forwards go on from there.
@@ -147,7 +158,10 @@ class AugmentedLoss(nn.Module):
 
     def trains(self, strength: float | Tensor | None) -> bool:
         """Whether a call learns and augments: in training mode, with gradients, for a strength that is not 0."""
-        return self.training and torch.is_grad_enabled() and (self.lambda_0 > 0 or strength is not None)
+        training = self.training and torch.is_grad_enabled() and (self.lambda_0 > 0 or strength is not None)
+        if training and not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+            raise RuntimeError("the criterion is called inside torch.utils.checkpoint: checkpoint the model alone")
+        return training
 
     def strength_of_call(self, strength: float | Tensor | None) -> Tensor | float:
         """Lambda as given, or the current one."""
@@ -196,11 +210,11 @@ class AugmentedLoss(nn.Module):
         self.covariance.update(rows, labels, counted)
         self.learned_from = features
 
-    def advance(self, learns: bool, strength: float | Tensor | None) -> None:
-        """One training forward is done."""
-        self.learned_from = None
-        if learns and strength is None:
+    def advance(self, strength: float | Tensor | None) -> None:
+        """One training forward is done; it counts if this call, or one before it that failed, has learned."""
+        if self.learned_from is not None and strength is None:
             self.step += 1
+        self.learned_from = None
 
     def resize(self, tensor: Tensor, size: torch.Size) -> Tensor:
         """Linear interpolation of (N, C, ...) to a size; nothing if it has it."""

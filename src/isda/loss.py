@@ -125,7 +125,7 @@ class ISDALoss(AugmentedLoss):
             augmented = self.augmented(logits, labels, counted, features.shape[2:], weight, lam)  # Prop. 1
             loss = self.expected_loss(augmented, logits, target)
             penalty = self.covariance.penalty()
-        self.advance(learns, strength)  # t = t + 1
+        self.advance(strength)  # t = t + 1
         return loss if penalty is None else loss + penalty
 
     def augmented_logits(
@@ -277,10 +277,6 @@ def rows_of(tensor: Tensor) -> Tensor:
 
 def ratio_limit(variance: Tensor, logits: Tensor, strength: float | Tensor, max_ratio: float) -> Tensor:
     """The factor at most 1 by which the mean of lambda/2 v is max_ratio times the spread of the logits of a row."""
-    finite = logits.isfinite()
-    count = finite.sum(1, keepdim=True).clamp(min=1)
-    known = torch.where(finite, logits, 0)
-    centred = torch.where(finite, known - known.sum(1, keepdim=True) / count, 0)
-    spread = (centred.square().sum(1, keepdim=True) / count).sqrt().mean()
+    spread = bounds.deviation(logits).mean()
     added = strength / 2 * variance.detach().mean()
     return (max_ratio * spread / added.clamp(min=torch.finfo(variance.dtype).tiny)).clamp(max=1)

@@ -240,5 +240,8 @@ def test_a_compiled_network_trains_alike():
 
 @pytest.mark.slow
 def test_the_older_name_of_the_library_works():
-    code = "import pytorch_lightning as pl, isda.integrations.lightning as of; assert issubclass(of.ISDACallback, pl.Callback)"
+    code = (
+        "import pytorch_lightning as pl; from isda.integrations.lightning import ISDACallback;"
+        "assert issubclass(ISDACallback, pl.Callback)"
+    )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)

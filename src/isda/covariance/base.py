@@ -196,7 +196,7 @@ class Covariance(nn.Module):
         """Scale classes that have seen more than ``memory`` features down to so many."""
         if self.memory is not None:
             kept = self.count.clamp(max=self.memory)
-            self.scale_scatter(kept / self.count.clamp(min=1))
+            self.scale_scatter(kept.to(self.mean.dtype) / self.count.clamp(min=1))
             self.count.copy_(kept)
 
     def scale(self, classes: Tensor) -> Tensor:
@@ -264,6 +264,24 @@ class Covariance(nn.Module):
         """Show the sizes in repr()."""
         memory = "" if self.memory is None else f", memory={self.memory}"
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}{memory}"
+
+
+class Once(torch.autograd.Function):
+    """A gradient that raises where it is differentiated by what it was made of.
+
+    torch.autograd.function.once_differentiable would leave out a term in silence where torch.autograd.grad is asked for
+    the derivative by one of the sources.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        """The gradient."""
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        """An error."""
+        raise RuntimeError("there is no second derivative of the published bound with this covariance")
 
 
 def root(matrix: Tensor) -> Tensor:

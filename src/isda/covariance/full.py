@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from isda._checks import on_host
-from isda.covariance.base import WORKSPACE, Covariance, Groups, multiply, parts, root
+from isda.covariance.base import WORKSPACE, Covariance, Groups, Once, multiply, parts, root
 
 
 class FullCovariance(Covariance):
@@ -95,7 +94,8 @@ class WithinCovariance(FullCovariance):
     def forget(self) -> None:
         """Scale all classes alike, down to ``memory`` features for each in the mean."""
         if self.memory is not None:
-            part = (self.memory * self.num_means / self.count.sum().clamp(min=1)).clamp(max=1)
+            total = self.count.sum().clamp(min=1).to(self.mean.dtype)
+            part = (self.memory * self.num_means / total).clamp(max=1)
             self.scatter.mul_(part)
             self.count.copy_((self.count * part).round())
 
@@ -142,13 +142,19 @@ class _Margins(torch.autograd.Function):
             table[part] = (image * w).sum(2) - 2 * cross + cross.gather(1, k.unsqueeze(1))
             if ctx.keep:
                 kept.append(image)
-        ctx.save_for_backward(w, scale, classes, *(kept if ctx.keep else [scatter]))
+        ctx.save_for_backward(weight, w, scale, classes, *(kept if ctx.keep else [scatter]))
         return table.mul_(scale.unsqueeze(1)).clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        w, scale, classes, *kept = ctx.saved_tensors
+        with torch.no_grad():
+            result = _Margins.gradient(ctx, grad)
+        return (Once.apply(result, grad, ctx.saved_tensors[0]) if torch.is_grad_enabled() else result), None, None, None
+
+    @staticmethod
+    def gradient(ctx: Any, grad: Tensor) -> Tensor:
+        """dL/dW for grad = dL/dR."""
+        _, w, scale, classes, *kept = ctx.saved_tensors
         grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
         result = torch.zeros_like(w)
         for i, part in enumerate(ctx.parts):
@@ -162,7 +168,7 @@ class _Margins(torch.autograd.Function):
             result.addmm_(g.t(), own, alpha=-1)
             to_own = (g.unsqueeze(1) @ image).squeeze(1) - g.sum(1, keepdim=True) * own
             result.index_add_(0, k, to_own, alpha=-1)
-        return result, None, None, None
+        return result
 
 
 ONE_BY_ONE_FROM = 128

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from isda._utils.files import check_regular_file
+from isda.lab.files import check_regular_file
 
 TIMEOUT_SECONDS = 30
 

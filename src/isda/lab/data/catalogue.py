@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isda._utils.choices import did_you_mean
-from isda._utils.extras import needed_by
+from isda.lab.choices import did_you_mean
 from isda.lab.data.archives import DataFile, data_root, download_file, find_file, verify_md5
 from isda.lab.data.dataset import Arrays, DataSet
 from isda.lab.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
@@ -24,6 +23,7 @@ from isda.lab.data.readers.small_images import (
     read_fashion_mnist,
     read_svhn,
 )
+from isda.lab.extras import needed_by
 
 CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
 from isda.lab.data.archives import PART_NAMES, data_root
 from isda.lab.data.coco_masks import check_segmentation, decode_mask, encode_mask
 from isda.lab.data.image_files import read_image
+from isda.lab.files import check_regular_file
 
 __all__ = ["CocoData", "CocoPart", "ImageEntry", "ObjectAnnotation", "decode_mask", "encode_mask", "load", "read_part"]
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from isda._utils.seeds import generator
+from isda.lab.seeds import generator
 
 
 def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int, steps: int | None = None) -> Tensor:

@@ -76,7 +76,7 @@ class Draws:
             raise ValueError(
                 f"indices must be a 1-D integer tensor, got {indices.dtype} of shape {tuple(indices.shape)}"
             )
-        # The chain of `isda._utils.seeds.mix`, with the last link on a tensor.
+        # The chain of `isda.lab.seeds.mix`, with the last link on a tensor.
         run = splitmix64(torch.tensor(_signed(seed % (1 << 64))))
         return cls(splitmix64(splitmix64(run + epoch) + indices.cpu().to(torch.int64)))
 

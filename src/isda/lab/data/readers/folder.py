@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_is_folder, check_regular_file
 from isda.lab.data.archives import damaged_file_error
 from isda.lab.data.dataset import Arrays
 from isda.lab.data.image_files import GREY_MODES, ImageFiles, open_image, read_image
 from isda.lab.data.splits import hold_out
+from isda.lab.files import check_is_folder, check_regular_file
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 IN_MEMORY_BYTES = 1 << 30
@@ -43,7 +43,7 @@ def read_folder(path: Path) -> Arrays:
         return read_images(images_by_class(train, classes), images_by_class(test, classes), classes)
     classes = class_folders(path)
     files, labels = images_by_class(path, classes)
-    # Not isda._utils.seeds: the test set must never change.
+    # Not isda.lab.seeds: the test set must never change.
     fixed = torch.Generator().manual_seed(0)
     parts = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
     training, held_out = (([files[i] for i in part.tolist()], labels[part]) for part in parts)

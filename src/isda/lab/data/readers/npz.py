@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isda._utils.files import check_is_file, check_regular_file
 from isda.lab.data.dataset import Arrays, check_labels
+from isda.lab.files import check_is_file, check_regular_file
 
 # The largest ratio that deflate can reach.
 MAX_INFLATION = 1032

@@ -23,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
 from isda.lab.data.archives import damaged_file_error, read_members
 from isda.lab.data.dataset import Arrays
 from isda.lab.data.splits import balanced_sample
+from isda.lab.files import check_regular_file
 
 CIFAR_PIXELS = 3 * 32 * 32
 
@@ -210,7 +210,7 @@ def read_digits() -> Arrays:
     images = torch.from_numpy(table[:, :-1] * (255 / 16)).round().to(torch.uint8).view(-1, 1, 8, 8)
     labels = torch.from_numpy(table[:, -1]).long()
     classes = tuple(map(str, range(10)))
-    # Not isda._utils.seeds: the test set must never change.
+    # Not isda.lab.seeds: the test set must never change.
     test = balanced_sample(labels, DIGITS_TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.data.archives import PART_NAMES, data_root
 from isda.lab.data.readers.folder import IMAGE_SUFFIXES, files_below
 from isda.lab.data.segmentation.dataset import (
