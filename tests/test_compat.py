@@ -223,15 +223,6 @@ def test_augmented_logits_gradients_and_statistics_follow_the_equations_pixel_by
         assert_statistics(criterion.estimator, expected, diagonal=True)
 
 
-def test_in_eval_mode_logits_come_back_as_they_are() -> None:
-    net, criterion = Pixels(), segmentation.ISDALoss(FEATURES, CLASSES, "cpu").eval()
-    x, target = pixel_data(0)
-    features = net.body(x)
-    logits = net.final_conv(features)
-    assert criterion(features, net.final_conv, logits, target, 0.5) is logits
-    assert not any(tensor.any() for tensor in criterion.state_dict().values())
-
-
 def test_bad_labels_raise_before_anything_changes() -> None:
     net, criterion = Pixels(), segmentation.ISDALoss(FEATURES, CLASSES, "cpu")
     x, target = pixel_data(0)
@@ -240,8 +231,6 @@ def test_bad_labels_raise_before_anything_changes() -> None:
         criterion(features, net.final_conv, net.final_conv(features), target.masked_fill(target == 1, 7), 0.5)
     assert not any(tensor.any() for tensor in criterion.state_dict().values())
 
-
-# -- whole scripts -----------------------------------------------------------------------------------------------------
 
 EPOCHS, LAMBDA_0 = 15, 0.5
 
