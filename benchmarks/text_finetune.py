@@ -190,7 +190,8 @@ training part; 1,500 test texts by a fixed draw. Paired seeds from {SEEDS[0]} on
 A fifth of the labelled texts of each class is the validation set of both methods. It is evaluated after every epoch,
 and the weights of the epoch with the least negative log-likelihood are kept, of at most {lengths}. ISDA:
 `ISDATraining(lambda_0=1.0)`, all defaults. The learning rate was chosen for cross-entropy, with 10 labels per class and
-seed 100, which is not part of the figures: validation loss 1.52 after 12 epochs at 5e-5, still falling, and 1.22 after 6 epochs at 2e-4. No other rate was tried.
+seed 100, which is not part of the figures: validation loss 1.52 after 12 epochs at 5e-5, still falling, and 1.22 after 6
+epochs at 2e-4. No other rate was tried.
 """
     for name in dict.fromkeys(row["setting"] for row in read_csv(TABLE)):
         text += f"\n## {name}\n\n{marked('text_finetune', name)}\n"

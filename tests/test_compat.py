@@ -15,9 +15,6 @@ from isda.compat import cifar, imagenet, segmentation
 CLASSES, FEATURES = 3, 4
 
 
-# -- the equations -----------------------------------------------------------------------------------------------------
-
-
 class Statistics:
     """Eqs. (1) to (3) of the paper, literally: mean and covariance of a class updated by those of a batch."""
 
