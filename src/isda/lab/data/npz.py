@@ -58,12 +58,13 @@ def read_npz(path: Path) -> Arrays:
         if "classes" in archive:
             classes = _class_names(path, archive["classes"])
         else:
-            classes = tuple(str(label) for label in range(int(y_train.max()) + 1))
-            if len(classes) > len(y_train):
+            highest = int(y_train.max())
+            if highest >= len(y_train):
                 raise NotADataSet(
                     f"y_train of {path} must have labels below {len(y_train)}, the number of images, without `classes`,"
-                    f" got {classes[-1]}"
+                    f" got {highest}"
                 )
+            classes = tuple(str(label) for label in range(highest + 1))
         x_train, x_test = (_images(path, key, archive[key]) for key in ("x_train", "x_test"))
     for key, labels, images in (("y_train", y_train, x_train), ("y_test", y_test, x_test)):
         check_labels(f"{key} of {path}", labels, len(images), len(classes))
