@@ -107,7 +107,8 @@ def test_unreadable_images_are_listed_all_at_once_and_can_be_left_out(pets, writ
 def test_names_that_are_not_utf8_are_refused(pets, name):
     path = os.path.join(os.fsencode(pets), b"train", name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    Image.new("RGB", (5, 6)).save(open(path, "wb"), "PNG")
+    with open(path, "wb") as stream:
+        Image.new("RGB", (5, 6)).save(stream, "PNG")
     with pytest.raises(ValueError, match="names of files and folders must be UTF-8, rename these 1:"):
         load(pets)
 

@@ -203,7 +203,7 @@ def empty(folder):
         (of_colours, r"labels/train/scene-000.png must hold class ids, .* got pixels of mode RGB"),
         (
             with_a_strange_id,
-            r"labels/train/scene-002.png holds the label id 3 at row 5, column 7; ids must be among .0, 1, 2., or 255 for",
+            r"scene-002.png holds the label id 3 at row 5, column 7; ids must be among .0, 1, 2., or 255 for",
         ),
         (no_image, r"images/train/scene-001.png cannot be read as an image"),
         (two_of_a_name, r"scene-001.png must be the only image of its name, got scene-001.bmp beside it"),

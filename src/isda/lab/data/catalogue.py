@@ -48,13 +48,9 @@ def _cifar(kind: str) -> Callable[[Path, bool], Arrays]:
     def read(folder: Path, download: bool) -> Arrays:
         from torchvision import datasets
 
-        parts = [getattr(datasets, kind)(folder, train=train, download=download) for train in (True, False)]
-        arrays = [
-            array
-            for part in parts
-            for array in (torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(part.targets))
-        ]
-        return Arrays(*arrays, classes=tuple(parts[0].classes))
+        train, test = (getattr(datasets, kind)(folder, train=part, download=download) for part in (True, False))
+        x_train, x_test = (torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous() for part in (train, test))
+        return Arrays(x_train, torch.tensor(train.targets), x_test, torch.tensor(test.targets), tuple(train.classes))
 
     return read
 

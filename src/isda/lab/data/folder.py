@@ -56,9 +56,8 @@ def read_folder(path: Path, skip_unreadable: bool = False) -> Arrays:
     if test is None:
         raise FileNotFoundError(f"{path} has train/ but neither test/ nor val/; put the test images into one of them")
     classes = class_folders(train)
-    return _arrays(
-        *(_readable(*images_by_class(part, classes), skip_unreadable) for part in (train, test)), classes=classes
-    )
+    training, held_out = (_readable(*images_by_class(part, classes), skip_unreadable) for part in (train, test))
+    return _arrays(training, held_out, classes)
 
 
 def read_imagenet(folder: Path) -> Arrays:

@@ -74,11 +74,11 @@ def read_npz(path: Path) -> Arrays:
 def npz_contents(path: Path) -> dict[str, Any]:
     """Numbers of images and classes, channels and size of the images of a data set; images are not read."""
     shapes = {}
-    with open_npz(path) as archive:
+    with open_npz(path) as archive, zipfile.ZipFile(path) as members:
         if not set(NPZ_KEYS) <= set(archive):
             raise NotADataSet(f"{path} must hold {', '.join(NPZ_KEYS)}")
         for key in ("x_train", "x_test"):
-            with archive.zip.open(f"{key}.npy") as stream:
+            with members.open(f"{key}.npy") as stream:
                 short = np.lib.format.read_magic(stream) == (1, 0)
                 read = np.lib.format.read_array_header_1_0 if short else np.lib.format.read_array_header_2_0
                 shapes[key] = read(stream)[0]
