@@ -37,9 +37,11 @@ VALIDATION_FRACTION = 0.2
 BYTES_PER_PIXEL = 4  # three colours and a label
 
 TOOLBOX_STATISTICS = ChannelStatistics((122.67891434 / 255, 116.66876762 / 255, 104.00698793 / 255), (1 / 255,) * 3)
-"""Normalisation of the toolbox that the paper names, for backbones with its deep stem: pixels in 0..255 minus a mean.
+"""Normalisation of the toolbox that the paper names, for weights that were trained with it: pixels minus a mean.
 
-The toolbox has the channels in the order blue, green, red; here they are red, green, blue, as everywhere.
+Random weights get ImageNet's statistics instead: the means differ by at most one grey level, and batch normalisation
+after the first convolution takes out the scale. The toolbox has the channels in the order blue, green, red; here they
+are red, green, blue, as everywhere.
 """
 
 
@@ -200,7 +202,7 @@ class SegmentationData:
 
     @property
     def statistics(self) -> ChannelStatistics:
-        """Statistics for normalisation: ImageNet's, which torchvision's backbones expect; see TOOLBOX_STATISTICS."""
+        """Statistics for normalisation: ImageNet's; see TOOLBOX_STATISTICS."""
         return PUBLISHED_STATISTICS["imagenet"]
 
     def part(self, name: str) -> SegmentationPart:

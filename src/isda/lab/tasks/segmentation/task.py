@@ -75,7 +75,7 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         # A relative path is found again from wherever the run is taken up.
         values["settings"] |= {"data": data.source}
     stem = ("torchvision" if settings.pretrained else "deep") if settings.stem is AUTO else settings.stem
-    statistics = TOOLBOX_STATISTICS if stem == "deep" else data.statistics
+    statistics = TOOLBOX_STATISTICS if stem == "deep" and settings.pretrained else data.statistics
     values |= {
         "task": "segmentation",
         "batch_size": size,
