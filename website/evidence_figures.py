@@ -13,10 +13,10 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import analyse  # noqa: E402
 import problem_tables  # noqa: E402
 from csv_files import read_csv  # noqa: E402
-from isda.lab.report.across import Effect, mean_ranks, pooled_effect  # noqa: E402
-from isda.lab.report.figure_tables import FigureTable  # noqa: E402
+from figure_tables import FigureTable  # noqa: E402
 from isda.lab.report.statistics import LEVEL, Interval, mean_std  # noqa: E402
-from isda.lab.report.wording import capitalised, difference_text, intervals_text, number  # noqa: E402
+from isda.lab.report.wording import difference_text, intervals_text, number, sentence  # noqa: E402
+from pooling import Effect, mean_ranks, pooled_effect  # noqa: E402
 from problem_methods import RIVALS  # noqa: E402
 from problem_tables import DIRECTION, METHODS, Figures, family, means, names, pooled, read  # noqa: E402
 
@@ -226,7 +226,7 @@ def strengths() -> list[str]:
         f"{words}: {intervals_text(sensitivity_table(setting, 'sensitivity').family('error'))}"
         for setting, words in AUGMENTATIONS.items()
     )
-    return [*lines, f"\\* the interval of the difference to cross-entropy excludes zero. {capitalised(how)}."]
+    return [*lines, f"\\* the interval of the difference to cross-entropy excludes zero. {sentence(how)}."]
 
 
 def parts() -> list[str]:

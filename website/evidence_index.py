@@ -26,7 +26,7 @@ from evidence_figures import (
     verdict,
     wrong_label_settings,
 )
-from isda.lab.report.figure_tables import FigureTable
+from figure_tables import FigureTable
 from isda.lab.report.statistics import Interval, compare_pairs, paired_cells
 from isda.lab.report.wording import difference_text
 

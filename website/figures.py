@@ -41,7 +41,7 @@ from evidence_figures import (  # noqa: E402
     wrong_label_settings,
 )
 from evidence_index import does_not_help, helps  # noqa: E402
-from isda.lab.report.figure_tables import FigureTable  # noqa: E402
+from figure_tables import FigureTable  # noqa: E402
 from isda.lab.report.statistics import Interval, mean_std  # noqa: E402
 from isda.lab.report.wording import difference_text, intervals_text, number, plus_minus  # noqa: E402
 from problem_tables import names  # noqa: E402

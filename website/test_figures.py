@@ -8,7 +8,6 @@ from effects_picture import differences, shown
 from evidence_figures import over_settings, planned_settings, setting_tables, table_of, wrong_label_settings
 from evidence_index import Situation, each_method, situations
 from figures import BLOCKS, ROOT, block, pages, written
-from isda.lab.report.figure_tables import read_figure_tables
 from isda.lab.report.statistics import Interval
 
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -101,21 +100,6 @@ def test_a_typed_figure_is_found(text):
 )
 def test_settings_and_generated_figures_are_allowed(text):
     assert typed_figures(text) == []
-
-
-def of_runs(path):
-    """Whether a result file has a line for each run, which `isda report` reads."""
-    columns = path.open(encoding="utf-8").readline().split(",")
-    return "method" in columns and bool({"seed", "draw"} & set(columns))
-
-
-RUNS = [path for path in sorted((ROOT / "benchmarks" / "results").glob("*.csv")) if of_runs(path)]
-
-
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_isda_report_takes_the_primary_figure_of_a_result_file(path):
-    primary = {"camvid": "miou", "refitting": "nll"}.get(path.stem, "error")
-    assert {table.figures[0] for table in read_figure_tables(path)} == {primary}
 
 
 LOWER, HIGHER, UNCLEAR = Interval(-2.0, 1.0), Interval(2.0, 1.0), Interval(-2.0, 3.0)
