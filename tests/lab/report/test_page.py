@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from isda.lab.engine.tuning.search_space import SearchedSetting, Trial
+from isda.lab.engine.search import SearchedSetting, Trial
 from PIL import Image
 
 from isda.lab.engine import Figure, find_runs
