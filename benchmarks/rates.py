@@ -22,8 +22,8 @@ import torch.nn.functional as F
 
 from csv_files import write_csv
 from isda import ISDALoss
-from isda.lab.choices import expect_type
 from isda.lab import networks
+from isda.lab.choices import expect_type
 from isda.lab.data import balanced_sample, load
 from recording import RESULTS
 

@@ -20,6 +20,7 @@ from isda.bounds import augmented_logits, margin_forms, pair_variances, tilted_v
 from isda.covariance import Covariance, FullCovariance, Groups
 from isda.lab import seeds
 from isda.lab.analysis.inversion.targets import DEFAULT_STRENGTH, symmetric_root
+from isda.lab.analysis.markup import Markup, boxed_table, column, number_cell
 from isda.lab.analysis.pages import COLOURS, command_line, new_figure, svg_figure, write_page
 from isda.lab.analysis.training_features import Observed, observe, run_data
 from isda.lab.choices import check_number, expect_type
@@ -30,7 +31,6 @@ from isda.lab.engine.run_records import config_errors, find_run
 from isda.lab.engine.task import RunContext
 from isda.lab.engine.trainer import Trainer
 from isda.lab.networks import Network
-from isda.lab.report.markup import Markup, boxed_table, column, number_cell
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.classification.trained import classifier_of
 from isda.lab.tasks.common.data import ImageBatch, evaluation_batches, to_network_input
