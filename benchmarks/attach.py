@@ -3,8 +3,8 @@
 python benchmarks/attach.py [--again] [NAME ...] writes benchmarks/results/attach.csv and attach.md. Rows that are there
 are kept unless --again asks for all anew, or a name for its own. Weights are random; nothing is downloaded.
 
-Each model is attached twice, by convention and with `sample=`. It counts as attached when `criterion(model(x), y)` works
-as it stands and
+Each model is attached twice, by convention and with `sample=`. It counts as attached when `criterion(model(x), y)`
+works as it stands and
 - the features a and the weight W that enter the loss explain the logits: z - W a, computed here in float64 from the
   model's own output, is one and the same vector b for all rows (interpolated, where the model interpolates);
 - with lambda_0 = 0 the loss is F.cross_entropy of the logits;
@@ -38,8 +38,8 @@ _EXPLANATION = (
     "`make bench-attach` wrote this table, of models with random weights in training mode (dropout 0). Attached means: "
     "`criterion(model(x), y)` works as it stands; the features and the weight that enter the loss explain the logits "
     "that the model made: z - W a, computed in float64 outside the library, is one vector for all rows to {:g} of the "
-    "spread of z (column error); lambda_0 = 0 gives F.cross_entropy; the gradient reaches every parameter that W is made "
-    "of. Wrong means that features entered which do not explain the logits."
+    "spread of z (column error); lambda_0 = 0 gives F.cross_entropy; the gradient reaches every parameter that W is "
+    "made of. Wrong means that features entered which do not explain the logits."
 )
 
 

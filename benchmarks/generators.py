@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from isda.lab.networks.generative.layers import DiscriminatorBody, GeneratorBody
+from isda.lab.networks.generative import DiscriminatorBody, GeneratorBody
 
 RESULT = Path(__file__).parent / "results" / "generators.md"
 CLASSES, NOISE = 10, 100

@@ -140,7 +140,7 @@ def minimum(fixed: Tensor, forms: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gap_row(rows: Rows, strength: float, consistency: bool) -> dict[str, Any]:
-    """Bounds, minimum and Monte-Carlo expectation of a problem, in nats; and the part of the published gap that is left."""
+    """Bounds, minimum and Monte-Carlo expectation of a problem, and the part of the published gap that is left."""
     labels = rows.logits.argmax(1) if consistency else rows.targets
     start = torch.softmax(rows.logits, 1) if consistency else F.one_hot(labels, rows.logits.shape[1]).to(rows.logits)
     groups = Groups.of(labels, rows.logits.shape[1])

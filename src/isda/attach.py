@@ -291,15 +291,16 @@ class Recorder:
         weights = [layer.weight.flatten(1) for layer in self.layers]
         return weights[0] if len(weights) == 1 else torch.cat(weights, 1) / len(weights)
 
-    def record(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+    def record(self, layer: Layer, args: tuple[Any, ...], *rest: Any) -> None:
         """The forward hook of the classifiers: nothing is kept of exported, traced and recomputed passes."""
+        output: Tensor = rest[-1]  # after the keyword arguments, which tools that copy hooks leave out
         if torch.compiler.is_compiling():
             if torch.compiler.is_exporting():
                 return
         elif torch._C._get_tracing_state() or torch._C._current_graph_task_id() != -1 or address_of(output) is None:
             return
         if layer in self.layers and (layer.training or torch.is_grad_enabled()):
-            self.running[layer] = args[0] if args else kwargs["input"], output
+            self.running[layer] = args[0] if args else rest[0]["input"], output
         if len(self.running) == len(self.layers):
             inputs = [self.running[own][0].detach() for own in self.layers] if layer.training else []
             outputs = [self.running[own][1] for own in self.layers]
@@ -331,7 +332,7 @@ class Recorder:
         return arranged(features, layout), weight, learns
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
-        """The pass that made the logits, their layout, and their rows if not all; told by memory, or shape and values."""
+        """The pass that made the logits, their layout, and their rows if not all; by memory, else by their values."""
         address = None if traced else address_of(logits)
         for own in reversed(self.passes):
             if own.output is logits:
@@ -353,16 +354,16 @@ class Recorder:
             names = [name for name, classes in self.others if classes in logits.shape[1:2]]
             hint = f"did you mean classifier={names[-1]!r}? Else {INSTEAD}" if names else INSTEAD
             raise ValueError(f"the classifier {self.layers[0]} did not make these logits {tuple(logits.shape)}; {hint}")
-        if (traced and len(fits) > 1) or any(own is not fits[0][0] for own, _, _ in fits):
+        if any(traced or not torch.equal(own.features, fits[-1][0].features) for own, _, _ in fits[:-1]):
             raise ValueError(
                 f"logits {tuple(logits.shape)} could be of several passes; call the criterion after each, or {INSTEAD}"
             )
-        return fits[0]
+        return fits[-1]
 
 
 def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor is kept in memory; None for the stand-ins of compilers and transforms."""
+    """Where a tensor is kept in memory; None in inference mode, and for the stand-ins of compilers and transforms."""
     try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError, AttributeError):
+        return None if tensor.is_inference() else tensor.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):
         return None

@@ -122,7 +122,9 @@ class ISDABCELoss(AugmentedLoss):
         with outside_autocast(output.device):
             logits = in_float32(output)
             pos_weight = None if self.pos_weight is None else self.along(self.pos_weight, logits)
-            losses = binary_bound(logits, targets.to(logits.dtype), self.variance(weight, logits), lam, pos_weight)
+            variance = self.variance(weight, logits)
+            self.margin_variance = variance.detach().mean()
+            losses = binary_bound(logits, targets.to(logits.dtype), variance, lam, pos_weight)
             if self.class_weight is not None:
                 losses = losses * self.along(self.class_weight, logits)
             loss = self.reduced(losses, known)

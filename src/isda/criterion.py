@@ -42,6 +42,8 @@ class AugmentedLoss(nn.Module):
     recorder: Recorder | None = None
     learned_from: Tensor | None = None
     """The features of a call that failed after it had learned from them."""
+    margin_variance: Tensor | None = None
+    """What lambda/2 multiplied in the latest training call, as a mean over its rows and classes; for logs."""
 
     def __init__(
         self,

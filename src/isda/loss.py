@@ -190,6 +190,8 @@ class ISDALoss(AugmentedLoss):
             variance = variance * counted.unsqueeze(1)
         if self.max_ratio is not None:
             variance = variance * ratio_limit(variance, rows, strength, self.max_ratio)
+        known = len(labels) if counted is None else counted.sum().clamp(min=1)
+        self.margin_variance = variance.detach().mean(1).sum() / known
         if logits.ndim > 2:
             variance = self.resize(variance.view(len(logits), *grid, -1).movedim(-1, 1), logits.shape[2:])
         return bounds.augmented_logits(logits, variance, strength)

@@ -80,12 +80,6 @@ def multiply(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     return torch.cat(products)
 
 
-def refuse_second_derivative() -> None:
-    """Called in a backward pass that autograd would not differentiate; it would leave the second derivative out."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError("the variances of margins have no second derivative: call backward without create_graph")
-
-
 class Covariance(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
@@ -270,6 +264,24 @@ class Covariance(nn.Module):
         """Show the sizes in repr()."""
         memory = "" if self.memory is None else f", memory={self.memory}"
         return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}{memory}"
+
+
+class Once(torch.autograd.Function):
+    """A gradient that raises where it is differentiated by what it was made of.
+
+    torch.autograd.function.once_differentiable would leave out a term in silence where torch.autograd.grad is asked for
+    the derivative by one of the sources.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        """The gradient."""
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        """An error."""
+        raise RuntimeError("there is no second derivative of the published bound with this covariance")
 
 
 def root(matrix: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda._checks import check_integer, check_number
-from isda.covariance.base import Covariance, Groups, multiply, parts, refuse_second_derivative
+from isda.covariance.base import Covariance, Groups, Once, multiply, parts
 
 
 class _DiagonalMargins(torch.autograd.Function):
@@ -23,17 +23,23 @@ class _DiagonalMargins(torch.autograd.Function):
         scaled = variance * own
         table = torch.addmm((scaled * own).sum(1, keepdim=True), scaled, w.t(), alpha=-2)
         table.addmm_(variance, (w * w).t())
-        ctx.save_for_backward(w, variance, scaled, classes)
+        ctx.save_for_backward(weight, w, variance, scaled, classes)
         return table.clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        refuse_second_derivative()
-        w, variance, scaled, classes = ctx.saved_tensors
+        with torch.no_grad():
+            result = _DiagonalMargins.gradient(ctx, grad)
+        return (Once.apply(result, grad, ctx.saved_tensors[0]) if torch.is_grad_enabled() else result), None, None
+
+    @staticmethod
+    def gradient(ctx: Any, grad: Tensor) -> Tensor:
+        """dL/dW for grad = dL/dR."""
+        _, w, variance, scaled, classes = ctx.saved_tensors
         grad = (2 * grad).scatter_(1, classes.unsqueeze(1), 0.0)
         result = (grad.t() @ variance).mul_(w).addmm_(grad.t(), scaled, alpha=-1)
         to_own = variance * (grad @ w) - grad.sum(1, keepdim=True) * scaled
-        return result.index_add_(0, classes, to_own, alpha=-1), None, None
+        return result.index_add_(0, classes, to_own, alpha=-1)
 
 
 def diagonal_margins(weight: Tensor, variance: Tensor, classes: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from isda._checks import on_host
-from isda.covariance.base import WORKSPACE, Covariance, Groups, multiply, parts, refuse_second_derivative, root
+from isda.covariance.base import WORKSPACE, Covariance, Groups, Once, multiply, parts, root
 
 
 class FullCovariance(Covariance):
@@ -142,13 +142,19 @@ class _Margins(torch.autograd.Function):
             table[part] = (image * w).sum(2) - 2 * cross + cross.gather(1, k.unsqueeze(1))
             if ctx.keep:
                 kept.append(image)
-        ctx.save_for_backward(w, scale, classes, *(kept if ctx.keep else [scatter]))
+        ctx.save_for_backward(weight, w, scale, classes, *(kept if ctx.keep else [scatter]))
         return table.mul_(scale.unsqueeze(1)).clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        refuse_second_derivative()
-        w, scale, classes, *kept = ctx.saved_tensors
+        with torch.no_grad():
+            result = _Margins.gradient(ctx, grad)
+        return (Once.apply(result, grad, ctx.saved_tensors[0]) if torch.is_grad_enabled() else result), None, None, None
+
+    @staticmethod
+    def gradient(ctx: Any, grad: Tensor) -> Tensor:
+        """dL/dW for grad = dL/dR."""
+        _, w, scale, classes, *kept = ctx.saved_tensors
         grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
         result = torch.zeros_like(w)
         for i, part in enumerate(ctx.parts):
@@ -162,7 +168,7 @@ class _Margins(torch.autograd.Function):
             result.addmm_(g.t(), own, alpha=-1)
             to_own = (g.unsqueeze(1) @ image).squeeze(1) - g.sum(1, keepdim=True) * own
             result.index_add_(0, k, to_own, alpha=-1)
-        return result, None, None, None
+        return result
 
 
 ONE_BY_ONE_FROM = 128

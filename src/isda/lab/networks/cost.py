@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from isda._utils.choices import check_choice
-from isda._utils.devices import in_eval_mode
+from isda.lab.choices import check_choice
+from isda.lab.devices import in_eval_mode
 
 
 def count_parameters(network: nn.Module) -> int:
@@ -25,12 +25,7 @@ def count_parameters(network: nn.Module) -> int:
 def count_multiply_adds(network: nn.Module, input_shape: Sequence[int]) -> int:
     """The multiply-adds of one forward pass of one sample: those of convolutions and matrix products, nothing else.
 
-    Counted by running the network in evaluation mode on shapes without data (the meta device), so that the largest
-    network takes no memory and no arithmetic. The network itself is not changed, wherever its parameters are.
-
-    Args:
-        network: any module that maps one batch to its output.
-        input_shape: shape of one sample, without the batch dimension, e.g. (3, 32, 32).
+    Counted in evaluation mode on shapes without data (the meta device). ``input_shape`` is the shape of one sample.
 
     Example:
         >>> count_multiply_adds(nn.Linear(3, 2), input_shape=(3,))
@@ -49,7 +44,7 @@ def additional_multiply_adds(
 ) -> float:
     r"""The multiply-adds that ISDA adds for one training sample, as the paper's tables count them.
 
-    With D features, C classes and N samples in a batch, for full covariances
+    With D features, C classes and N samples per update, for full covariances
 
     .. math:: D^2 + C D^2 + 2 C D + 3 C D^2 / N
 
@@ -62,18 +57,8 @@ def additional_multiply_adds(
     The paper prints the results of its count but no formula. This one gives 17 of the 18 absolute values of its table
     of CIFAR costs to the last printed digit (the other, ResNeXt-29 on CIFAR-100, is 0.4% off).
 
-    For diagonal covariances (ImageNet)
-
-    .. math:: D + 5 C D + 3 C D / N
-
-    where the same accounting explains 3 C D of the second term (difference, square, product with the variance). The
-    coefficient 5 is fitted to the relative costs that the paper prints, not derived.
-
-    Args:
-        feature_dim: D.
-        num_classes: C.
-        batch_size: N, samples per update of the statistics.
-        covariance: "full" or "diagonal".
+    For diagonal covariances (ImageNet) it is D + 5 C D + 3 C D / N. The same accounting explains 3 of the 5
+    (difference, square, product with the variance); 5 is fitted to the costs that the paper prints, not derived.
 
     Example:
         Wide-ResNet-28-10 on CIFAR-100; the paper prints 42.46M.

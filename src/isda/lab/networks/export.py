@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
-from isda._utils.extras import needed_by
-from isda._utils.files import atomic_write
+from isda.lab.choices import check_choice
+from isda.lab.extras import needed_by
+from isda.lab.files import atomic_write
 from isda.lab.networks.network import Network
 from isda.lab.networks.registry import IMAGENET
 from isda.lab.networks.timm_models import TIMM_PREFIX, timm_state
@@ -74,46 +74,6 @@ def export(network: Network, name: str, library: str, path: Path, options: Mappi
             torch.save(tensors, unfinished)
 
 
-ONNX_TORCH = (2, 6)
-"""The oldest torch whose exporter is used."""
-
-
-@needed_by("An export for ONNX")
-def export_onnx(network: Network, image: Tensor, path: Path, metadata: Mapping[str, Any]) -> None:
-    """Write a network as an ONNX graph from ``images`` (N, C, H, W), for any N, to ``logits`` (N, classes).
-
-    Args:
-        network: in eval mode, in float32.
-        image: (1, C, H, W) an input of the network; the graph takes images of its size.
-        path: of the file.
-        metadata: JSON values, such as the class names; the graph's ``metadata_props["isda"]``.
-
-    Raises:
-        MissingExtra: onnx and onnxscript are not installed.
-    """
-    import onnx  # noqa: F401
-    import onnxscript  # noqa: F401
-
-    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < ONNX_TORCH:
-        raise ValueError(f"an export for ONNX needs torch {'.'.join(map(str, ONNX_TORCH))} or later")
-    # With one image the exporter would take N for the constant 1.
-    pair = image.expand(2, *image.shape[1:])
-    program = torch.onnx.export(
-        network,
-        (pair,),
-        dynamo=True,
-        input_names=["images"],
-        output_names=["logits"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        verbose=False,
-    )
-    if program is None:
-        raise ValueError("torch.onnx.export returned no graph")
-    program.model.metadata_props["isda"] = json.dumps(dict(metadata))
-    with atomic_write(path) as unfinished:
-        program.save(str(unfinished), external_data=False)
-
-
 def write_for_timm(
     network: Network, name: str, options: Mapping[str, Any], path: Path, metadata: Mapping[str, Any]
 ) -> bool:
@@ -132,3 +92,37 @@ def write_for_timm(
         # A single entry: safetensors writes several in arbitrary order.
         save_file(tensors, unfinished, {"isda": json.dumps({"network": name, **metadata})})
     return True
+
+
+@needed_by("An export for ONNX")
+def export_onnx(network: Network, image: Tensor, path: Path, metadata: Mapping[str, Any]) -> None:
+    """Write a network as an ONNX graph from ``images`` (N, C, H, W), for any N, to ``logits`` (N, classes).
+
+    Args:
+        network: in eval mode, in float32.
+        image: (1, C, H, W) an input of the network; the graph takes images of its size.
+        path: of the file.
+        metadata: JSON values, such as the class names; the graph's ``metadata_props["isda"]``.
+
+    Raises:
+        MissingExtra: onnx and onnxscript are not installed.
+    """
+    import onnx  # noqa: F401
+    import onnxscript  # noqa: F401
+
+    # With one image the exporter would take N for the constant 1.
+    pair = image.expand(2, *image.shape[1:])
+    program = torch.onnx.export(
+        network,
+        (pair,),
+        dynamo=True,
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        verbose=False,
+    )
+    if program is None:
+        raise ValueError("torch.onnx.export returned no graph")
+    program.model.metadata_props["isda"] = json.dumps(dict(metadata))
+    with atomic_write(path) as unfinished:
+        program.save(str(unfinished), external_data=False)

@@ -1,15 +1,17 @@
-"""The ImageNet networks of the paper, from torchvision's implementations and building blocks.
+"""The ImageNet networks of the paper, and any classifier of torchvision by its name.
 
 torchvision is imported when a network is built: it takes longer to import than the rest of this package.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from isda.lab.networks.network import Network, classifier_with_zero_bias, dropout_rate, scaled_channels
+from isda.lab.choices import did_you_mean
+from isda.lab.networks.network import Network, dropout_rate, scaled_channels
+
+TORCHVISION_PREFIX = "torchvision:"
 
 # Blocks in the four stages, groups, and channels of a group in the first stage (torchvision's functions).
 RESIDUAL_STAGES = {
@@ -39,7 +41,7 @@ def imagenet_resnet(builder: str, num_classes: int, in_channels: int = 3, width:
     if in_channels != 3:
         body.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(body.conv1.weight, mode="fan_out", nonlinearity="relu")
-    return _split_classifier(body, "fc", nn.Linear)
+    return _split(body, "fc")
 
 
 def _scaled_resnet(builder: str, num_classes: int, width: float) -> nn.Module:
@@ -63,8 +65,7 @@ def imagenet_densenet(
 ) -> Network:
     """A DenseNet-BC for 224x224 images, built by torchvision's ``DenseNet``.
 
-    ``dropout`` is the rate after every dense layer, ``width`` a factor on the growth rate and on the channels of the
-    stem.
+    ``dropout`` is the rate after every dense layer, ``width`` a factor on the growth rate and the stem's channels.
     """
     from torchvision.models import DenseNet
 
@@ -79,11 +80,37 @@ def imagenet_densenet(
         stem = nn.Conv2d(in_channels, scaled_channels(64, width), 7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(stem.weight)
         body.features.conv0 = stem
-    return _split_classifier(body, "classifier", classifier_with_zero_bias)
+    return _split(body, "classifier")
 
 
-def _split_classifier(body: nn.Module, attribute: str, make_classifier: Callable[..., nn.Linear]) -> Network:
-    """Move the linear classifier out of torchvision's module."""
-    classifier = getattr(body, attribute)
-    setattr(body, attribute, nn.Identity())
-    return Network(body, classifier, make_classifier)
+def torchvision_network(name: str, num_classes: int, in_channels: int = 3, **options: Any) -> Network:
+    """Torchvision's classifier ``name`` with random weights; its last linear layer becomes the classifier.
+
+    Example:
+        >>> torchvision_network("shufflenet_v2_x0_5", num_classes=5).classifier
+        Linear(in_features=1024, out_features=5, bias=True)
+    """
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if name not in known:
+        raise ValueError(f"torchvision has no classifier {name!r}{did_you_mean(name, known)}")
+    if in_channels != 3:
+        raise ValueError(f"in_channels must be 3 for {TORCHVISION_PREFIX}{name}, got {in_channels}")
+    try:
+        body = models.get_model(name, weights=None, num_classes=num_classes, **options)
+    except TypeError as error:
+        raise ValueError(f"{TORCHVISION_PREFIX}{name} does not take the options {sorted(options)}: {error}") from error
+    path, last = list(body.named_modules())[-1]
+    if not isinstance(last, nn.Linear):
+        raise ValueError(f"{TORCHVISION_PREFIX}{name} must end in a linear layer, it ends in {type(last).__name__}")
+    return _split(body, path)
+
+
+def _split(body: nn.Module, path: str) -> Network:
+    """Take the linear classifier, a submodule by its path, out of torchvision's module."""
+    parent, _, name = path.rpartition(".")
+    holder = body.get_submodule(parent)
+    classifier: Any = getattr(holder, name)
+    setattr(holder, name, nn.Identity())
+    return Network(body, classifier)

@@ -1,24 +1,16 @@
-"""The base class :class:`Network`, argument checks, initialisation, eval mode and layer-wise rates."""
+"""The base class :class:`Network`, its initialisation, and layer-wise learning rates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from isda._utils.checks import positive_integer
-
 
 def dropout_rate(value: object) -> float:
-    """Return ``value`` if it is a probability below 1.
-
-    Example:
-        >>> dropout_rate(0.3)
-        0.3
-    """
+    """Return ``value`` if it is a probability below 1."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
         raise ValueError(f"dropout must be a number in [0, 1), got {value!r}")
     return float(value)
@@ -39,13 +31,11 @@ def scaled_channels(channels: int, width: object) -> int:
 class Network(nn.Module):
     """A body that maps images to feature vectors and a linear classifier that maps those to logits.
 
-    The body comes first in the module tree and the classifier last, and the classifier is the network's only
-    ``nn.Linear`` in every family of this package, so that code that looks for "the head" finds it.
+    The classifier comes last in the module tree, and is the only ``nn.Linear`` of every network of this package.
 
     Args:
         body: maps images (N, channels, height, width) to features (N, A).
         classifier: maps features (N, A) to logits (N, C).
-        make_classifier: makes another classifier as the family initialises it; called as ``nn.Linear`` is.
 
     Example:
         >>> from isda.lab import networks
@@ -54,20 +44,14 @@ class Network(nn.Module):
         >>> features = network.features(images)
         >>> features.shape, network.feature_dim
         (torch.Size([2, 64]), 64)
-        >>> torch.equal(network(images), network.classifier(network.features(images)))
+        >>> torch.equal(network(images), network.classifier(features))
         True
-        >>> network.reset_classifier(3)
-        >>> network.get_classifier()
-        Linear(in_features=64, out_features=3, bias=True)
     """
 
-    def __init__(
-        self, body: nn.Module, classifier: nn.Linear, make_classifier: Callable[..., nn.Linear] = nn.Linear
-    ) -> None:
+    def __init__(self, body: nn.Module, classifier: nn.Linear) -> None:
         super().__init__()
         self.body = body
         self.classifier = classifier
-        self.make_classifier = make_classifier
         self.frozen = False
 
     @property
@@ -82,14 +66,18 @@ class Network(nn.Module):
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the classifier by a new one for ``num_classes``, as timm's method of this name does.
 
-        The new one is initialised as the family does it, with a bias if the old one has one, on its device and in its
-        dtype. An optimiser or criterion that was made for the old classifier must be made anew.
+        Make the optimiser and the criterion anew, which know the old one.
+
+        Example:
+            >>> from isda.lab import networks
+            >>> network = networks.create("resnet-8", num_classes=10)
+            >>> network.reset_classifier(3)
+            >>> network.classifier
+            Linear(in_features=64, out_features=3, bias=True)
         """
-        positive_integer("num_classes", num_classes)
-        old = self.classifier
-        self.classifier = self.make_classifier(
-            old.in_features, num_classes, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype
-        ).train(old.training)
+        weight = self.classifier.weight
+        self.classifier = nn.Linear(self.feature_dim, num_classes, device=weight.device, dtype=weight.dtype)
+        nn.init.zeros_(self.classifier.bias)
 
     def freeze_body(self) -> None:
         """Train only the classifier from now on: the body gets no gradients and stays in eval mode.
@@ -124,29 +112,11 @@ class Network(nn.Module):
 
 
 class GlobalAveragePool(nn.Module):
-    """The mean of each channel over all positions: (N, A, height, width) to (N, A), whatever the image size.
-
-    Example:
-        >>> GlobalAveragePool()(torch.ones(2, 3, 4, 5)).shape
-        torch.Size([2, 3])
-    """
+    """The mean of each channel over all positions: (N, A, height, width) to (N, A), whatever the image size."""
 
     def forward(self, maps: Tensor) -> Tensor:
         """Average over height and width."""
         return torch.mean(maps, dim=(2, 3))
-
-
-def classifier_with_zero_bias(feature_dim: int, num_classes: int, **options: Any) -> nn.Linear:
-    """A linear classifier whose bias, if it has one, starts at zero; takes what ``nn.Linear`` takes.
-
-    Example:
-        >>> classifier_with_zero_bias(4, 3).bias.tolist()
-        [0.0, 0.0, 0.0]
-    """
-    classifier = nn.Linear(feature_dim, num_classes, **options)
-    if classifier.bias is not None:
-        nn.init.zeros_(classifier.bias)
-    return classifier
 
 
 def initialise(body: nn.Module) -> None:
@@ -155,12 +125,6 @@ def initialise(body: nn.Module) -> None:
     Convolutions draw from a normal distribution with variance 2 / (kernel area x output channels) (He et al.,
     "Delving deep into rectifiers", 2015, backward form), the choice of the ResNet, Wide-ResNet, ResNeXt, DenseNet and
     Shake-Shake code; batch normalisation starts as the identity.
-
-    Example:
-        >>> layer = nn.Conv2d(3, 4, 8)
-        >>> initialise(layer)
-        >>> layer.bias.abs().max().item()
-        0.0
     """
     for module in body.modules():
         if isinstance(module, nn.Conv2d):
@@ -173,9 +137,7 @@ def initialise(body: nn.Module) -> None:
 
 
 def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Network:
-    """Put a linear classifier on a body and initialise the whole network as its publication did.
-
-    The body as in :func:`initialise`; the classifier starts with a bias of zero.
+    """Put a linear classifier on a body and initialise both; the bias of the classifier starts at zero.
 
     Example:
         >>> network = with_classifier(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), feature_dim=4, num_classes=10)
@@ -183,7 +145,9 @@ def with_classifier(body: nn.Module, feature_dim: int, num_classes: int) -> Netw
         0.0
     """
     initialise(body)
-    return Network(body, classifier_with_zero_bias(feature_dim, num_classes), classifier_with_zero_bias)
+    classifier = nn.Linear(feature_dim, num_classes)
+    nn.init.zeros_(classifier.bias)
+    return Network(body, classifier)
 
 
 def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, float]:
@@ -198,24 +162,18 @@ def layer_rate_factors(network: Network, decay: float) -> dict[nn.Parameter, flo
         >>> rates = layer_rate_factors(network, 0.5)
         >>> rates[network.classifier.weight], rates[network.body.layer4[0].conv1.weight]
         (1.0, 0.5)
-        >>> rates[network.body.conv1[0].weight]
-        0.03125
     """
-    depths = _layer_depths(network.body)
-    top = max(depths.values(), default=-1) + 1
-    rates = {parameter: decay ** (top - depths[name]) for name, parameter in network.body.named_parameters()}
-    return rates | dict.fromkeys(network.classifier.parameters(), 1.0)
-
-
-def _layer_depths(body: Any) -> dict[str, int]:
-    """The index of the layer of each parameter, from the input on."""
+    body: Any = network.body
     if hasattr(body, "group_matcher"):
         from timm.models import group_parameters
 
-        numbers: dict[str, int] = group_parameters(body, body.group_matcher(coarse=False), reverse=True)
+        layer_of: dict[str, int] = group_parameters(body, body.group_matcher(coarse=False), reverse=True)
     else:
         order: dict[str, int] = {}
-        numbers = {name: order.setdefault(name.partition(".")[0], len(order)) for name, _ in body.named_parameters()}
+        layer_of = {name: order.setdefault(name.partition(".")[0], len(order)) for name, _ in body.named_parameters()}
     # Without gaps: the classifier may have been a layer of its own.
-    dense = {number: position for position, number in enumerate(sorted(set(numbers.values())))}
-    return {name: dense[number] for name, number in numbers.items()}
+    layers = sorted(set(layer_of.values()))
+    rates = {
+        parameter: decay ** (len(layers) - layers.index(layer_of[name])) for name, parameter in body.named_parameters()
+    }
+    return rates | dict.fromkeys(network.classifier.parameters(), 1.0)

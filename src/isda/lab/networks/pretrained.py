@@ -1,11 +1,9 @@
-"""Pretrained weights from a file or from timm's hub."""
+"""Pretrained weights from a file or from timm's hub, and the image format that they were trained on."""
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from isda.lab.networks.weight_files import match_weights, read_weights
 HUB = "hub"
 """Instead of a file: the weights that timm has for a model."""
 MAX_IMAGE_SIZE = 4096
-HUB_TIMEOUT_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -56,15 +53,14 @@ def pretrained_inputs(name: str, size: int | None = None) -> PretrainedInputs:
     """
     if size is not None and not 1 <= size <= MAX_IMAGE_SIZE:
         raise ValueError(f"input_size must be from 1 to {MAX_IMAGE_SIZE} pixels, got {size}")
-    if not name.startswith(TIMM_PREFIX):
-        if name not in IMAGENET:
-            raise ValueError(
-                f"pretrained must come with a network for ImageNet, timm:NAME or {', '.join(IMAGENET)}, got {name}; "
-                "the backbones of finished runs are fine-tuned by `isda transfer`"
-            )
-        config: dict[str, Any] = {}
-    else:
+    config: dict[str, Any] = {}
+    if name.startswith(TIMM_PREFIX):
         config = _timm_config(name)
+    elif name not in IMAGENET:
+        raise ValueError(
+            f"pretrained must come with a network for ImageNet, timm:NAME or {', '.join(IMAGENET)}, got {name}; "
+            "the backbones of finished runs are fine-tuned by `isda transfer`"
+        )
     default = PretrainedInputs()
     side = size or min(config.get("input_size", (3, default.size, default.size))[1:])
     resize = max(side, math.floor(side / (config.get("crop_pct") or default.size / default.resize)))
@@ -86,7 +82,18 @@ def pretrained_weights(name: str, source: str, options: Mapping[str, Any]) -> di
     if not name.startswith(TIMM_PREFIX):
         timms = name.replace("-", "", 1).replace("-", "_")
         raise ValueError(f"pretrained must name a file for {name}; timm:{timms} has weights on the hub")
-    return _from_hub(name, {key: value for key, value in options.items() if key not in ("in_channels", "pretrained")})
+    import timm
+
+    options = {key: value for key, value in options.items() if key not in ("in_channels", "pretrained")}
+    check_timm_model(name.removeprefix(TIMM_PREFIX))
+    try:
+        model = timm.create_model(name.removeprefix(TIMM_PREFIX), pretrained=True, **options)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"the pretrained weights of {name} could not be had from the hub ({reason}); name a file: --pretrained FILE"
+        ) from error
+    return dict(model.state_dict())
 
 
 def load_pretrained(network: Network, name: str, weights: Mapping[str, Tensor], source: str) -> None:
@@ -115,64 +122,3 @@ def _timm_config(name: str) -> dict[str, Any]:
     if config is None:
         raise ValueError(f"timm must have a configuration of pretrained weights of {own}, it has none")
     return dict(config.to_dict())
-
-
-def _from_hub(name: str, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    import timm
-
-    config = _timm_config(name)
-    if not any(config.get(key) for key in ("hf_hub_id", "url", "file")):
-        raise ValueError(f"pretrained must name a file for {name}, timm has no weights for it")
-    overlay, repository = {}, config.get("hf_hub_id")
-    if repository:
-        cached = _cached(repository, config.get("hf_hub_filename"))
-        if cached:
-            overlay = {"file": cached}
-        else:
-            _check_reachable(repository, name)
-    try:
-        with _hub_logging_disabled():
-            model = timm.create_model(
-                name.removeprefix(TIMM_PREFIX), pretrained=True, pretrained_cfg_overlay=overlay, **options
-            )
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(_unavailable_message(name, error)) from error
-    return dict(model.state_dict())
-
-
-def _cached(repository: str, filename: str | None) -> str | None:
-    """The downloaded file of a repository in the hub's cache, if there is one."""
-    from huggingface_hub import try_to_load_from_cache
-
-    names = [filename] if filename else ["model.safetensors", "pytorch_model.bin"]
-    # A name may end in the revision.
-    own, _, revision = repository.partition("@")
-    paths = (try_to_load_from_cache(own, file, revision=revision or None) for file in names)
-    return next((path for path in paths if isinstance(path, str)), None)
-
-
-def _check_reachable(repository: str, name: str) -> None:
-    """Try once with a short timeout: the hub's library would retry for most of a minute."""
-    from huggingface_hub import constants, get_session
-
-    try:
-        get_session().head(f"{constants.ENDPOINT}/{repository.partition('@')[0]}", timeout=HUB_TIMEOUT_SECONDS)
-    except Exception as error:  # depends on the HTTP library that the hub uses
-        raise ValueError(_unavailable_message(name, error)) from error
-
-
-def _unavailable_message(name: str, error: BaseException) -> str:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return f"the pretrained weights of {name} could not be had from the hub ({reason}); name a file: --pretrained FILE"
-
-
-@contextmanager
-def _hub_logging_disabled() -> Iterator[None]:
-    """Silence the hub's log of every try: the error is raised once."""
-    logger = logging.getLogger("huggingface_hub")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

@@ -5,18 +5,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import did_you_mean
-from isda._utils.extras import needed_by
-from isda.lab.networks.cnn import cnn_13, fast_cnn
-from isda.lab.networks.densenet import densenet
-from isda.lab.networks.imagenet import imagenet_densenet, imagenet_resnet
+from isda.lab.choices import did_you_mean, positive_integer
+from isda.lab.extras import needed_by
+from isda.lab.networks.cifar import (
+    cnn_13,
+    densenet,
+    fast_cnn,
+    resnet,
+    resnext,
+    shake_shake,
+    wide_resnet,
+    wide_resnet_28_10,
+)
+from isda.lab.networks.imagenet import TORCHVISION_PREFIX, imagenet_densenet, imagenet_resnet, torchvision_network
 from isda.lab.networks.network import Network
-from isda.lab.networks.resnet import resnet
-from isda.lab.networks.resnext import resnext
-from isda.lab.networks.shake_shake import shake_shake
 from isda.lab.networks.timm_models import TIMM_PREFIX, timm_network
-from isda.lab.networks.wide_resnet import wide_resnet, wide_resnet_28_10
 
 CIFAR: dict[str, Callable[..., Network]] = {
     **{f"resnet-{depth}": partial(resnet, depth=depth, gated=False) for depth in (8, 14, 20, 32, 110)},
@@ -48,7 +51,7 @@ IMAGENET: dict[str, Callable[..., Network]] = {
 
 
 def names() -> list[str]:
-    """The names that :func:`create` accepts, beside ``timm:NAME``.
+    """The names that :func:`create` accepts, beside ``timm:NAME`` and ``torchvision:NAME``.
 
     Example:
         >>> "wide-resnet-28-10" in names()
@@ -62,10 +65,11 @@ def create(name: str, num_classes: int, **options: Any) -> Network:
     """Build a network by name, with random weights (``timm:`` models can take ``pretrained=True``).
 
     Args:
-        name: one of :func:`names`, or ``timm:NAME`` for any model of the timm library.
+        name: one of :func:`names`, ``timm:NAME`` for any model of timm, or ``torchvision:NAME`` for a classifier of
+            torchvision.
         num_classes: number of logits C.
         options: what the family takes: ``in_channels`` everywhere, ``width`` (a factor on the channel counts) and
-            ``dropout`` (a rate) where the family has them; for ``timm:NAME`` what ``timm.create_model`` takes.
+            ``dropout`` (a rate) where the family has them; what the library takes for its names.
 
     Returns:
         A :class:`Network`: ``network.features(x)`` is (N, A), ``network.classifier`` an ``nn.Linear``,
@@ -82,9 +86,11 @@ def create(name: str, num_classes: int, **options: Any) -> Network:
     positive_integer("in_channels", options.get("in_channels", 3))
     if name.startswith(TIMM_PREFIX):
         return timm_network(name.removeprefix(TIMM_PREFIX), num_classes=num_classes, **options)
+    if name.startswith(TORCHVISION_PREFIX):
+        return torchvision_network(name.removeprefix(TORCHVISION_PREFIX), num_classes=num_classes, **options)
     factory = CIFAR.get(name) or IMAGENET.get(name)
     if factory is None:
-        known = f"; known are {', '.join(names())} and {TIMM_PREFIX}NAME"
+        known = f"; known are {', '.join(names())}, {TIMM_PREFIX}NAME and {TORCHVISION_PREFIX}NAME"
         raise ValueError(f"unknown network {name!r}{did_you_mean(name, names()) or known}")
     # The name of the network has settled the arguments of the partial.
     settled = {"num_classes", *(factory.keywords if isinstance(factory, partial) else ())}

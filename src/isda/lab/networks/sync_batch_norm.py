@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isda._utils.devices import on_host
-from isda._utils.distributed import all_reduce_sum, world_size
+from isda.lab.devices import on_host
+from isda.lab.distributed import all_reduce_sum, world_size
 
 
 def synchronise_batch_norm(network: nn.Module, device: torch.device) -> nn.Module:
@@ -34,42 +34,31 @@ class HostSyncBatchNorm(_BatchNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, C, ...) normalised by mean and variance over all other dimensions of all processes together."""
+        """(N, C, H, W) normalised by mean and variance over all other dimensions of all processes together."""
         if not self.training or world_size() == 1:
-            return nn.functional.batch_norm(
-                input,
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                self.training,
-                self._share(),
-                self.eps,
-            )
-        channels, dims = input.shape[1], [0, *range(2, input.ndim)]
-        shape = (1, channels, *[1] * (input.ndim - 2))
+            return super().forward(input)
+        channels = input.shape[1]
         size = input.new_tensor([input.numel() / channels])
-        sums = _SumOverProcesses.apply(torch.cat([input.sum(dims), size]))
+        sums = _SumOverProcesses.apply(torch.cat([input.sum((0, 2, 3)), size]))
         count, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
-        centred = input - mean.view(shape)
+        centred = input - mean.view(-1, 1, 1)
         # Around the common mean: the difference of mean square and squared mean would cancel.
-        variance = _SumOverProcesses.apply(centred.square().sum(dims)) / count
+        variance = _SumOverProcesses.apply(centred.square().sum((0, 2, 3))) / count
         self._remember(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1))
-        normalised = centred * torch.rsqrt(variance + self.eps).view(shape)
-        return normalised if self.weight is None else normalised * self.weight.view(shape) + self.bias.view(shape)
+        normalised = centred * torch.rsqrt(variance + self.eps).view(-1, 1, 1)
+        return normalised * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
 
-    def _share(self) -> float:
-        """The share of a batch in the running figures, which counts the batch."""
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-        return 1 / float(self.num_batches_tracked or 1) if self.momentum is None else self.momentum
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Maps of any number of dimensions."""
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        share = self._share()
-        if self.running_mean is not None and self.running_var is not None:
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance, share)
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance, share)
 
 
 class _SumOverProcesses(torch.autograd.Function):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.networks.network import Network
 
 TIMM_PREFIX = "timm:"
@@ -16,9 +16,7 @@ def timm_network(name: str, num_classes: int, in_channels: int = 3, **options: A
 
     The model's own classifier is kept, with its initial or pretrained weights, where it is one linear layer (or the
     same thing written as a 1x1 convolution). A model that ends otherwise, e.g. in two classifiers, gets a new linear
-    layer on its pre-logits.
-
-    ``options`` are passed to ``timm.create_model``, e.g. ``pretrained=True`` or ``drop_rate=0.2``.
+    layer on its pre-logits. ``options`` are those of ``timm.create_model``.
     """
     body = _model(name, num_classes, in_channels, options)
     classifier = _as_linear(body.get_classifier())
@@ -36,14 +34,11 @@ def timm_state(network: Network, name: str, options: Mapping[str, Any]) -> dict[
     """
     further = {key: value for key, value in options.items() if key not in ("in_channels", "pretrained")}
     model = _model(name, network.classifier.out_features, options.get("in_channels", 3), further)
-    heads = [key for key, module in model.named_modules() if module is model.get_classifier()]
-    expected = model.state_dict()
-    tensors = network.body.state_dict() | {
-        f"{head}.{part}": tensor.view_as(expected[f"{head}.{part}"])
-        for head in heads
-        for part, tensor in network.classifier.state_dict().items()
-        if f"{head}.{part}" in expected
-    }
+    expected, tensors = model.state_dict(), network.body.state_dict()
+    for path, module in model.named_modules():
+        if module is model.get_classifier():
+            for part, tensor in network.classifier.state_dict().items():
+                tensors[f"{path}.{part}"] = tensor.view_as(expected.get(f"{path}.{part}", tensor))
     if {key: value.shape for key, value in tensors.items()} != {key: value.shape for key, value in expected.items()}:
         raise ValueError(f"timm:{name} must end in one linear layer to be written under timm's names, it does not")
     return tensors
@@ -69,12 +64,9 @@ def _model(name: str, num_classes: int, in_channels: int, options: Mapping[str, 
 
 def _as_linear(classifier: object) -> nn.Linear | None:
     """The classifier as a linear layer, or None where it is something else."""
-    if isinstance(classifier, nn.Linear):
-        return classifier
     if isinstance(classifier, nn.Conv2d) and classifier.kernel_size == (1, 1) and classifier.groups == 1:
         linear = nn.Linear(classifier.in_channels, classifier.out_channels, bias=classifier.bias is not None)
-        linear.weight = nn.Parameter(classifier.weight.detach().flatten(1))
-        if classifier.bias is not None:
-            linear.bias = nn.Parameter(classifier.bias.detach())
+        state = classifier.state_dict()
+        linear.load_state_dict(state | {"weight": state["weight"].flatten(1)})
         return linear
-    return None
+    return classifier if isinstance(classifier, nn.Linear) else None

@@ -25,11 +25,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise ValueError(f"{path} cannot be read as weights: {reason}") from error
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as weights: {error}") from error
     except Exception as error:
         # torch reads any other file as a pickle, which can fail in any way, and then advises to unpickle it.
         raise ValueError(
@@ -42,9 +39,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
     ):
         raise ValueError(f"{path} must hold named tensors, got {type(content).__name__}")
-    for name, value in content.items():
-        if value.layout is not torch.strided:
-            raise ValueError(f"{path} must hold dense tensors, but {name} is {value.layout}")
     return content
 
 
@@ -96,23 +90,20 @@ def match_weights(
                 f"{tuple(own[name].shape)}"
             )
     if classifiers is not None:
-        ignored = [name for name in given if name.startswith(classifiers) or name.endswith(_COMPUTED_BUFFERS)]
-        unknown = [name for name in given if name not in own and name not in ignored]
-        if unknown:
-            others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise ValueError(f"{source} must hold the weights of the backbone, which has no {unknown[0]}{others}")
+        for name in given:
+            if name not in own and not name.startswith(classifiers) and not name.endswith(_COMPUTED_BUFFERS):
+                raise ValueError(f"{source} must hold the weights of the backbone, which has no {name}")
     matched = {name: given[name] for name in own if name in given}
     check_weight_values(matched, own, source)
     return matched
 
 
 def check_weight_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Raise a ValueError unless floating-point weights are dense and finite, and running variances at least 0.
+    """Raise a ValueError unless the weights of floating-point parameters are floating-point numbers, and finite.
 
     ``load_state_dict`` would convert integers, booleans and complex numbers, and keep NaN.
 
     Example:
-        >>> import torch
         >>> check_weight_values({"weight": torch.tensor([1.0, float("nan")])}, {"weight": torch.zeros(2)}, "a.pth")
         Traceback (most recent call last):
         ...
@@ -121,15 +112,12 @@ def check_weight_values(given: Mapping[str, Tensor], own: Mapping[str, Tensor], 
     for name, tensor in given.items():
         if name not in own or not own[name].is_floating_point():
             continue
-        if not tensor.is_floating_point() or tensor.is_quantized or tensor.layout != own[name].layout:
-            kind = f"{tensor.dtype}".removeprefix("torch.")
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
             raise ValueError(
-                f"{source} must hold dense floating-point weights, but {name} is {tensor.layout} of {kind}"
+                f"{source} must hold dense floating-point weights, but {name} is {tensor.layout} of {tensor.dtype}"
             )
         wrong = tensor.numel() - int(tensor.isfinite().sum())
         if wrong:
             raise ValueError(
                 f"{source} must hold finite weights, but {name} has {wrong} NaN or infinite values of {tensor.numel()}"
             )
-        if name.endswith("running_var") and bool((tensor < 0).any()):
-            raise ValueError(f"{source} must hold variances of at least 0, but {name} has {float(tensor.min()):.3g}")

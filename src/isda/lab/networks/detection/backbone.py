@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, FeaturePyramidNetwork
 
-from isda._utils.devices import in_eval_mode
+from isda.lab.devices import in_eval_mode
 from isda.lab.networks.network import Network
 from isda.lab.networks.registry import create
 from isda.lab.networks.timm_models import TIMM_PREFIX, check_timm_model
@@ -46,9 +46,6 @@ class BackboneStages:
 
 def backbone_stages(backbone: str | Network, **options: Any) -> BackboneStages:
     """The stages of a network, given as a `Network` or by name with its options.
-
-    Raises:
-        ValueError: an unknown name, or a network without maps.
 
     Example:
         >>> stages = backbone_stages("fast-cnn")
@@ -156,13 +153,7 @@ class FeaturePyramid(nn.Module):
 def load_backbone_weights(body: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
     """Load the weights of a classification network into a detector's backbone (``detector.backbone.body``).
 
-    Args:
-        body: changed in place; the weights must hold all of its tensors, under any known prefix.
-        weights: by name; those of layers that the detector does not have, such as a classifier, are not used.
-        source: where they come from, for messages.
-
-    Raises:
-        ValueError: names the first tensor that is missing, has another shape, or is not finite.
+    They must hold all tensors of the body, under any known prefix, and may hold others. Messages name ``source``.
     """
     own = body.state_dict()
     body.load_state_dict(own | match_weights(own, weights, source))

@@ -12,9 +12,8 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import check_choice
-from isda.lab.networks.detection.backbone import BackboneStages, FeaturePyramid, backbone_stages
+from isda.lab.choices import check_choice, positive_integer
+from isda.lab.networks.detection.backbone import FeaturePyramid, backbone_stages
 from isda.lab.networks.detection.heads import CascadeHeads, HeadOptions, RegionHeads
 from isda.lab.networks.detection.proposals import RegionProposals
 from isda.lab.networks.network import Network
@@ -91,14 +90,8 @@ def has_masks(name: str) -> bool:
 class Detector(GeneralizedRCNN):
     """A detector, called as torchvision's: with targets in training, for losses; without them for detections.
 
-    Args:
-        pyramid: the backbone with its pyramid.
-        rpn: the region proposal network.
-        roi_heads: box and mask heads.
-        transform: from images to the backbone's input.
-        stages: of the backbone.
-        frozen_stages: the stem and this many stages are not trained.
-        freeze_batch_norm: the backbone's batch normalisation keeps its running statistics.
+    The modules ``frozen`` are not trained; with ``freeze_batch_norm`` the backbone's batch normalisation keeps its
+    running statistics.
     """
 
     def __init__(
@@ -107,15 +100,14 @@ class Detector(GeneralizedRCNN):
         rpn: RegionProposals,
         roi_heads: nn.Module,
         transform: CanvasTransform,
-        stages: BackboneStages,
         *,
-        frozen_stages: int,
+        frozen: Sequence[nn.Module],
         freeze_batch_norm: bool,
     ) -> None:
         super().__init__(pyramid, rpn, roi_heads, transform)
-        self.frozen_stages, self.freeze_batch_norm = frozen_stages, freeze_batch_norm
+        self.freeze_batch_norm = freeze_batch_norm
         # A tuple, so that they are not registered a second time as modules.
-        self._frozen = tuple(stages.first(frozen_stages))
+        self._frozen = tuple(frozen)
         for module in self._frozen:
             module.requires_grad_(False)
 
@@ -183,18 +175,7 @@ def create(
         ['boxes', 'labels', 'scores']
     """
     heads, masks = _HEADS[check_choice("network", name, _HEADS)]
-    counts = {
-        "num_classes": num_classes,
-        "min_size": min_size,
-        "max_size": max_size,
-        "fpn_channels": fpn_channels,
-        "head_dim": head_dim,
-        "proposals": proposals,
-        "anchor_samples": anchor_samples,
-        "box_samples": box_samples,
-        "detections": detections,
-    }
-    for argument, value in counts.items():
+    for argument, value in {"num_classes": num_classes, "min_size": min_size, "proposals": proposals}.items():
         positive_integer(argument, value)
     if max_size < min_size:
         raise ValueError(f"max_size must be at least min_size={min_size}, got {max_size}")
@@ -221,7 +202,6 @@ def create(
         ),
         heads(pyramid, options),
         transform,
-        stages,
-        frozen_stages=frozen_stages,
+        frozen=stages.first(frozen_stages),
         freeze_batch_norm=freeze_batch_norm,
     )

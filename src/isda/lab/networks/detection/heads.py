@@ -6,7 +6,7 @@ Losses are means over images.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torchvision.models.detection.roi_heads import RoIHeads, fastrcnn_loss, mask
 from torchvision.ops import MultiScaleRoIAlign, batched_nms, box_iou, clip_boxes_to_image, remove_small_boxes
 
 from isda.lab.networks.detection.backbone import FeaturePyramid
-from isda.lab.networks.detection.proposals import KeyedSampler, image_keys, mean_over_images, require_targets
+from isda.lab.networks.detection.proposals import KeyedSampler, mean_over_images
 
 BOX_CELLS, MASK_CELLS = 7, 14
 
@@ -74,18 +74,12 @@ def mask_losses(logits: Tensor, boxes: list[Tensor], matched: list[Tensor], targ
 class HeadOptions:
     """Sizes and thresholds of the heads of all detectors."""
 
-    num_classes: int
-    """Including the background."""
-    dim: int
-    """Units of the two hidden layers of a box head."""
-    samples: int
-    """Proposals per image in the loss."""
+    num_classes: int  # including the background
+    dim: int  # units of the two hidden layers of a box head
+    samples: int  # proposals per image in the loss
     masks: bool
-    """Whether there is a mask head."""
     score_threshold: float
-    """Minimal score of a detection."""
-    detections: int
-    """Maximal number per image."""
+    detections: int  # per image, at most
 
 
 class RegionHeads(RoIHeads):
@@ -124,8 +118,8 @@ class RegionHeads(RoIHeads):
         if not self.training:
             detections, losses = super().forward(features, proposals, image_shapes)
             return detections, losses
-        targets = require_targets(targets)
-        self.fg_bg_sampler.keys = image_keys(targets)
+        assert targets is not None  # torchvision's detector has refused it
+        self.fg_bg_sampler.take_keys(targets)
         boxes, matched, labels, regression = self.select_training_samples(proposals, targets)
         logits, deltas = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))
         counts = [len(box) for box in boxes]
@@ -139,22 +133,15 @@ class RegionHeads(RoIHeads):
         return [], losses
 
 
-class CascadeStageSettings(NamedTuple):
-    """Threshold and weights of a stage."""
-
-    iou: float
-    """Minimal overlap of a positive proposal with an object."""
-    box_weights: tuple[float, float, float, float]
-    """Factors on the encoded boxes."""
-    loss_weight: float
-
-
 CASCADE_STAGES = (
-    CascadeStageSettings(0.5, (10.0, 10.0, 5.0, 5.0), 1.0),
-    CascadeStageSettings(0.6, (20.0, 20.0, 10.0, 10.0), 0.5),
-    CascadeStageSettings(0.7, (30.0, 30.0, 15.0, 15.0), 0.25),
+    (0.5, (10.0, 10.0, 5.0, 5.0), 1.0),
+    (0.6, (20.0, 20.0, 10.0, 10.0), 0.5),
+    (0.7, (30.0, 30.0, 15.0, 15.0), 0.25),
 )
-"""The publication's thresholds; weights as in MMDetection's configuration."""
+"""Of each stage the least overlap of a positive proposal, factors on encoded boxes, and the weight of its losses.
+
+The thresholds are the publication's; the weights those of MMDetection's configuration.
+"""
 
 
 class SampledProposals(NamedTuple):
@@ -173,16 +160,16 @@ class SampledProposals(NamedTuple):
 class BoxStage(nn.Module):
     """One head of the cascade: two hidden layers, class logits, and one box for all classes."""
 
-    def __init__(self, settings: CascadeStageSettings, channels: int, options: HeadOptions, *, purpose: int) -> None:
+    def __init__(self, stage: int, channels: int, options: HeadOptions) -> None:
         super().__init__()
+        overlap, box_weights, self.loss_weight = CASCADE_STAGES[stage]
         self.head = TwoMLPHead(channels * BOX_CELLS**2, options.dim)
         self.cls_score = nn.Linear(options.dim, options.num_classes)
         self.bbox_pred = nn.Linear(options.dim, 4)
         initialise_predictors(self.cls_score, self.bbox_pred)
-        self.loss_weight = settings.loss_weight
-        self.matcher = Matcher(settings.iou, settings.iou, allow_low_quality_matches=False)
-        self.coder = BoxCoder(settings.box_weights)
-        self.sampler = KeyedSampler(options.samples, 0.25, purpose)
+        self.matcher = Matcher(overlap, overlap, allow_low_quality_matches=False)
+        self.coder = BoxCoder(box_weights)
+        self.sampler = KeyedSampler(options.samples, 0.25, purpose=stage + 1)
 
     def forward(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
         """Class logits (K, C) and encoded boxes (K, 4) of pooled regions."""
@@ -203,7 +190,7 @@ class BoxStage(nn.Module):
                 own = together.new_zeros(1, 4)
                 matched = labels = torch.zeros(len(together), dtype=torch.int64, device=together.device)
             matches.append((together, labels, matched.clamp(min=0), own, len(boxes)))
-        self.sampler.keys = image_keys(targets)
+        self.sampler.take_keys(targets)
         positives, negatives = self.sampler([labels for _, labels, *_ in matches])
         sampled = []
         for (boxes, labels, matched, own, num_proposals), positive, negative in zip(
@@ -239,13 +226,10 @@ class CascadeHeads(nn.Module):
         super().__init__()
         channels = pyramid.out_channels
         self.box_roi_pool = region_pooler(pyramid, BOX_CELLS)
-        self.stages = nn.ModuleList(
-            BoxStage(stage, channels, options, purpose=number) for number, stage in enumerate(CASCADE_STAGES, start=1)
-        )
+        stages = range(len(CASCADE_STAGES))
+        self.stages = nn.ModuleList(BoxStage(stage, channels, options) for stage in stages)
         self.mask_roi_pool = region_pooler(pyramid, MASK_CELLS) if options.masks else None
-        self.mask_branches = nn.ModuleList(
-            MaskBranch(channels, options.num_classes) for _ in CASCADE_STAGES if options.masks
-        )
+        self.mask_branches = nn.ModuleList(MaskBranch(channels, options.num_classes) for _ in stages if options.masks)
         self.score_thresh, self.nms_thresh, self.detections_per_img = options.score_threshold, 0.5, options.detections
 
     def forward(
@@ -256,12 +240,10 @@ class CascadeHeads(nn.Module):
         targets: list[dict[str, Any]] | None = None,
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
         """Detections of each image, or in training the losses."""
-        if self.training:
-            return [], self._losses(features, proposals, image_shapes, require_targets(targets))
-        return self._detections(features, proposals, image_shapes), {}
-
-    def _stages(self) -> list[BoxStage]:
-        return cast(list[BoxStage], list(self.stages))
+        if not self.training:
+            return self._detections(features, proposals, image_shapes), {}
+        assert targets is not None  # torchvision's detector has refused it
+        return [], self._losses(features, proposals, image_shapes, targets)
 
     def _losses(
         self,
@@ -271,7 +253,8 @@ class CascadeHeads(nn.Module):
         targets: list[dict[str, Any]],
     ) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
-        for number, stage in enumerate(self._stages()):
+        for number, stage in enumerate(self.stages):
+            assert isinstance(stage, BoxStage)
             sampled = stage.sample(proposals, targets)
             boxes = [image.boxes for image in sampled]
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
@@ -292,7 +275,8 @@ class CascadeHeads(nn.Module):
     ) -> list[dict[str, Tensor]]:
         scores: list[Tensor] = []
         boxes = proposals
-        for stage in self._stages():
+        for stage in self.stages:
+            assert isinstance(stage, BoxStage)
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
             scores.append(logits.softmax(-1))
             boxes = stage.refined(deltas, boxes, image_shapes)

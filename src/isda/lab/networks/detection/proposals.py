@@ -17,19 +17,9 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 
-from isda._utils.seeds import generator
+from isda.lab.seeds import generator
 
-
-def image_keys(targets: Sequence[Mapping[str, Any]] | None) -> list[int] | None:
-    """The keys of the images; None if not every target has one."""
-    return [target["key"] for target in targets] if targets and all("key" in target for target in targets) else None
-
-
-def require_targets(targets: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """The targets, or a ValueError if there are none."""
-    if targets is None:
-        raise ValueError("targets must be given in training, got None")
-    return targets
+ANCHOR_RATIOS = (0.5, 1.0, 2.0)
 
 
 class KeyedSampler(BalancedPositiveNegativeSampler):
@@ -54,6 +44,11 @@ class KeyedSampler(BalancedPositiveNegativeSampler):
         self.keys: list[int] | None = None
         """Keys of the images of the next call; without them the global generator draws."""
 
+    def take_keys(self, targets: Sequence[Mapping[str, Any]] | None) -> None:
+        """Sample the next images by the keys of their targets, if each has one."""
+        keys = [target.get("key") for target in targets or ()]
+        self.keys = [key for key in keys if key is not None] if keys and None not in keys else None
+
     def __call__(self, matched_idxs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Masks of the sampled positive and negative elements; in ``matched_idxs``, 0 is negative and -1 neither."""
         if self.keys is None:
@@ -76,9 +71,6 @@ class KeyedSampler(BalancedPositiveNegativeSampler):
         return mask
 
 
-ANCHOR_RATIOS = (0.5, 1.0, 2.0)
-
-
 def mean_over_images(losses: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
     """The mean of each loss over the images; each image's losses are normalised by its own samples.
 
@@ -96,11 +88,9 @@ class RegionProposals(RegionProposalNetwork):
     """
 
     def __init__(self, channels: int, strides: list[int], *, anchor_scale: float, samples: int, kept: int) -> None:
-        anchors = AnchorGenerator(
-            tuple((anchor_scale * stride,) for stride in strides), (ANCHOR_RATIOS,) * len(strides)
-        )
+        sizes = tuple((anchor_scale * stride,) for stride in strides)
         super().__init__(
-            anchors,
+            AnchorGenerator(sizes, (ANCHOR_RATIOS,) * len(strides)),
             RPNHead(channels, len(ANCHOR_RATIOS)),
             fg_iou_thresh=0.7,
             bg_iou_thresh=0.3,
@@ -116,7 +106,7 @@ class RegionProposals(RegionProposalNetwork):
         self, images: ImageList, features: dict[str, Tensor], targets: list[dict[str, Any]] | None = None
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Boxes of each image, and in training the losses."""
-        self.fg_bg_sampler.keys = image_keys(targets)
+        self.fg_bg_sampler.take_keys(targets)
         proposals: tuple[list[Tensor], dict[str, Tensor]] = super().forward(images, features, targets)
         return proposals
 
@@ -125,8 +115,8 @@ class RegionProposals(RegionProposalNetwork):
     ) -> tuple[Tensor, Tensor]:
         """Cross-entropy of objectness and smooth L1 (beta 1/9) of the boxes of positive anchors, image by image."""
         positives, negatives = self.fg_bg_sampler(labels)
-        logits = objectness.flatten().split([len(image) for image in labels])
-        deltas = pred_bbox_deltas.split([len(image) for image in labels])
+        counts = [len(image) for image in labels]
+        logits, deltas = objectness.flatten().split(counts), pred_bbox_deltas.split(counts)
         losses = []
         for image, (positive, negative) in enumerate(zip(positives, negatives, strict=True)):
             positive, drawn = positive.nonzero().flatten(), (positive | negative).nonzero().flatten()

@@ -15,11 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
+from isda.lab.devices import send
 from isda.lab.engine.method import NamedMethod, Outcome, find_method_class
-from isda.lab.networks.generative import CriticPerClass, Discriminator, ImageGenerator, create_generator
-from isda.lab.networks.generative.models import DiscriminatorOutput
+from isda.lab.networks.generative import (
+    CriticPerClass,
+    Discriminator,
+    DiscriminatorOutput,
+    ImageGenerator,
+    create_generator,
+)
 from isda.lab.tasks.gan.data import LatentBatch, RealBatch
 from isda.lab.tasks.gan.settings import CLIPPED, DCGAN, PENALISED, GANConfig, PlayerOptimiser
 
