@@ -10,28 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda import covariance as covariances
-from isda._checks import (
-    check_choice,
-    check_class_weight,
-    check_integer,
-    check_number,
-    check_weight,
-)
+from isda._checks import check_choice, check_class_weight, check_integer, check_number, check_weight
 from isda.attach import Recorder, logits_of
 
 Criterion = TypeVar("Criterion", bound="AugmentedLoss")
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
-
-
-@torch.library.custom_op("isda::strength_at", mutates_args=())
-def strength_at(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
-    """lambda_0 min(t / T, 1). As an operator: compilers would compute it again in the backward pass, after t + 1."""
-    return lambda_0 * (step.to(dtype) / total_steps).clamp(max=1)
-
-
-@strength_at.register_fake
-def _(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
-    return step.new_empty((), dtype=dtype)
 
 
 class AugmentedLoss(nn.Module):
@@ -140,7 +123,7 @@ class AugmentedLoss(nn.Module):
         """The same as a tensor, for which nothing waits."""
         if self.total_steps is None:
             raise ValueError("total_steps must be given, the number of training steps over which lambda grows")
-        return strength_at(self.step, self.lambda_0, self.total_steps, self.covariance.mean.dtype)
+        return self.lambda_0 * (self.step.to(self.covariance.mean.dtype) / self.total_steps).clamp(max=1)
 
     def set_step(self, step: int) -> None:
         """Set t, for those who count steps themselves; training forwards go on from there.
@@ -213,7 +196,7 @@ class AugmentedLoss(nn.Module):
     def advance(self, strength: float | Tensor | None) -> None:
         """One training forward is done; it counts if this call, or one before it that failed, has learned."""
         if self.learned_from is not None and strength is None:
-            self.step += 1
+            self.step = self.step + 1  # not in place: compilers compute lambda again in the backward pass
         self.learned_from = None
 
     def resize(self, tensor: Tensor, size: torch.Size) -> Tensor:

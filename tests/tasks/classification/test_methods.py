@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from isda import ISDALoss
-from isda.covariance import MODELS, DiagonalCovariance
+from isda.covariance import KINDS, DiagonalCovariance
 from isda.lab import networks
 from isda.lab.engine import Outcome
 from isda.lab.engine.options import option_types
@@ -82,7 +82,7 @@ def test_every_setting_of_a_covariance_model_is_an_option_of_isda():
     """Under its own name; but for those that a run decides."""
     of_the_run = {"num_classes", "feature_dim", "device", "dtype", "sync", "process_group"}
     options = option_types(ISDAOptions)
-    for model in MODELS.values():
+    for model in KINDS.values():
         made_by = [inspect.signature(one.__init__).parameters for one in model.__mro__ if issubclass(one, nn.Module)]
         settings = {p.name for each in made_by for p in each.values() if p.kind is p.KEYWORD_ONLY} - of_the_run
         assert settings <= options.keys()

@@ -14,8 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from isda.lab.data.coco import CocoData, CocoPart
-from isda.lab.data.coco_masks import encode_mask
+from isda.lab.data.coco import CocoData, CocoPart, encode_mask
 from isda.lab.data.image_files import read_image
 from isda.lab.devices import in_eval_mode
 from isda.lab.engine.config import Figure
