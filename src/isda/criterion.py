@@ -154,7 +154,7 @@ class AugmentedLoss(nn.Module):
 
     def inputs(
         self, logits: Tensor, features: Tensor | None, weight: Tensor | None
-    ) -> tuple[Tensor, Tensor, bool] | None:
+    ) -> tuple[Tensor, Tensor | None, bool] | None:
         """Features, weight and whether to learn, as given or as recorded; None for a classifier in eval mode."""
         if features is None:
             if self.recorder is None:
@@ -166,10 +166,8 @@ class AugmentedLoss(nn.Module):
             weight = recorded if weight is None else weight
         else:
             learns = features is not self.learned_from
-            if weight is None:
-                if self.recorder is None:
-                    raise ValueError("weight= must be given beside features=: the (C, A) weight of the classifier")
-                weight = self.recorder.weight
+            if self.recorder is not None:
+                self.recorder.found = None
         return features, weight, learns
 
     def checked_weight(self, logits: Tensor, weight: Tensor | None) -> Tensor:
@@ -192,6 +190,8 @@ class AugmentedLoss(nn.Module):
         """Update the statistics; a call that fails later and is repeated does not count twice."""
         self.covariance.update(rows, labels, counted)
         self.learned_from = features
+        if self.recorder is not None:
+            self.recorder.count()
 
     def advance(self, strength: float | Tensor | None) -> None:
         """One training forward is done; it counts if this call, or one before it that failed, has learned."""
