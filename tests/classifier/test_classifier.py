@@ -251,7 +251,7 @@ def test_labels_drawn_by_lot_are_not_predicted(covariance):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_to_logistic_regression_has_the_same_probabilities(classes):
-    X, y = IRIS[LABELS < classes], LABELS[LABELS < classes]
+    X, y = IRIS[classes > LABELS], LABELS[classes > LABELS]
     model = ISDAClassifier().fit(X, y)
     plain = model.to_logistic_regression()
     np.testing.assert_allclose(plain.predict_proba(X), model.predict_proba(X), atol=1e-12)
