@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.choices import did_you_mean
-from isda._utils.extras import needed_by
+from isda.lab.choices import did_you_mean
 from isda.lab.data.dataset import Arrays, DataSet
 from isda.lab.data.folder import read_folder, read_imagenet
 from isda.lab.data.normalise import PUBLISHED_STATISTICS
 from isda.lab.data.npz import read_npz
 from isda.lab.data.splits import balanced_sample
+from isda.lab.extras import needed_by
 
 DIGITS_TEST_PER_CLASS = 50
 SKIP_VARIABLE = "ISDA_SKIP_UNREADABLE"
@@ -39,7 +39,7 @@ def _digits(folder: Path, download: bool) -> Arrays:
     images = torch.from_numpy(table.images * (255 / 16)).round().to(torch.uint8)[:, None]
     labels = torch.from_numpy(table.target).long()
     classes = tuple(map(str, range(10)))
-    # Not isda._utils.seeds: the test set must never change.
+    # Not isda.lab.seeds: the test set must never change.
     test = balanced_sample(labels, DIGITS_TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
 from isda.lab.data.catalogue import data_root
 from isda.lab.data.image_files import read_image
 from isda.lab.data.segmentation import PART_NAMES
+from isda.lab.files import check_regular_file
 
 COCO_SPLITS = {"train": PART_NAMES["train"], "validation": (*PART_NAMES["validation"], *PART_NAMES["test"])}
 MIN_BOX_SIDE = 1.0

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from isda._utils.files import atomic_write, check_regular_file
 from isda.lab.data.catalogue import data_root
 from isda.lab.data.dataset import DataSet
 from isda.lab.data.normalise import as_float
+from isda.lab.files import atomic_write, check_regular_file
 
 if TYPE_CHECKING:
     from isda.lab.data.augment import Draws
