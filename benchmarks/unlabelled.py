@@ -97,7 +97,7 @@ def page(record: Path) -> str:
             if own:
                 means = [number(float(np.mean(own[method])), digits) for method in (ALONE, *others)]
                 family = many_to_one({method: own[method] for method in others}, TRAINED)
-                gaps = [difference_text(family.shown(other), digits) for other in others[1:]]
+                gaps = [difference_text(family.get(other), digits) for other in others[1:]]
                 lines.append(f"| {problem.name} | {' | '.join([*means, *gaps])} |")
         lines.append("")
     return f"""# The consistency bound on unlabelled rows of embeddings

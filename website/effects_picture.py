@@ -32,7 +32,7 @@ def differences() -> Differences:
     for figure in FEW_IMAGES:
         for setting, table in planned_settings().items():
             for method in PLANNED:
-                gap = table.family(figure).shown(method) if method in table.values else None
+                gap = table.family(figure).get(method) if method in table.values else None
                 if gap is not None and gap.half_width is not None:
                     rounded = [round(value, 3) for value in (gap.mean, gap.half_width)]
                     found.setdefault(figure, {}).setdefault(setting, {})[method] = rounded

@@ -176,7 +176,7 @@ def _by_setting(tables: Mapping[str, FigureTable], figure: str, title: str) -> l
     lines = analyse.head([title, "seeds", CONTROL, *PLANNED.values()])
     for setting, table in tables.items():
         cells = [
-            difference_text(table.family(figure).shown(method)) if method in table.values else "" for method in PLANNED
+            difference_text(table.family(figure).get(method)) if method in table.values else "" for method in PLANNED
         ]
         seeds = str(len(table.values[CONTROL]))
         lines.append(analyse.line([setting, seeds, number(mean_of(table, CONTROL, figure)), *cells]))
@@ -190,7 +190,7 @@ def after_temperature() -> list[str]:
     heads = ["all with a temperature", f"{CONTROL}, nats", *(name for name in PLANNED.values() if "mixup" not in name)]
     lines = analyse.head(heads)
     for setting, table in tables.items():
-        gaps = [difference_text(table.family("nll").shown(method), 3) for method in table.values if method != CONTROL]
+        gaps = [difference_text(table.family("nll").get(method), 3) for method in table.values if method != CONTROL]
         lines.append(analyse.line([setting, number(mean_of(table, CONTROL, "nll"), 3), *gaps]))
     return lines
 
@@ -241,14 +241,14 @@ def parts() -> list[str]:
 
 def _with_missing(table: FigureTable, method: str) -> str:
     """The difference of the error, and how many runs diverged."""
-    return difference_text(table.family("error").shown(method)) + _diverged(table, method)
+    return difference_text(table.family("error").get(method)) + _diverged(table, method)
 
 
 def _starred(table: FigureTable, method: str, figure: str) -> str:
     """A mean, and how many runs diverged."""
     if method not in table.values:
         return _diverged(table, method).strip()
-    interval = table.family(figure).shown(method)
+    interval = table.family(figure).get(method)
     star = "\\*" if interval is not None and interval.excludes_zero else ""
     mean = number(mean_of(table, method, figure), 2 if figure == "nll" else 1)
     return f"{mean}{star}{_diverged(table, method)}"
@@ -266,7 +266,7 @@ def automatic() -> list[str]:
     for setting, table in setting_tables("auto").items():
         methods = sorted(table.values, key=lambda name: (name != CONTROL, name.endswith("auto")))
         cells = [f"{number(mean_of(table, name), 1)}; {number(mean_of(table, name, 'nll'))}" for name in methods]
-        gaps = [difference_text(table.family("error").shown(name)) for name in methods[1:]]
+        gaps = [difference_text(table.family("error").get(name)) for name in methods[1:]]
         lines.append(analyse.line([setting, *cells, *gaps]))
     return lines
 
@@ -336,7 +336,7 @@ def unlabelled_rows() -> list[str]:
     """Changes of error and log-likelihood by the consistency bound."""
     lines = analyse.head(["problem", "error, points", "log-likelihood per row, nats"])
     for problem, table in unlabelled_tables().items():
-        found = (table.family(figure).shown(f"{TRAINED}1") for figure in table.figures)
+        found = (table.family(figure).get(f"{TRAINED}1") for figure in table.figures)
         gaps = [difference_text(gap, digits) for gap, digits in zip(found, (2, 3), strict=True)]
         lines.append(analyse.line([problem, *gaps]))
     return lines
@@ -379,7 +379,7 @@ def corruptions() -> list[str]:
         lines += analyse.head(["Δ vs cross-entropy", *analyse.CORRUPTED.values()])
         lines.append(analyse.line([f"{CONTROL}: mean", *(number(mean_of(table, CONTROL, f)) for f in table.figures)]))
         for method, words in PLANNED.items():
-            cells = [difference_text(table.family(figure).shown(method)) for figure in table.figures]
+            cells = [difference_text(table.family(figure).get(method)) for figure in table.figures]
             lines.append(analyse.line([words, *cells]))
         lines.append("")
     return lines[:-1]

@@ -99,7 +99,7 @@ def _counts(differences: Differences, things: str) -> str:
 
 def _both(table: FigureTable, method: str, name: str = "") -> tuple[Differences, Differences]:
     """Differences of the error and of the negative log-likelihood to the control."""
-    error, nll = ({name: table.family(figure).shown(method)} for figure in ("error", "nll"))
+    error, nll = ({name: table.family(figure).get(method)} for figure in ("error", "nll"))
     return error, nll
 
 
@@ -107,7 +107,7 @@ def each_method(words: str, page: str, table: FigureTable) -> list[Situation]:
     """ISDA by its strength against cross-entropy: together, or one by one if they are in different tables."""
     methods = {words: name for name, words in METHODS.items() if name in table.values}
     error, nll = (
-        {words: table.family(figure).shown(name) for words, name in methods.items()} for figure in ("error", "nll")
+        {words: table.family(figure).get(name) for words, name in methods.items()} for figure in ("error", "nll")
     )
     alone = [Situation(f"{words}: {name}", page, {"": error[name]}, {"": nll[name]}) for name in methods]
     agreed = len({situation.helps for situation in alone}) == 1
@@ -119,7 +119,7 @@ def added_to_mixup(settings: Mapping[str, FigureTable]) -> tuple[Differences, Di
     pairs = {setting: table for setting, table in settings.items() if MIXED in table.values}
     error, nll = (
         {
-            setting: compare_pairs(paired_cells(table.by_seed(figure)), {MIXED: (MIXED, "mixup")}).shown(MIXED)
+            setting: compare_pairs(paired_cells(table.by_seed(figure)), {MIXED: (MIXED, "mixup")}).get(MIXED)
             for setting, table in pairs.items()
         }
         for figure in ("error", "nll")
@@ -140,10 +140,10 @@ def rivals() -> Iterator[Situation]:
     """Strengths that were searched for each method."""
     table = table_of(rows_of("rivals"))
     others = {"mixup": "mixup", "dropout": "cross-entropy, dropout"}
-    gains = {words: table.family("error").shown(method) for words, method in others.items()}
+    gains = {words: table.family("error").get(method) for words, method in others.items()}
     words = "CIFAR-10, 3,000 images, no image augmentation, λ0 searched"
     yield Situation(words, "rivals", *_both(table, "isda", "ISDA"), others=gains)
-    error, nll = ({"": table.isda_family(figure).shown("mixup+isda")} for figure in ("error", "nll"))
+    error, nll = ({"": table.isda_family(figure).get("mixup+isda")} for figure in ("error", "nll"))
     yield Situation(f"{words}, ISDA added to mixup", "rivals", error, nll)
 
 
@@ -152,7 +152,7 @@ def strengths() -> Iterator[Situation]:
     for setting, words in AUGMENTATIONS.items():
         table = sensitivity_table(setting, "sensitivity")
         methods = [method for method in table.values if method != CONTROL]
-        error, nll = ({method: table.family(figure).shown(method) for method in methods} for figure in ("error", "nll"))
+        error, nll = ({method: table.family(figure).get(method) for method in methods} for figure in ("error", "nll"))
         title = f"CIFAR-10, 3,000 images, {words}, strengths from 0.1 to 10 of both bounds"
         yield Situation(title, "strength", error, nll, things="strengths")
 
@@ -163,7 +163,7 @@ def automatic() -> Iterator[Situation]:
     for words, crops in {"no image augmentation": False, "crops and flips": True}.items():
         own = {setting: table for setting, table in tables.items() if ("crops" in setting) == crops}
         error, nll = (
-            {setting: table.family(figure).shown("isda:lambda_0=auto") for setting, table in own.items()}
+            {setting: table.family(figure).get("isda:lambda_0=auto") for setting, table in own.items()}
             for figure in ("error", "nll")
         )
         yield Situation(f"λ0 by `auto`, {words}", "auto", error, nll, things="settings")
@@ -176,11 +176,11 @@ def digits() -> Iterator[Situation]:
     for method, bound in bounds.items():
         yield Situation(f"200 digits, {bound}, λ0 searched", "demo", *_both(demo, method))
     calibration = {
-        f"calibration error, {bound}": demo.family("calibration").shown(method) for method, bound in bounds.items()
+        f"calibration error, {bound}": demo.family("calibration").get(method) for method, bound in bounds.items()
     }
     yield Situation("calibration where λ0 was chosen by the error: 200 digits", "demo", calibration)
     calibration = {
-        f"calibration error, {bound}": table.family("calibration").shown(method) for method, bound in bounds.items()
+        f"calibration error, {bound}": table.family("calibration").get(method) for method, bound in bounds.items()
     }
     yield Situation("calibration where λ0 was chosen by the error: CIFAR-10, 3,000 images", "rivals", calibration)
 
@@ -201,9 +201,9 @@ def classifiers() -> Iterator[Situation]:
         )
         for network in networks
     }
-    refit_nll = {network: table.family("nll").shown("refit") for network, table in tables.items()}
+    refit_nll = {network: table.family("nll").get("refit") for network, table in tables.items()}
     refit_error = {
-        str(network): table.family("error").shown("refit") for network, table in analyse.refitted_errors(rows).items()
+        str(network): table.family("error").get("refit") for network, table in analyse.refitted_errors(rows).items()
     }
     words = "the classifier of a network fitted again by `isda.refit`"
     yield Situation(words, "refit", refit_error, refit_nll, things="networks")
@@ -240,17 +240,17 @@ def other_tasks() -> Iterator[Situation]:
         yield Situation(f"features of CIFAR-100 for another task: {words}", "transfer", *_both(table, "isda"))
     pixels = analyse.camvid_table(rows_of("camvid"))
     kinds = {
-        f"mIoU, {method.removeprefix('ISDA, ')}": pixels.family("miou").shown(method)
+        f"mIoU, {method.removeprefix('ISDA, ')}": pixels.family("miou").get(method)
         for method in pixels.values
         if method != CONTROL
     }
     yield Situation("segmentation, 450 steps from random weights", "segmentation", kinds, rising=True)
     tails = table_of([row for row in rows_of("longtail") if int(row["seed"]) < 100], ("error", "nll"))
-    other = {"logit adjustment": tails.family("error").shown("logit adjustment")}
+    other = {"logit adjustment": tails.family("error").get("logit adjustment")}
     words = "classes of very different sizes, ISDA alone"
     yield Situation(words, "longtail", *_both(tails, "ISDA", "ISDA"), others=other)
     problems = unlabelled_tables()
-    error = {problem: table.family("error").shown(f"{TRAINED}1") for problem, table in problems.items()}
+    error = {problem: table.family("error").get(f"{TRAINED}1") for problem, table in problems.items()}
     yield Situation("unlabelled rows of embeddings, consistency bound", "unlabelled", error, things="problems")
 
 

@@ -50,7 +50,7 @@ __all__ = ["BLOCKS", "pages", "written"]
 
 
 def _difference(table: FigureTable, figure: str, method: str) -> str:
-    return difference_text(table.family(figure).shown(method))
+    return difference_text(table.family(figure).get(method))
 
 
 def _pair(error: Interval | None, nll: Interval | None = None, *, name: str = "error") -> str:
@@ -67,7 +67,7 @@ def _bold(gap: Interval | None, digits: int) -> str:
 
 def _gaps(table: FigureTable, method: str) -> list[Interval | None]:
     """Differences of a method's error and negative log-likelihood to the control."""
-    return [table.family(figure).shown(method) for figure in ("error", "nll")]
+    return [table.family(figure).get(method) for figure in ("error", "nll")]
 
 
 def _both(table: FigureTable, method: str) -> str:
@@ -223,7 +223,7 @@ def elsewhere() -> list[str]:
         "features of CIFAR-100 for SVHN": _both(transfer, "isda"),
         "long tails": _both(tails, "ISDA"),
         **{
-            f"CamVid, {kind}, higher is better": _pair(pixels.family("miou").shown(f"ISDA, {kind}"), name="mIoU")
+            f"CamVid, {kind}, higher is better": _pair(pixels.family("miou").get(f"ISDA, {kind}"), name="mIoU")
             for kind in ("diagonal", "full")
         },
     }
@@ -233,7 +233,7 @@ def elsewhere() -> list[str]:
         "",
         _lines(found),
         f"VAT instead of mean teacher: error, {_vat_gains()}{BREAK}long tails: logit adjustment, "
-        f"{_pair(tails.family('error').shown('logit adjustment'))}",
+        f"{_pair(tails.family('error').get('logit adjustment'))}",
     ]
 
 
@@ -241,7 +241,7 @@ def _vat_gains() -> str:
     """The error of VAT − that of mean teacher, both without ISDA, by data set."""
     tables = analyse.semi_tables(rows_of("semi_composition"))
     return ", ".join(
-        _pair(table.family("error").shown("vat"), name=setting.partition(",")[0]) for setting, table in tables.items()
+        _pair(table.family("error").get("vat"), name=setting.partition(",")[0]) for setting, table in tables.items()
     )
 
 

@@ -84,11 +84,11 @@ def test_the_page_opens_with_the_finding_and_has_every_part(written, runs_folder
         "thin lines that end in a circle are unfinished runs",
         "Training loss over the epochs",
         "test calibration error, %",
-        "method_options.bound",
+        "method_options",
         "The 12 runs and their folders",
         "Made by isda report ../../",
     ):
-        assert words in page.text or words in page.text.replace("…", "")
+        assert words in page.text
 
 
 def test_nothing_is_loaded_from_anywhere_and_there_is_no_script(written, runs_folder):

@@ -90,17 +90,12 @@ def intervals_text(family: Family) -> str:
 
 
 def interval_notes(family: Family) -> list[str]:
-    """Sentences about what to beware of: too few seeds, variances that differ between methods."""
-    notes = []
-    if family.blind:
-        few = "All intervals" if len(family.blind) == len(family) else f"Those of {', '.join(sorted(family.blind))}"
-        notes.append(f"{few} are left out: too few seeds.")
-    for name, ratio in family.separate.items():
-        notes.append(
-            f"{name} has {ratio:.0f} times the variance of the others: its differences have Student's intervals, not "
-            "pooled (Bonferroni)."
-        )
-    return notes
+    """Sentences about methods whose variance differs from that of the others."""
+    return [
+        f"{name} has {ratio:.0f} times the variance of the others: its differences have Student's intervals, not "
+        "pooled (Bonferroni)."
+        for name, ratio in family.separate.items()
+    ]
 
 
 def caption(comparison: Comparison) -> str:
@@ -123,9 +118,7 @@ def caption(comparison: Comparison) -> str:
 def finding(comparison: Comparison, planned: float | None = None) -> str:
     """What a comparison shows, in one sentence: the headline of the terminal, the page and the JSON.
 
-    Args:
-        comparison: of at least one method.
-        planned: if no difference is found, the one to plan seeds for; by default half of what the seeds can show.
+    Where no difference is found, it names the seeds for the ``planned`` one, by default half of what seeds can show.
     """
     figure, differences = comparison.figure, comparison.differences
     if not differences:
