@@ -154,7 +154,7 @@ def draw_reliability(method: MethodPredictions, ax: Axes) -> None:
     ax.plot([0, 100], [0, 100], color=INK, linewidth=1)
     ax.set(xlim=(0, 100), ylim=(0, 100), ylabel="accuracy, %")
     ax.tick_params(labelbottom=False)
-    below = ax.inset_axes((0, -0.4, 1, 0.28), sharex=ax)
+    below = ax.inset_axes((0, -0.36, 1, 0.24), sharex=ax)
     below.bar(middles, shares, width, color=SOFT, alpha=0.5)
     below.set(xlabel="confidence, %", ylabel="images, %")
 
