@@ -13,12 +13,12 @@ WORKERS  ?= 2
 DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/test_public_interface.py
+  tests/estimator
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid rates structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize problems clean analyse semi-composition picture few-images robustness sentences text-finetune finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -111,18 +111,11 @@ bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; take
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py
 
-bench-cost: $(READY)  ## writes benchmarks/results/cost.csv and cost.md: a step by formula and measured; then docs/cost.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cost.py
-	$(BIN)/python website/cost_tables.py
-
 bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
 	$(BIN)/python benchmarks/tilt.py
 
 bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
 	$(BIN)/python benchmarks/generators.py
-
-bench-explicit: $(READY)  ## writes benchmarks/results/explicit.md: a step of explicit augmentation beside one of ISDA
-	$(BIN)/python benchmarks/explicit.py
 
 bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which models attach works with; 10 minutes
 	$(TEST_ENV) $(BIN)/python benchmarks/attach.py --again
@@ -142,9 +135,6 @@ few-images: $(READY)  ## writes benchmarks/results/few_images.{csv,md} (benchmar
 robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the networks of `make few-images` under corruptions
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/robustness.py --data-root $(DATA)
 
-refitting: $(READY)  ## writes benchmarks/results/refitting.{csv,md}: the networks of `make few-images`, classifiers fitted again
-	$(BIN)/python benchmarks/refitting.py --data-root $(DATA)
-
 sentences: $(READY)  ## writes benchmarks/results/sentences.{csv,md}: ISDAClassifier on embeddings of texts; DATA/packages holds wheels
 	$(TEST_ENV) $(BIN)/python benchmarks/sentences.py --packages $(DATA)/packages --cache $(DATA)/problems
 
@@ -156,9 +146,6 @@ finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet
 
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)
-
-longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
 
 analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ and the picture of few images again, from the .csv files: no run is repeated
 	$(BIN)/python benchmarks/analyse.py
@@ -174,9 +161,6 @@ camvid: $(READY)  ## writes benchmarks/results/camvid.{csv,md}: segmentation; an
 rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates beside a growing strength; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/rates.py
 
-auto: $(READY)  ## writes benchmarks/results/auto.{csv,md}; three hours; DATA holds cifar10, cifar100 and svhn_small.npz
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/auto.py --data-root $(DATA)
-
 problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/evidence/few-labels.md says what DATA holds
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
@@ -184,9 +168,6 @@ problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelle
 
 structure: $(READY)  ## prints size and shape of the source tree: files, imports, longest chain, files that run in one call
 	$(BIN)/python benchmarks/structure.py
-
-mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
-	nice -n 10 $(BIN)/python tests/mutants
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

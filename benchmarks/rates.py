@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 
 from csv_files import write_csv
-from isda import ISDALoss, networks
-from isda._utils.errors import expect_type
+from isda import ISDALoss
+from isda.lab import networks
+from isda.lab.choices import expect_type
 from isda.lab.data import balanced_sample, load
 from recording import RESULTS
 

@@ -12,7 +12,7 @@ import pytest
 from isda.lab.engine import find_task
 from isda.lab.engine import task as registry
 from isda.lab.engine.comparison import Planner
-from isda.lab.engine.tuning.request import SearchOptions, make_candidates
+from isda.lab.engine.search import SearchOptions, make_candidates
 from isda.lab.train import Settings
 from small_runs import isda
 

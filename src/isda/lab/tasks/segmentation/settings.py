@@ -39,8 +39,8 @@ class SegmentationSettings(TrainingSettings):
     method: Auto[str] = auto("isda", section=METHOD)
     """cross-entropy, isda or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
     has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value (docs/extend.md)."""
-    lambda_0: float | Literal["auto"] | None = stored_in("method_options", section=METHOD, default_text="7.5")
-    """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
+    lambda_0: float | None = stored_in("method_options", section=METHOD, default_text="7.5")
+    """ISDA's strength at the end of training."""
     evaluate_on: Literal["validation", "test"] | None = stored_in(
         "evaluated_on", section=DATA, default_text="validation, if the data set has it"
     )
@@ -53,9 +53,9 @@ class SegmentationSettings(TrainingSettings):
     crop: str = setting("769", section=DATA, metavar="SIZE")
     """Size of training crops, SIDE or HEIGHTxWIDTH."""
     # The range is ours, that of most recipes; the toolbox below the authors' code draws from 0.7, 0.8, ... 2.1.
-    smallest_scale: float = setting(0.5, section=DATA, metavar="FACTOR", rare=True)
+    smallest_scale: float = setting(0.7, section=DATA, metavar="FACTOR", rare=True)
     """Images are resized by a random factor from this one ..."""
-    largest_scale: float = setting(2.0, section=DATA, metavar="FACTOR", rare=True)
+    largest_scale: float = setting(2.1, section=DATA, metavar="FACTOR", rare=True)
     """... to this one, before they are cropped."""
     mirror: bool = setting(True, section=DATA, rare=True)
     """Mirror every other image."""
