@@ -113,7 +113,7 @@ def test_of_several_methods_the_best_is_named(compared):
     worse = {"wild": shifted(5.0, 5.5, 5.2, 4.9)}
     comparison = compared({"cross-entropy": BASE} | better | worse)
     assert comparison.finding().startswith("ISDA has a lower test error: -1.9 points (95% interval ")
-    assert comparison.finding().endswith("; 2 of 3 methods do")
+    assert comparison.finding().endswith("; 2 of 3 methods are lower")
 
 
 @pytest.mark.parametrize(

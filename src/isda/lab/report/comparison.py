@@ -200,9 +200,9 @@ def load(*paths: Path | str) -> Comparison:
 
 APART = (
     *("method", "method_options", "seed", "settings", "chosen", "curves", "version", "format"),
-    *("of_method", "of_run", "baselines"),
+    *("of_method", "of_run", "baselines", "sha256"),
 )
-"""Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
+"""Settings in which runs of a comparison may differ, beside those that a task counts as the method's."""
 
 
 def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
@@ -279,4 +279,6 @@ def labels(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isda.lab.report.wording import plus_minus, sentence
+from isda.lab.report.wording import counted, plus_minus, sentence
 from isda.lab.text import escape_control_characters
 
 if TYPE_CHECKING:
@@ -120,6 +120,6 @@ def templates() -> Environment:
     from isda.lab.report import charts
 
     environment = Environment(loader=PackageLoader("isda.lab.report", "."), autoescape=True, trim_blocks=True)
-    environment.filters |= {"sentence": sentence, "relative_to": os.path.relpath}
+    environment.filters |= {"sentence": sentence, "counted": counted, "relative_to": os.path.relpath}
     environment.globals["charts"] = charts
     return environment

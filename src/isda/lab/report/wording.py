@@ -138,9 +138,10 @@ def finding(comparison: Comparison, planned: float | None = None) -> str:
     mean, spread = means[label], differences[label].half_width or 0.0
     digits = _digits(spread, figure.digits)
     low, high = (f"{end:.{digits}f}" for end in (mean - spread, mean + spread))
-    more = f"; {len(alike)} of {counted(len(differences), 'method')} do" if len(alike) > 1 else ""
+    direction = "lower" if mean < 0 else "higher"
+    more = f"; {len(alike)} of {len(differences)} methods are {direction}" if len(alike) > 1 else ""
     return (
-        f"{_spoken(label)} has a {'lower' if mean < 0 else 'higher'} {figure.title}: "
+        f"{_spoken(label)} has a {direction} {figure.title}: "
         f"{f'{mean:+.{digits}f} {figure.difference_unit}'.strip()} (95% interval {low} to {high}){more}"
     )
 
