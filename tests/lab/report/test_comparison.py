@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from isda.lab.engine import Figure, find_runs
+from isda.lab.engine import Figure, compare, find_runs
 from isda.lab.report import load, summarise
 from isda.lab.report.comparison import labels
 from isda.lab.report.statistics import many_to_one
+from parabola import Parabola, ParabolaSettings
 from small_runs import small_config
 
 BASE = {0: 30.0, 1: 31.5, 2: 30.7, 3: 32.2}
@@ -262,3 +263,12 @@ def test_figures_of_the_last_epoch_are_not_called_means_over_epochs(compared):
     comparison = compared({"cross-entropy": {0: 1.0}, "isda": {0: 0.5}}, figures=(loss,))
     assert comparison.table().caption.startswith("Training loss, at epoch 20; seed 0. Difference: ")
     assert "difference, nats" in terminal(comparison.table())
+
+
+def test_a_comparison_from_python_returns_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARABOLA", str(tmp_path))
+    settings = {"task_of": lambda method: Parabola(), "device": "cpu"}
+    comparison = compare(ParabolaSettings(), ["plain", "parabola"], [0, 1, 2], tmp_path / "runs", **settings)
+    assert [method.label for method in comparison.methods] == ["plain", "parabola"]
+    assert comparison.finding() == load(tmp_path / "runs").finding()
+    assert comparison.to_pandas().finished.all()
