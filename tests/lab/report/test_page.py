@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from isda.lab.engine import Figure, find_runs
-from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord
-from isda.lab.engine.tuning.search_space import SearchedSetting, Trial
+from isda.lab.engine.search import MethodSearchRecord, SearchedSetting, SearchRecord, Trial
 from isda.lab.report import load
 from isda.lab.report.page import write_report
 from isda.lab.report.predictions import comparison_predictions
@@ -205,7 +204,6 @@ def a_search(figures):
         Trial(
             number=number,
             point={"lambda_0": strength},
-            why="grid",
             values={} if figure is None else {"100": figure, "101": figure + 0.2},
             problem="" if figure is not None else "seed 100: the loss became infinite",
         )
@@ -223,7 +221,7 @@ def a_search(figures):
     )
     figure = Figure(name="error", metric="held-out/error", title="held-out error", unit="%")
     settings = {"data": "digits", "network": "fast-cnn", "scale": "custom", "epochs": 2, "figure": figure}
-    return SearchRecord(**settings, sampler="grid", seeds=(100, 101), finished=True, methods=(method,))
+    return SearchRecord(**settings, seeds=(100, 101), finished=True, methods=(method,))
 
 
 def test_a_search_is_a_chart_and_a_table_of_its_trials(written):

@@ -212,9 +212,9 @@ def resolve_options(
         >>> from isda.lab.tasks.classification.settings import recipe_for
         >>> from isda.lab.methods.semi import defaults_for
         >>> defaults = defaults_for("vat", "cifar10")
-        >>> options = resolve_options("vat+isda:eta_1=2,decay=0.9", defaults, 4000, 50_000, recipe_for("cnn-13"))
-        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
-        (2.0, 1.0, 8.0, 0.9)
+        >>> options = resolve_options("vat+isda:eta_1=2,memory=30", defaults, 4000, 50_000, recipe_for("cnn-13"))
+        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["memory"]
+        (2.0, 1.0, 8.0, 30)
     """
     from isda.lab.methods.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
 
