@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -215,7 +216,7 @@ def test_more_steps_are_never_worse_and_no_steps_are_the_published_bound():
         for steps in ((), bounds.STEPS[:1], bounds.STEPS[:2], bounds.STEPS, bounds.STEPS + (math.inf,) * 5)
     ]
     torch.testing.assert_close(values[0], jensen_rows(logits, weight, model, labels, 2.0))
-    for before, after in zip(values, values[1:], strict=False):
+    for before, after in pairwise(values):
         assert (after <= before + 1e-12).all()
     assert (values[0] - values[3]).mean() > 0.1
 

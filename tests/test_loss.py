@@ -177,7 +177,7 @@ COARSE, FINE, IGNORED = (3, 2), (7, 5), 255
 
 def expected_of_maps(criterion, features, targets, logits, weight, align_corners):
     """Variances at the features, everything interpolated to the logits and then to the labels, pixel by pixel."""
-    n, height, width = len(features), *features.shape[2:]
+    height, width = features.shape[2:]
     labels = oracles.nearest_labels(targets, height, width).flatten()
     counted, rows = labels != IGNORED, oracles.rows_of(features)
     seen = torch.cat([EARLIER[0], rows[counted]]), torch.cat([EARLIER[1], labels[counted]])

@@ -31,7 +31,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from isda import ExplicitLoss, ISDABCELoss, ISDALoss
 from isda.integrations.lightning import ISDACallback
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:lightning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+)
 
 
 class WithMetric(Classifier):
@@ -239,9 +241,8 @@ def test_a_compiled_network_trains_alike():
 
 @pytest.mark.slow
 def test_the_older_name_of_the_library_works():
-    code = (
-        "import pytorch_lightning as pl, isda.integrations.lightning as l; assert isinstance(l.ISDACallback(), pl.Callback)"
-    )
+    code = "import pytorch_lightning as pl, isda.integrations.lightning as own\n"
+    code += "assert isinstance(own.ISDACallback(), pl.Callback)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
 
 

@@ -11,12 +11,12 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from accelerate import Accelerator
 from lightning_runs import Classifier, fit
 from plain_training import EPOCHS, LAMBDA_0, MOMENTUM, RATE, network, samples
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from transformers import Trainer, TrainingArguments
 
-from accelerate import Accelerator
 from isda import ISDALoss
 from isda.integrations.accelerate import prepare_criterion
 from isda.integrations.huggingface import ISDATraining
@@ -80,7 +80,12 @@ def by_huggingface(rank: int, folder: Path) -> tuple[torch.nn.Module, ISDALoss]:
     rate = {"learning_rate": RATE, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
     isda = ISDATraining(LAMBDA_0)
     args = TrainingArguments(
-        str(folder), per_device_train_batch_size=EACH, num_train_epochs=EPOCHS, optim_args="momentum=0.9", **quiet, **rate
+        str(folder),
+        per_device_train_batch_size=EACH,
+        num_train_epochs=EPOCHS,
+        optim_args="momentum=0.9",
+        **quiet,
+        **rate,
     )
     args.train_sampling_strategy = "sequential"
     trainer = Trainer(Logits(), args, train_dataset=data, compute_loss_func=isda.loss, callbacks=[isda])

@@ -275,10 +275,12 @@ class Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        """The gradient."""
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        """An error."""
         raise RuntimeError("there is no second derivative of the published bound with this covariance")
 
 

@@ -8,8 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from isda.lab.methods.criteria import CenterLoss, DistributionNet, LargeMarginLoss, margin_function
-from isda.lab.methods.criteria import DisturbLabel, FocalLoss, LabelSmoothing, LqLoss, disturb_labels
+from isda.lab.methods.criteria import (
+    CenterLoss,
+    DistributionNet,
+    DisturbLabel,
+    FocalLoss,
+    LabelSmoothing,
+    LargeMarginLoss,
+    LqLoss,
+    disturb_labels,
+    margin_function,
+)
 from isda.lab.methods.mixup import draw_share
 from isda.lab.methods.registry import METHODS, find_method
 from isda.lab.tasks.classification.settings import recipe_for
