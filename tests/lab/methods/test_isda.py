@@ -1,4 +1,4 @@
-"""ISDA and explicit augmentation as methods of `isda train`: options, what enters the loss, covariances of one's own."""
+"""ISDA and explicit augmentation as methods of `isda train`: options, the loss, covariances of one's own."""
 
 from __future__ import annotations
 
