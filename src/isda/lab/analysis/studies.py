@@ -118,7 +118,7 @@ PARTS: dict[str, dict[str, object]] = {
     "constant λ0": {"schedule": "constant"},
     "low rank (ours)": {"covariance": "low_rank"},
     "tilted bound (ours)": {"bound": "tilted"},
-    "decay 0.99 (ours)": {"decay": 0.99},
+    "memory of 500 samples (ours)": {"memory": 500},
 }
 """The options changed in each row."""
 

@@ -73,8 +73,8 @@ def run_folder_name(method: str, seed: int) -> Path:
     """The folder of a run in the folder of a comparison.
 
     Example:
-        >>> run_folder_name("isda:lambda_0=2.0,decay=0.99", 3).as_posix()
-        'isda-lambda_0=2-decay=0.99/seed-3'
+        >>> run_folder_name("isda:lambda_0=2.0,memory=30", 3).as_posix()
+        'isda-lambda_0=2-memory=30/seed-3'
     """
     return Path(re.sub(r"[^\w.=+-]+", "-", canonical_method(method))) / f"seed-{seed}"
 
