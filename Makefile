@@ -12,11 +12,8 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
-CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/classifier
-NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/classifier tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
-  tests/tasks/segmentation
+METHOD_TESTS := $(wildcard tests/test_*.py) tests/classifier
+NUMERICAL_TESTS := $(METHOD_TESTS) tests/lab/networks tests/lab/data tests/lab/methods tests/integrations
 
 .PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid rates structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator problems clean analyse semi-composition picture few-images robustness sentences text-finetune finetune
 
@@ -48,7 +45,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	touch $@
 
 test-oldest: $(OLDEST)/.ready  ## the core's tests with the oldest versions that pyproject.toml promises; Python 3.11
-	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(CORE_TESTS)
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(METHOD_TESTS)
 
 test-anywhere: $(READY)  ## the numerical tests on each vector unit of this processor, with 1 and 2 threads, in random order
 	TOKENIZERS_PARALLELISM=false .ci/anywhere $(NUMERICAL_TESTS)
