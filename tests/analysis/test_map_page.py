@@ -183,7 +183,7 @@ def test_tens_of_thousands_of_points_answer_the_pointer(browser, written, tmp_pa
     points = torch.randn(20_000, 2, dtype=torch.float64)
     view = FeatureMap(replace(run, **tensors), points, None, None)
     file = tmp_path / "many.html"
-    write_maps(file, "Many", [view], "tsne", 10, "isda map")
+    write_maps(file, "Many", [view], 10, "isda map")
     assert len(data_of(file)["thumbnails"]["rows"]) == MOST_THUMBNAILS
     shown = MapPage(browser, file, 1280, "light")
     row = int(points[:, 0].argmax())

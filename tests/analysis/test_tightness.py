@@ -108,7 +108,7 @@ def test_damaged_checkpoints_are_passed_over(runs, tmp_path):
     import shutil
 
     copy = shutil.copytree(runs / "isda", tmp_path / "copy")
-    (copy / "checkpoints" / "step-000000020" / "model.safetensors").write_bytes(b"nothing")
+    (copy / "checkpoints" / "step-000000020.pt").write_bytes(b"nothing")
     assert [moment.step for moment in bounds_over_training(copy, most=20)] == [10, 30]
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(ValueError, match="no readable checkpoint"):
