@@ -2,8 +2,9 @@
 
 Two tables: fits with given settings beside LogisticRegression, and ISDAClassifier(), which chooses its settings by
 cross-validation, beside LogisticRegressionCV. What stands in one row of a table was measured in turns in one process
-with the same number of threads; seconds are the processor's. The rows are Gaussian classes with correlated features. The result is written after
-each table; `--parts` selects tables, the others are kept as they are. `--shape 200 20 4` tries the script on few rows.
+with the same number of threads; seconds are the processor's. The rows are Gaussian classes with correlated features.
+The result is written after each table; `--parts` selects tables, the others are kept as they are. `--shape 200 20 4`
+tries the script on few rows.
 """
 
 from __future__ import annotations
