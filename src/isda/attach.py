@@ -202,8 +202,7 @@ class Pass:
         rows = [rows_of(layer, output.detach()) for layer, output in zip(layers, outputs, strict=True)]
         self.rows = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         self.layout = "classes second" if isinstance(layers[0], nn.Conv2d) else "classes last"
-        self.address = None if traced or len(layers) > 1 else address_of(self.output)
-        self.version = self.output._version if self.address else 0
+        self.version = None if traced else self.output._version
         self.counted: set[int] | None = set()
         """The rows that have fed the statistics, None for all."""
 
@@ -216,8 +215,6 @@ class Pass:
 
     def viewed(self, logits: Tensor) -> tuple[str, Tensor | None]:
         """The layout of logits in the memory of the output, and the rows they show, None for all."""
-        if self.output._version != self.version:
-            raise ValueError(f"the logits were changed in place after the classifier had made them; {INSTEAD}")
         for layout in ("classes last", "classes second"):
             view = arranged(self.rows, layout)
             if (view.shape, view.stride(), view.data_ptr()) == (logits.shape, logits.stride(), logits.data_ptr()):
@@ -233,19 +230,18 @@ class Pass:
                 return layout, rows[..., 0] // len(classes)
         raise ValueError(f"logits {tuple(logits.shape)} are not whole rows of what the classifier made; {INSTEAD}")
 
-    def count(self, rows: Tensor | None) -> bool:
+    def is_new(self, rows: Tensor | None) -> bool:
         """Whether these rows are used for the first time: every row feeds the statistics once."""
-        if self.counted is None:
-            return False
-        if rows is None and not self.counted:
-            self.counted = None
-            return True
+        if self.counted is None or not self.counted:
+            return self.counted is not None
         numbers = set(range(self.rows.shape[:-1].numel()) if rows is None else rows.flatten().tolist())
         if numbers & self.counted and numbers - self.counted:
             raise ValueError(f"a part of these rows was counted by an earlier call, another part not; {INSTEAD}")
-        learns = not numbers <= self.counted
-        self.counted |= numbers
-        return learns
+        return not numbers <= self.counted
+
+    def count(self, rows: Tensor | None) -> None:
+        """These rows have fed the statistics."""
+        self.counted = None if rows is None or self.counted is None else self.counted | set(rows.flatten().tolist())
 
     def is_explained(self, weight: Tensor) -> bool:
         """Whether the rows are W a + b."""
@@ -272,16 +268,17 @@ class Recorder:
         self.others = [(name, m.out_features if isinstance(m, nn.Linear) else m.out_channels) for name, m in named]
         self.passes: list[Pass] = []
         self.running: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self.found: tuple[Pass, Tensor | None] | None = None
         self.unexplained = self.uncompared = CHECKED_CALLS
         self.handles = [layer.register_forward_hook(self.record, with_kwargs=True) for layer in self.layers]
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies leave the tensors behind; the hooks of a copied model lead to the recorder that is copied with it."""
-        return {**self.__dict__, "passes": [], "running": {}}
+        return {**self.__dict__, "passes": [], "running": {}, "found": None}
 
     def detach(self) -> None:
         """Record nothing from now on."""
-        self.passes = []
+        self.passes, self.found = [], None
         for handle in self.handles:
             handle.remove()
 
@@ -319,6 +316,8 @@ class Recorder:
         if recognised is None:
             return None
         own, layout, rows = recognised
+        if not traced and own.version not in (None, own.output._version):
+            raise ValueError(f"the logits were changed in place after the classifier had made them; {INSTEAD}")
         features, weight = own.features, self.weight
         if hasattr(weight, "full_tensor") or weight.shape != (own.rows.shape[-1], features.shape[-1]):
             raise ValueError(f"the weight of the classifier is sharded outside of its forward pass; {INSTEAD}")
@@ -326,18 +325,24 @@ class Recorder:
             self.unexplained -= 1
             if not own.is_explained(weight):
                 raise ValueError(f"the classifier does not compute W a + b with the weight it shows; {INSTEAD}")
-        learns = own.count(rows)
+        learns, self.found = own.is_new(rows), (own, rows)
         if rows is not None:
-            features = features.flatten(0, -2)[rows.to(features.device)]
+            features = features.flatten(0, -2)[rows.to(features.device, non_blocking=True)]
         return arranged(features, layout), weight, learns
+
+    def count(self) -> None:
+        """The rows that were found last have fed the statistics."""
+        if self.found is not None:
+            self.found[0].count(self.found[1])
+            self.found = None
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
         """The pass that made the logits, their layout, and their rows if not all; by memory, else by their values."""
-        address = None if traced else address_of(logits)
+        address = None if traced or len(self.layers) > 1 else address_of(logits)
         for own in reversed(self.passes):
             if own.output is logits:
                 return (own, own.layout, None) if own.inputs else None
-            if address and own.address == address:
+            if address and address_of(own.output) == address:
                 return (own, *own.viewed(logits)) if own.inputs else None
         if not self.layers[0].training:
             return None
@@ -350,6 +355,11 @@ class Recorder:
             if not fits:
                 found = [(own, equal_rows(own.rows, own.features, logits)) for own in passes]
                 fits = [(own, "classes last", rows) for own, rows in found if rows is not None]
+        if not self.passes:
+            raise ValueError(
+                "no pass of the classifier was recorded: it was replaced, or the model was compiled and had run before "
+                f"attach(); attach a criterion anew, before the first compiled pass, or {INSTEAD}"
+            )
         if not fits:
             names = [name for name, classes in self.others if classes in logits.shape[1:2]]
             hint = f"did you mean classifier={names[-1]!r}? Else {INSTEAD}" if names else INSTEAD
@@ -362,8 +372,9 @@ class Recorder:
 
 
 def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor is kept in memory; None in inference mode, and for the stand-ins of compilers and transforms."""
+    """Where the memory of a tensor starts; None in inference mode, and for stand-ins of compilers and transforms."""
     try:
-        return None if tensor.is_inference() else tensor.untyped_storage().data_ptr() or None
+        start = 0 if tensor.is_inference() else tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):
         return None
+    return int(start) or None
