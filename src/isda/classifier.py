@@ -114,7 +114,7 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
         class_weight: Any = None,
         cv: Any = 5,
         n_jobs: int | None = None,
-        tol: float = 1e-8,
+        tol: float = 1e-9,
         max_iter: int = 1000,
         random_state: Any = None,
     ) -> None:
