@@ -70,7 +70,7 @@ part; means over draws.
   test part; phoneme). Tabular: 16 to 40 numbers.
 - Every method sees standardised rows, and the same {FOLDS} stratified folds to choose its settings with. {OURS}:
   `ISDAClassifier(standardize="columns")`: λ0, C and a scale of the logits by log-likelihood, a search over powers of
-  ten.
+  ten, then half steps.
   Logistic regression: `LogisticRegressionCV`, {len(PENALTIES)} values of C from {PENALTIES[0]:g} to
   {PENALTIES[-1]:g} by log-likelihood. LDA: shrinkage by Ledoit and Wolf's formula, nothing to be chosen. Nearest
   neighbours: k from {NEIGHBOURS} and two ways to weigh them, by log-likelihood; one vote is shared by all classes,

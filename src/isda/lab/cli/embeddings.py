@@ -113,11 +113,15 @@ def classify(
         model: a file of --save: predict with it instead of training.
         json: a file for the result as JSON.
     """
+    import warnings
+
     from isda.lab.extras import needed_by
 
     with needed_by("isda classify"):
         from isda.lab import tables
 
+    # scikit-learn 1.8 announces other defaults of LogisticRegressionCV, whose new names older versions do not know.
+    warnings.simplefilter("ignore", FutureWarning)
     from isda import ISDAClassifier
     from isda.lab.cli.output import print_escaped, show
 
