@@ -167,7 +167,8 @@ class ISDAClassifier(ClassifierMixin, BaseEstimator):
                 strength=None if self.lambda_0 == "auto" else strength,
                 C=None if self.C == "auto" else C,
             )
-            scaling, strength, C, scale = best.scaling, best.strength, best.C, best.scale
+            scaling, strength, C = best.scaling, best.strength, best.C
+            scale = search.solved(best.scaling, best.point, best, tol=self.tol, max_iter=self.max_iter).scale
             self.cv_results_ = search.results(best)
         problem = Problem(data, scaling)
         solution, steps = problem.solve(strength, C, tol=self.tol, max_iter=self.max_iter)
@@ -547,10 +548,15 @@ class Search:
 
     def trial(self, scaling: str | bool, point: Point, near: Trial | None = None) -> Trial:
         """Solve the folds at a point, from their solutions at a near one, and judge them by the held-out rows."""
-        if (scaling, point) in self.trials:
-            return self.trials[scaling, point]
+        if (scaling, point) not in self.trials:
+            self.trials[scaling, point] = self.solved(scaling, point, near, tol=FOLD_TOL, max_iter=FOLD_STEPS)
+        return self.trials[scaling, point]
+
+    def solved(self, scaling: str | bool, point: Point, near: Trial | None, *, tol: float, max_iter: int) -> Trial:
+        """The same, to the given accuracy."""
         if scaling not in self.problems:
-            spread = self.data.rows.std(0)
+            share = self.data.counts / self.data.counts.sum()
+            spread = np.sqrt(share @ (self.data.rows - share @ self.data.rows) ** 2)
             self.problems[scaling] = []
             for train, held_out in self.folds:
                 problem = Problem(self.data.part(train), scaling, spread)
@@ -558,7 +564,7 @@ class Search:
         starts = near.solutions if near is not None else [None] * len(self.folds)
         strength, C = 10.0 ** point[0], 10.0 ** point[1]
         found = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(problem.solve)(strength, C, start, tol=FOLD_TOL, max_iter=FOLD_STEPS)
+            delayed(problem.solve)(strength, C, start, tol=tol, max_iter=max_iter)
             for (problem, _), start in zip(self.problems[scaling], starts, strict=True)
         )
         solutions = [solution for solution, _ in found]
@@ -566,8 +572,7 @@ class Search:
         logits = np.concatenate([weights @ rows + b[:, None] for (weights, b), (_, rows) in pairs], axis=1)
         scale = best_scale(logits, self.labels, self.counts)
         score = smoothed_likelihood(scale * logits, self.labels, self.counts)
-        self.trials[scaling, point] = Trial(scaling, point, score, scale, solutions)
-        return self.trials[scaling, point]
+        return Trial(scaling, point, score, scale, solutions)
 
     def results(self, best: Trial) -> dict[str, Any]:
         """Columns as in GridSearchCV."""
@@ -622,7 +627,7 @@ def best_scale(logits: Matrix, labels: Labels, counts: Matrix) -> float:
         step = scale + slope / bend if bend > 0 else high
         if not low < step < high:
             step = (low + high) / 2 if high < math.inf else 2 * scale
-        settled, scale = abs(step - scale) <= 1e-6 * scale, step
+        settled, scale = abs(step - scale) <= 1e-9 * scale, step
         if settled:
             break
     return scale
