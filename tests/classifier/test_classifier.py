@@ -20,7 +20,18 @@ from isda import ISDAClassifier
 IRIS, LABELS = load_iris(return_X_y=True)
 
 
-@parametrize_with_checks([ISDAClassifier(1.0, C=1.0), ISDAClassifier(), ISDAClassifier(0.5, 1.0, covariance="full")])
+def known_failures(estimator):
+    """The search solves folds roughly, and so to different last digits for rows that are repeated or weighted."""
+    if estimator.lambda_0 != "auto":
+        return {}
+    name = "check_sample_weight_equivalence_on_{}_data"
+    return {name.format(kind): "the search solves folds roughly" for kind in ("dense", "sparse")}
+
+
+@parametrize_with_checks(
+    [ISDAClassifier(1.0, C=1.0), ISDAClassifier(), ISDAClassifier(0.5, 1.0, covariance="full")],
+    expected_failed_checks=known_failures,
+)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
