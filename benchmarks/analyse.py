@@ -204,22 +204,6 @@ def generated(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {"": lines}
 
 
-LONG_TAIL = {"error": "error, %", "head": "head, %", "middle": "middle, %", "tail": "tail, %", "nll": "nll"}
-
-
-def longtail(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Long-tailed CIFAR-10; the runs that chose strengths have a seed from 100 on."""
-    own = [row for row in rows if int(row["seed"]) < 100]
-    table = figure_table(own, list(LONG_TAIL), method_of, "cross-entropy")
-    lines = description(table, "Negative is better.") + head(["method", "strength", *titles(LONG_TAIL), "seconds"])
-    for method in table.values:
-        runs = [row for row in own if row["method"] == method]
-        strength = f"{float(runs[0]['strength']):g}" if method != "cross-entropy" else ""
-        seconds = statistics.fmean(float(row["seconds"]) for row in runs)
-        lines.append(line([method, strength, *figure_cells(table, method), f"{seconds:.1f}"]))
-    return {"": lines}
-
-
 def algorithm_of(row: Row) -> str:
     """The method of a run without its options."""
     return row["method"].partition(":")[0]
@@ -368,80 +352,16 @@ def _range(values: Sequence[float]) -> str:
     return least if least == largest else f"{least} to {largest}"
 
 
-CORRUPTED = {
-    "error": "mean error, %",
-    "clean": "clean, %",
-    "noise": "noise, %",
-    "blur": "blur, %",
-    "contrast": "contrast, %",
-    "jpeg": "JPEG, %",
-    "nll": "negative log-likelihood",
-    "calibration": "calibration error, %",
-}
-
-
-def robustness(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Errors of corrupted test images, a part for each setting."""
-    parts = {}
-    for setting in dict.fromkeys(row["setting"] for row in rows):
-        table = figure_table(
-            [row for row in rows if row["setting"] == setting], list(CORRUPTED), method_of, "cross-entropy"
-        )
-        lines = description(table, "Negative is better.") + head(["method", *titles(CORRUPTED)])
-        lines += [line([method, *figure_cells(table, method)]) for method in table.values]
-        parts[setting] = lines
-    return parts
-
-
-def refitting(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Classifiers fitted again and temperatures, a part for each setting and loss of the network."""
-    parts = {}
-    figures = {name: THREE[name] for name in ("nll", "calibration")}
-    for (setting, network), errors in refitted_errors(rows).items():
-        own = [row for row in rows if (row["setting"], row["network"]) == (setting, network)]
-        table = figure_table(own, list(figures), method_of, "unchanged")
-        lines = description(table, "Negative is better. Δ of the error: Student's interval; a temperature keeps it.")
-        lines += head(["classifier", *titles({**figures, "error": THREE["error"]})])
-        for method in table.values:
-            kept = method == TEMPERATURE
-            cells = figure_cells(errors, "unchanged" if kept else method)
-            cells = [cells[0], "0"] if kept else cells
-            lines.append(line([method, *figure_cells(table, method, {"nll": 3}), *cells]))
-        parts[f"{setting}: {network}"] = lines
-    return parts
-
-
-TEMPERATURE = "temperature"
-"""A method of refitting.csv, which does not change predictions."""
-
-
-def refitted_errors(rows: Sequence[Row]) -> dict[tuple[str, str], FigureTable]:
-    """Errors of classifiers as they are and fitted again, by setting and loss of the network."""
-    networks = dict.fromkeys((row["setting"], row["network"]) for row in rows)
-    changing = [row for row in rows if row["method"] != TEMPERATURE]
-    return {
-        network: figure_table(
-            [row for row in changing if (row["setting"], row["network"]) == network], ["error"], method_of, "unchanged"
-        )
-        for network in networks
-    }
-
-
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
     "sensitivity": sensitivity,
     "camvid": camvid,
     "transfer": transfer,
-    "longtail": longtail,
     "finetune": by_setting,
     "generated": generated,
     "semi_composition": semi_composition,
-    "auto": by_setting,
     "few_images": by_setting,
-    "robustness": robustness,
-    "refitting": refitting,
     "sentences": sentences,
-    "text_finetune": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
 

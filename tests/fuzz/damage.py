@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commands import ODD_PATHS, PATHS, SHOWN, Case, common_problem, run
 from subjects import COMPARED, SUBJECTS, Subject, command_words, left_behind, reseal
+
+from commands import ODD_PATHS, PATHS, SHOWN, Case, common_problem, run
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 7, 10**6, 10**30, -(10**30), 0.5, 1e308, -1e-308, math.nan, math.inf, -math.inf),

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from commands import LAST_WORDS, Case, fork_workers
 from damage import damage_case, expectations
 from options import options_case
 from subjects import make_data, make_subjects
 from tables import tables_case
 from weights import make_weights, weights_case
+
+from commands import LAST_WORDS, Case, fork_workers
 
 SECONDS = 60.0
 """After which a case is said to hang."""

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from subjects import IMAGES, REPRODUCED, SCENES, SHAPES, TINY
+
 from commands import HELP, NAMES, ODD_PATHS, Case, common_problem, not_finite, run
 from commands import PATHS as SERVED
-from subjects import IMAGES, REPRODUCED, SCENES, SHAPES, TINY
 
 NUMBERS = (
     "0",

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from commands import run
 from PIL import Image
 
+from commands import run
 from isda.lab.data import ZCAWhitening
 from isda.lab.engine.callbacks import TensorBoard
 from isda.lab.engine.comparison import run_folder_name

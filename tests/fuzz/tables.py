@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from commands import Case, Ended, common_problem, run, strict_json
 
 CLASSES = ("low", "middle", "high")

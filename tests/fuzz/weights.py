@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from commands import Case, common_problem, run, strict_json
 from safetensors.torch import load_file, save, save_file
 from subjects import SCENES, SHAPES, command_words, reseal, words_of
 from torch import Tensor, nn
 
+from commands import Case, common_problem, run, strict_json
 from isda.lab import networks
 from isda.lab.engine.digests import file_digest
 from isda.lab.networks import segmentation

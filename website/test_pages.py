@@ -1,0 +1,60 @@
+"""The site as it is read: every code block runs, every link leads somewhere, pictures and equations are current."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from PIL import Image
+
+import evidence
+from code_blocks import ROOT, pages, run_page
+
+SITE = ROOT / "build" / "site"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_blocks(page: Path):
+    run_page(page)
+
+
+class Links(HTMLParser):
+    """What a page leads to, and its anchors."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name == "id":
+                self.anchors.add(value)
+            elif name in ("href", "src") and value and not re.match(r"\w+:|//", value):
+                self.targets.add(unquote(value.partition("?")[0]))
+
+
+def test_links_lead_somewhere():
+    found = {path: Links(path.read_text(encoding="utf-8")) for path in SITE.rglob("*.html")}
+    broken = []
+    for path, page in found.items():
+        for target in page.targets:
+            name, _, anchor = target.partition("#")
+            other = (path.parent / name).resolve() if name else path
+            if not other.exists() or (anchor and other in found and anchor not in found[other].anchors):
+                broken.append(f"{path.relative_to(SITE)}: {target}")
+    assert found
+    assert not broken
+
+
+def test_readme_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#\s:]+)[)#]", (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_picture_of_readme_shows_the_figures_of_the_results():
+    with Image.open(evidence.FOREST) as picture:
+        assert json.loads(picture.info["differences"]) == json.loads(evidence.shown(evidence.summary()))
