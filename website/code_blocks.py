@@ -19,6 +19,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image
+from sklearn.datasets import load_digits
+
 from commands import COMMANDS, ROOT, help_of
 
 LIMIT = 60
@@ -59,19 +62,15 @@ def blocks(page: Path) -> list[Block]:
 
 def sample_files(folder: Path) -> None:
     """What commands of the pages read: photos/CLASS/*.png and table.csv."""
-    from PIL import Image
-    from sklearn.datasets import load_digits
-
     digits = load_digits()
-    for number, (image, label) in enumerate(zip(digits.images[:300], digits.target[:300], strict=True)):
-        path = folder / "photos" / "abcdefghij"[label] / f"{number:03}.png"
+    lines = [",".join([*(f"x{column}" for column in range(64)), "label"])]
+    for number in range(300):
+        label = "abcdefghij"[digits.target[number]]
+        path = folder / "photos" / label / f"{number:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((image * 15).astype("uint8")).save(path)
-    rows = [
-        [*map(int, row), "abcdefghij"[label]] for row, label in zip(digits.data[:300], digits.target[:300], strict=True)
-    ]
-    head = [*(f"x{column}" for column in range(64)), "label"]
-    (folder / "table.csv").write_text("\n".join(",".join(map(str, row)) for row in [head, *rows]), encoding="utf-8")
+        Image.fromarray((digits.images[number] * 15).astype("uint8")).save(path)
+        lines.append(",".join([*(f"{pixel:.0f}" for pixel in digits.data[number]), label]))
+    (folder / "table.csv").write_text("\n".join(lines), encoding="utf-8")
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:
