@@ -1,7 +1,10 @@
 """The site as it is read: every code block runs, every link leads somewhere, pictures and equations are current."""
 
 import json
+import pkgutil
 import re
+import subprocess
+import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -58,3 +61,29 @@ def test_readme_links_lead_somewhere():
 def test_the_picture_of_readme_shows_the_figures_of_the_results():
     with Image.open(evidence.FOREST) as picture:
         assert json.loads(picture.info["differences"]) == json.loads(evidence.shown(evidence.summary()))
+
+
+def test_the_functions_of_equations_exist():
+    text = (ROOT / "docs" / "paper" / "equations.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(isda\.[\w.]+)`", text)
+    assert len(names) > 10
+    for name in names:
+        pkgutil.resolve_name(name)
+
+
+SCRIPTS = {
+    "timm": "huggingface/pytorch-image-models/aa4b5850c1543fa488abf260f18390eda46cf85d/train.py",
+    "torchvision": "pytorch/vision/e6f04004f0e0f759b44329d9ee6751a55abf0f83/references/classification/train.py",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_diffs_apply_to_the_scripts_that_they_name(name, tmp_path):
+    script = tmp_path / "train.py"
+    try:
+        urllib.request.urlretrieve(f"https://raw.githubusercontent.com/{SCRIPTS[name]}", script)
+    except OSError as error:
+        pytest.skip(f"the script cannot be had here: {error}")
+    diff = ROOT / "docs" / "how-to" / "diffs" / f"{name}.diff"
+    subprocess.run(["patch", "--silent", str(script), str(diff)], check=True)
+    compile(script.read_text(encoding="utf-8"), str(script), "exec")
