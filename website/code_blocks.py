@@ -1,4 +1,4 @@
-"""Runs the code blocks of the pages: python website/code_blocks.py [PAGE ...] prints the seconds of each page.
+"""Runs the code blocks of the pages: python website/code_blocks.py [PAGE ...] prints how many each page has.
 
 The blocks of a page run in order, in an empty folder with a few sample files: `python` in one namespace, with prompts
 as doctests, `sh` in a shell. Commands in a `console` block take data or time that is not here: their options are
@@ -7,7 +7,6 @@ looked up in the help of the command. Cells of notebook pages are run by `make d
 
 import contextlib
 import doctest
-import io
 import os
 import re
 import shlex
@@ -15,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
@@ -76,11 +74,11 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     if ">>>" not in block.code:
         exec(compile("\n" * (block.line - 1) + block.code, str(block.page), "exec"), names)
         return
-    told = io.StringIO()
     test = doctest.DocTestParser().get_doctest(block.code, names, block.page.name, str(block.page), block.line - 1)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    if runner.run(test, out=told.write, clear_globs=False).failed:
-        raise AssertionError(told.getvalue())
+    told: list[str] = []
+    if runner.run(test, out=told.append, clear_globs=False).failed:
+        raise AssertionError("".join(told))
     names.update(test.globs)
 
 
@@ -135,6 +133,4 @@ def run_page(page: Path) -> int:
 
 if __name__ == "__main__":
     for page in [Path(word).resolve() for word in sys.argv[1:]] or pages():
-        started = time.perf_counter()
-        count = run_page(page)
-        print(f"{page.relative_to(ROOT)}: {count} blocks, {time.perf_counter() - started:.1f} s", flush=True)
+        print(page.relative_to(ROOT), run_page(page), flush=True)

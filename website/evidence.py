@@ -2,8 +2,7 @@
 
 Every comparison is a layout of methods x paired seeds. Differences to the control have Dunnett's simultaneous 95%
 intervals, over all methods that the file holds; a page shows those that the library has.
-
-    python website/evidence.py     writes docs/images/forest.png, the picture of README.md, and everything else
+`python website/evidence.py` also writes docs/images/forest.png, the picture of README.md.
 """
 
 from __future__ import annotations
@@ -305,6 +304,7 @@ def summary() -> Groups:
         settings_forest(rows, "error") for rows in (study(parts=False), semi_rows(), rows_of("finetune"))
     )
     miou = differences(cells_of(camvid_rows(), "miou"))["isda diagonal"]
+    svhn = differences(cells_of(rows_of("transfer", data="svhn_small"), "error"))["isda"]
     return {
         "few images or labels, no image augmentation": {
             "200 digits, λ0 = 1": differences(cells_of(rows_of("demo"), "error"))["isda"],
