@@ -322,9 +322,7 @@ def summary() -> Groups:
         "other tasks": {
             "fine-tuning, 1,000 images of 100 classes": tuned["all layers"][half],
             "semi-supervised, VAT on CIFAR-10": semi["CIFAR-10, 1,000 labels, vat"]["vat+isda"],
-            "features of CIFAR-100 for SVHN": differences(cells_of(rows_of("transfer", data="svhn_small"), "error"))[
-                "isda"
-            ],
+            "features of CIFAR-100 for SVHN": svhn,
             "segmentation, mIoU lost on CamVid": Difference(-miou.mean, miou.half_width),
         },
     }
