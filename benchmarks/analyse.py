@@ -18,11 +18,11 @@ from functools import cached_property
 from pathlib import Path
 
 from csv_files import read_csv
+from figure_tables import FigureTable
 from isda.lab.analysis.studies import AblationStudy, SensitivityStudy, StudyCell
-from isda.lab.report.across import Effect, pooled_effect
-from isda.lab.report.figure_tables import FigureTable
 from isda.lab.report.statistics import LEVEL, Interval, mean_std
 from isda.lab.report.wording import difference_text, interval_notes, intervals_text, plus_minus
+from pooling import Effect, pooled_effect
 
 __all__ = ["RESULTS", "from_csv", "marked", "refresh"]
 

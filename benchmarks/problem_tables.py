@@ -9,9 +9,9 @@ from pathlib import Path
 from scipy.stats import wilcoxon
 
 from csv_files import read_csv
-from isda.lab.report.across import Effect, friedman, mean_ranks, pooled_effect, signs
 from isda.lab.report.statistics import LEVEL, Family, Interval, many_to_one, paired_cells, t_interval
 from isda.lab.report.wording import number, plus_minus
+from pooling import Effect, friedman, mean_ranks, pooled_effect, signs
 from problem_methods import CONTROLS, OURS, RIVALS
 from problem_sets import PROBLEMS
 

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 
 from core import markdown
 from isda import ISDAClassifier
-from isda.lab.report.statistics import all_pairs, mean_std
+from isda.lab.report.statistics import Interval, compare_pairs, mean_std
 from isda.lab.report.wording import plus_minus
 
 RESULT = Path(__file__).parent / "results" / "standardize.md"
@@ -98,9 +98,12 @@ def main() -> None:
     ]
     for name in DATA:
         figures = measure(name, options.draws)
-        # Ours come first, so that pairs are named ours - base.
-        ordered = sorted(METHODS, key=lambda method: method not in (DEFAULT, SCALED_DEFAULT))
-        families = {figure: all_pairs({method: figures[method][figure] for method in ordered}) for figure in FIGURES}
+        families: dict[str, dict[str, Interval]] = {figure: {} for figure in FIGURES}
+        for figure in FIGURES:
+            values = {method: figures[method][figure] for method in METHODS}
+            for ours in (DEFAULT, SCALED_DEFAULT):
+                pairs = {f"{ours} - {base}": (ours, base) for base in (RAW, SCALED)}
+                families[figure] |= compare_pairs(values, pairs)
         table = [
             {
                 "method": method,

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from isda.lab.analysis.directions import judge_ends
-from isda.lab.analysis.directions.atlas import judge_features
-from isda.lab.report.across import holm
+from isda.lab.analysis.directions.atlas import holm, judge_features
 
 
 def test_a_direction_that_the_judge_has_too_is_found_and_another_is_not():

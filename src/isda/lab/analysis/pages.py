@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from isda import __version__
 from isda._utils.files import write_text
-from isda.lab.report.markup import Markup, document, join, tag
+from isda.lab.analysis.markup import Markup, document, join, tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from isda.lab.analysis.markup import Markup, boxed_table, column, number_cell, tag
 from isda.lab.analysis.pages import COLOURS, new_figure, svg_figure, write_page
 from isda.lab.engine.comparison import run_folder_name
 from isda.lab.engine.config import Figure
 from isda.lab.engine.options import canonical_method, split_method
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import RunRecord, read_run
-from isda.lab.report.markup import Markup, boxed_table, column, number_cell, tag
 from isda.lab.report.statistics import Family, Interval, MeanStd, many_to_one, mean_std, paired_cells
-from isda.lab.report.summary import SUFFIX
 from isda.lab.report.wording import interval_notes, intervals_text, plus_minus, scale_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+SUFFIX = "+isda"
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def study_caption(rows: Sequence[StudyRow]) -> str:
     notes = " ".join(["", *interval_notes(family)])
     return (
         f"Mean ± standard deviation over seeds. Differences: Δ vs {rows[0].cell.label}, {intervals_text(family)}"
-        f"{apart}; negative is better.{notes}{scale_note(first.config, described=True)}"
+        f"{apart}; negative is better.{notes} {scale_note(first.config)}"
     )
 
 

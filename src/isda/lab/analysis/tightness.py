@@ -22,6 +22,7 @@ from isda.covariance import CovarianceModel, FullCovariance
 from isda.functional.bounds import jensen_bound, margin_from_gram, tilted_bound
 from isda.functional.sampling import monte_carlo, symmetric_root
 from isda.lab.analysis.inversion.targets import DEFAULT_STRENGTH
+from isda.lab.analysis.markup import Markup, boxed_table, column, number_cell
 from isda.lab.analysis.pages import COLOURS, command_line, new_figure, svg_figure, write_page
 from isda.lab.analysis.training_features import Observed, observe, run_data
 from isda.lab.engine.config import read_config
@@ -31,7 +32,6 @@ from isda.lab.engine.run_records import config_errors, find_run
 from isda.lab.engine.task import RunContext
 from isda.lab.engine.trainer import Trainer
 from isda.lab.networks import Network
-from isda.lab.report.markup import Markup, boxed_table, column, number_cell
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.classification.trained import classifier_of
 from isda.lab.tasks.common.data import ImageBatch, evaluation_batches, to_network_input

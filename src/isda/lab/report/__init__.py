@@ -1,9 +1,9 @@
-"""Reports of run folders: statistics over seeds, terminal tables and one self-contained HTML page.
+"""Reports of run folders: statistics over seeds, tables, charts and one self-contained HTML page.
 
-`isda.lab.engine.find_runs` reads run folders, `summary` compares them, `terminal_tables` prints and `page` writes HTML.
-`statistics` has the intervals of a comparison for figures from elsewhere.
+`load` compares the runs in folders; `statistics` has the intervals for figures from elsewhere.
 """
 
 from isda.lab.report import statistics
+from isda.lab.report.comparison import Comparison, load, summarise
 
-__all__ = ["statistics"]
+__all__ = ["Comparison", "load", "statistics", "summarise"]

@@ -4,74 +4,45 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.special import chdtri, ndtr
+from scipy.special import nctdtr
 
-from isda.lab.report.multivariate_t import scale_nodes, simultaneous_quantile
+from isda.lab.report.multivariate_t import simultaneous_quantile
 from isda.lab.report.statistics import Family, is_blind
 
 POWER = 0.8
 """Probability with which a true difference is to be told from zero."""
-CONFIDENCE = 0.8
-"""Of the upper limit of the residual standard deviation."""
 MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The seeds that a difference needs; `needed` and `at_most` are None beyond `MOST_SEEDS`.
+    """The seeds that a difference needs.
 
     Attributes:
         difference: to tell from zero.
-        methods: in the comparison, the control included.
         seeds: there are.
-        std: residual standard deviation, estimated from `dof` degrees of freedom.
-        dof: degrees of freedom.
-        needed: seeds in all, if `std` is the true one; never so few that reports leave intervals out.
-        at_most: seeds in all, if it is at its upper limit (`CONFIDENCE`, one-sided).
-        level: simultaneous level of the intervals.
+        residual_std: estimated from them.
+        degrees_of_freedom: of the estimate.
+        seeds_needed: in all, never so few that reports leave intervals out; None beyond `MOST_SEEDS`.
     """
 
     difference: float
-    methods: int
     seeds: int
-    std: float
-    dof: int
-    needed: int | None
-    at_most: int | None
-    level: float
+    residual_std: float
+    degrees_of_freedom: int
+    seeds_needed: int | None
 
     def sentence(self, unit: str) -> str:
         """The plan in words; ``unit`` such as "points"."""
         unit = unit.removesuffix("s") if self.difference == 1 else unit
-        what = f"To tell a difference of {self.difference:g} {unit}".rstrip()
-        goal = f"with a probability of {100 * POWER:.0f}%"
-        if self.needed is None:
-            return f"{what} {goal}, more than {MOST_SEEDS:,} seeds are needed."
-        more = self.needed - self.seeds
-        missing = f"{more} more than there are" if more > 0 else f"and there are {self.seeds}"
-        bound = f"up to {self.at_most:,}" if self.at_most is not None else f"more than {MOST_SEEDS:,}"
-        dof = f"{self.dof} degrees of freedom" if self.dof > 1 else "1 degree of freedom: plan again with more seeds"
+        needed = f"more than {MOST_SEEDS:,}" if self.seeds_needed is None else f"{self.seeds_needed:,}"
         return (
-            f"{what} {goal}, {self.needed} seeds are needed, {missing} ({bound} in all: the residual "
-            f"standard deviation of {self.std:.3g} is estimated from {dof})."
+            f"To tell a difference of {self.difference:g} {unit} with a probability of {100 * POWER:.0f}%, {needed} "
+            f"seeds are needed, and there are {self.seeds} (residual standard deviation {self.residual_std:.3g}, "
+            f"{self.degrees_of_freedom} degrees of freedom)."
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "difference": self.difference,
-            "power": POWER,
-            "level": self.level,
-            "methods": self.methods,
-            "seeds": self.seeds,
-            "residual_std": self.std,
-            "degrees_of_freedom": self.dof,
-            "seeds_needed": self.needed,
-            "seeds_needed_at_most": self.at_most,
-        }
 
 
 def check_planned(difference: float) -> None:
@@ -94,45 +65,29 @@ def plan_seeds(family: Family, difference: float) -> Plan | None:
     Example:
         >>> from isda.lab.report.statistics import many_to_one
         >>> errors = {"cross-entropy": [9.0, 8.0, 9.5], "isda": [8.1, 7.2, 8.3], "mixup": [8.4, 7.1, 8.9]}
-        >>> plan_seeds(many_to_one(errors), difference=0.3).needed
+        >>> plan_seeds(many_to_one(errors), difference=0.3).seeds_needed
         9
     """
     check_planned(difference)
     layout = family.pooled
-    if layout.std is None or len(layout.names) < 2:
-        return None
-    upper = layout.std * math.sqrt(layout.dof / float(chdtri(layout.dof, CONFIDENCE)))
     methods = len(layout.names)
-    return Plan(
-        difference=difference,
-        methods=methods,
-        seeds=layout.seed_count,
-        std=layout.std,
-        dof=layout.dof,
-        needed=_fewest(methods, layout.std / difference, family.level),
-        at_most=_fewest(methods, upper / difference, family.level),
-        level=family.level,
-    )
+    if layout.std is None or methods < 2:
+        return None
+    needed = _fewest(methods, layout.std / difference, family.level)
+    return Plan(difference, layout.seed_count, layout.std, layout.dof, needed)
 
 
 def _fewest(methods: int, std: float, level: float) -> int | None:
     """The fewest seeds, by bisection; ``std`` in units of the difference."""
     if power(methods, MOST_SEEDS, std, level) < POWER:
         return None
-    # power(low) < POWER <= power(high), or the intervals of `low` seeds are not shown; one seed has none.
-    low, high = _most_blind(methods, level), MOST_SEEDS
+    low, high = 1, MOST_SEEDS
+    while is_blind(_quantile(methods, low + 1, level), level, methods - 1):
+        low += 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power(methods, middle, std, level) >= POWER else (middle, high)
     return high
-
-
-def _most_blind(methods: int, level: float) -> int:
-    """The largest number of seeds whose intervals are too wide to be shown; 1 if there is none."""
-    seeds = 2
-    while is_blind(_quantile(methods, seeds, level), level, methods - 1):
-        seeds += 1
-    return seeds - 1
 
 
 def _quantile(methods: int, seeds: int, level: float) -> float:
@@ -156,7 +111,6 @@ def power(methods: int, seeds: int, std: float, level: float) -> float:
     """
     if std == 0:
         return 1.0
-    bound = _quantile(methods, seeds, level)
-    shift = math.sqrt(seeds / 2) / std
-    scales, weights = scale_nodes((methods - 1) * (seeds - 1))
-    return float(weights @ (ndtr(shift - bound * scales) + ndtr(-shift - bound * scales)))
+    dof, bound, shift = (methods - 1) * (seeds - 1), _quantile(methods, seeds, level), math.sqrt(seeds / 2) / std
+    # scipy finds no number for the other tail where it is far below 1e-100.
+    return float(1 - nctdtr(dof, shift, bound) + np.nan_to_num(nctdtr(dof, shift, -bound)))

@@ -5,85 +5,56 @@ Runs of classifiers leave them in their folders (`isda.lab.tasks.common.predicti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from isda.lab.engine.run_folder import RunFolder
-from isda.lab.engine.run_records import RunRecord
-from isda.lab.report.summary import Comparison
+from isda.lab.report.comparison import Comparison, Method
 from isda.lab.tasks.common.predictions import BINS, PREDICTIONS_FILE, Predictions
 
-MOST_BYTES = 2**28
-"""Larger files are not read."""
 
-
-class Bin(NamedTuple):
-    """The images whose confidence lies in one of BINS equal intervals."""
-
-    confidence: float
-    """Mean confidence."""
-    accuracy: float
-    """Share of correct predictions."""
-    share: float
-    """Share of all images."""
-
-
-class Pair(NamedTuple):
-    """Images of one class that are taken for another."""
-
-    label: int
-    predicted: int
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong prediction, with its picture."""
+class Mistake(NamedTuple):
+    """A wrong prediction, with its picture, uint8 (1 or 3, H, W), and the number of runs that are wrong about it."""
 
     picture: Tensor
-    """uint8 (1 or 3, H, W)."""
-    label: int
-    predicted: int
+    label: str
+    predicted: str
     confidence: float
     wrong: int
-    """The number of runs that predict a wrong class for the image."""
-    runs: int
-    """The number of runs that were evaluated on it."""
 
 
 @dataclass(frozen=True)
 class MethodPredictions:
-    """The predictions of a method's finished runs; classes are named by their position."""
+    """The predictions of a method's finished runs; ``style`` is its position in the comparison."""
 
     label: str
+    style: int
     classes: tuple[str, ...]
     runs: tuple[Predictions, ...]
 
     @property
-    def accuracy(self) -> float:
-        """The share of correct predictions."""
-        return float(torch.cat([run.predicted == run.labels for run in self.runs]).double().mean())
+    def confidence(self) -> Tensor:
+        """The confidences of all runs."""
+        return torch.cat([run.confidence for run in self.runs]).double()
 
     @property
-    def confidence(self) -> float:
-        """The mean confidence."""
-        return float(torch.cat([run.confidence for run in self.runs]).double().mean())
+    def right(self) -> Tensor:
+        """1 for each correct prediction of all runs, 0 for others."""
+        return torch.cat([run.predicted == run.labels for run in self.runs]).double()
 
-    def bins(self) -> list[Bin]:
-        """The reliability diagram: the bins that hold images, in ascending order of confidence."""
-        confidence = torch.cat([run.confidence for run in self.runs]).double()
-        right = torch.cat([run.predicted == run.labels for run in self.runs]).double()
-        position = (confidence * BINS).long().clamp(0, BINS - 1)
-        count, sums, hits = (
-            torch.bincount(position, weights=values, minlength=BINS).tolist()
-            for values in (torch.ones_like(right), confidence, right)
-        )
+    def bins(self) -> list[tuple[float, float, float]]:
+        """The reliability diagram: (middle of the bin, accuracy, share of all images) of each bin that holds images."""
+        right = self.right
+        position = (self.confidence * BINS).long().clamp(0, BINS - 1)
+        counts = torch.bincount(position, minlength=BINS).tolist()
+        hits = torch.bincount(position, right, minlength=BINS).tolist()
         return [
-            Bin(total / number, correct / number, number / len(right))
-            for number, total, correct in zip(count, sums, hits, strict=True)
-            if number
+            ((index + 0.5) / BINS, hit / count, count / len(right))
+            for index, (count, hit) in enumerate(zip(counts, hits, strict=True))
+            if count
         ]
 
     def confusion(self) -> Tensor:
@@ -96,58 +67,43 @@ class MethodPredictions:
     def mistakes(self, most: int) -> list[Mistake]:
         """The most confident mistakes that have a picture, each image once."""
         candidates = [
-            (-float(run.confidence[row]), int(run.indices[row]), run, row, picture)
-            for run in self.runs
+            (-float(run.confidence[row]), int(run.indices[row]), number, row, picture)
+            for number, run in enumerate(self.runs)
             for row, picture in zip(run.mistakes.tolist(), run.pictures, strict=False)
         ]
         found: dict[int, Mistake] = {}
-        for confidence, index, run, row, picture in sorted(candidates, key=lambda candidate: candidate[:2]):
+        for confidence, index, number, row, picture in sorted(candidates, key=lambda one: one[:2]):
             if index not in found and len(found) < most:
-                wrong, count = self._wrong(index)
-                label, predicted = int(run.labels[row]), int(run.predicted[row])
-                found[index] = Mistake(picture, label, predicted, -confidence, wrong, count)
+                run = self.runs[number]
+                wrong = sum(int((other.predicted != other.labels)[other.indices == index].sum()) for other in self.runs)
+                label, predicted = self.classes[int(run.labels[row])], self.classes[int(run.predicted[row])]
+                found[index] = Mistake(picture, label, predicted, -confidence, wrong)
         return list(found.values())
-
-    def _wrong(self, index: int) -> tuple[int, int]:
-        """How many runs predict a wrong class for an image, and how many were evaluated on it."""
-        outcomes = [(run.predicted != run.labels)[run.indices == index] for run in self.runs]
-        return int(torch.cat(outcomes).sum()), sum(map(len, outcomes))
 
 
 def comparison_predictions(comparison: Comparison) -> list[MethodPredictions]:
     """The predictions of the methods that have left any.
 
     Raises:
-        ValueError: a file was changed or is damaged.
+        ValueError: a file is damaged.
     """
     found = []
-    for method in comparison.methods:
-        read = [predictions for run in method.runs if (predictions := _read(run)) is not None]
+    for style, method in enumerate(comparison.methods):
+        classes = tuple(map(str, method.runs[0].stored.get("classes") or ()))
+        read = _read(method, len(classes)) if classes else []
         if read:
-            found.append(MethodPredictions(method.label, _classes(method.runs[0]), tuple(read)))
+            found.append(MethodPredictions(method.label, style, classes, tuple(read)))
     return found
 
 
-def most_confused(methods: list[MethodPredictions], most: int) -> list[Pair]:
-    """The pairs of classes that are confused most often, by the mean share over methods."""
-    mean = torch.stack([method.confusion() for method in methods]).mean(0)
-    mean.fill_diagonal_(0)
+def _read(method: Method, classes: int) -> list[Predictions]:
+    files = [run.folder / PREDICTIONS_FILE for run in method.runs if run.result is not None]
+    return [Predictions.read(file, classes) for file in files if file.is_file()]
+
+
+def most_confused(methods: Sequence[MethodPredictions], most: int) -> list[tuple[int, int]]:
+    """The pairs (class, predicted class) that are confused most often, by the mean share over methods."""
+    mean = torch.stack([method.confusion() for method in methods]).mean(0).fill_diagonal_(0)
     order = mean.flatten().argsort(descending=True, stable=True)[:most].tolist()
-    size = len(mean)
-    return [Pair(cell // size, cell % size) for cell in order if mean[cell // size, cell % size] > 0]
-
-
-def _classes(run: RunRecord) -> tuple[str, ...]:
-    """The class names of config.json; empty if there are none."""
-    names = run.stored.get("classes")
-    return tuple(map(str, names)) if isinstance(names, list) else ()
-
-
-def _read(run: RunRecord) -> Predictions | None:
-    classes = _classes(run)
-    if run.result is None or not classes:
-        return None
-    path = RunFolder(run.folder).check_file(run.result, PREDICTIONS_FILE)
-    if path is None or path.stat().st_size > MOST_BYTES:
-        return None
-    return Predictions.read(path, len(classes))
+    pairs = [divmod(cell, len(mean)) for cell in order]
+    return [(row, column) for row, column in pairs if mean[row, column] > 0]

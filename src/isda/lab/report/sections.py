@@ -1,251 +1,202 @@
-"""The section of one comparison on the page, with its figures."""
+"""What the page shows of one comparison: tables and pictures for the template report.html."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import base64
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
 
 from isda.lab.engine.config import Curve
-from isda.lab.engine.run_records import is_number
-from isda.lab.report import html_tables
-from isda.lab.report.charts import Chart, curves, draw_forest, swatch
-from isda.lab.report.downloads import download_links
-from isda.lab.report.further_findings import further_findings
-from isda.lab.report.markup import Markup, join, tag
-from isda.lab.report.per_class import ClassFigure, class_figures, draw_bars, drawn_classes
-from isda.lab.report.pictures import picture_figures
-from isda.lab.report.prediction_figures import calibration_figures, confusion_figures, mistake_figures
-from isda.lab.report.predictions import comparison_predictions
-from isda.lab.report.summary import Comparison
-from isda.lab.report.wording import (
-    capitalised,
-    findings,
-    has_scale,
-    in_units,
-    intervals_text,
-    number,
-    scale_note,
-    scale_text,
-    seeds_text,
-)
-
-WIDE, NARROW = 800, 360
-"""Widths of charts; their text is then about as large as that of tables."""
-DECADES = 30.0
-"""A loss that spans more than this factor gets a logarithmic axis; a linear one would hide its end."""
+from isda.lab.engine.run_records import RunRecord, is_number
+from isda.lab.report.comparison import Comparison
+from isda.lab.report.predictions import MethodPredictions, comparison_predictions
+from isda.lab.report.statistics import mean_std
+from isda.lab.report.tables import Cell, Column, Estimate, Table
+from isda.lab.report.wording import counted
 
 
-def difference_figure(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
-    """The paired differences to the baseline, or a sentence if there are none."""
-    if not any(method.difference for method in comparison.methods):
-        note = "No two methods have finished the same seed, so there is no paired difference to show."
-        return tag("p", note, class_="note")
-    figure = comparison.figure
-    caption = (
-        f"Differences in {figure.title} to {comparison.baseline.label} on the same seed{in_units(figure)}. "
-        "Small dots are seeds; the marker is their mean, the bar its interval "
-        f"({intervals_text(comparison.intervals)}).{scale_note(comparison.config)}"
-    )
-    return wide_figure(f"{name}-forest", partial(draw_forest, comparison, styles), caption)
-
-
-def _key(comparison: Comparison, styles: Mapping[str, int]) -> Markup:
-    """Each method's line and name, with a checkbox that hides it in the charts of the section."""
-    labels = []
-    for method in comparison.methods:
-        style = styles[method.label]
-        box = tag("input", type="checkbox", checked="", data_method=style)
-        labels.append(tag("label", box, swatch(style), method.label))
-    return tag("fieldset", tag("legend", "Show"), *labels, class_="key")
-
-
-def curve_figures(comparison: Comparison, styles: Mapping[str, int], name: str) -> Markup:
-    """The key, the main metric over the whole column, and side by side the task's other curves."""
-    parts: list[str] = [_key(comparison, styles)]
-    figure = comparison.figure
-    headline = Curve(metric=figure.metric, title=capitalised(figure.title), unit=figure.unit)
-    main = _chart(comparison, styles, headline, rising=not figure.lower_is_better)
-    if main is not None:
-        explanation = _chart_caption(main, comparison, explained=True)
-        parts.append(wide_figure(f"{name}-headline", partial(_draw, main), explanation))
-    small = {
-        f"curve{index}": _chart(comparison, styles, curve) for index, curve in enumerate(_curves(comparison), start=1)
+def comparison_section(comparison: Comparison, folder: Path, planned: float | None = None) -> dict[str, Any]:
+    """The content of the section of one comparison; run folders are named relative to ``folder``."""
+    predictions = comparison_predictions(comparison)
+    return {
+        "comparison": comparison,
+        "title": comparison.title,
+        "headline": comparison.finding(planned),
+        "curves": _curves(comparison),
+        "figures": _further_figures(comparison),
+        "predictions": predictions,
+        "classes": _worst_classes(comparison),
+        "confusions": _confusions(predictions),
+        "mistakes": [(method.label, _mistakes(method)) for method in predictions if method.mistakes(1)],
+        "pictures": list(_pictures(comparison)),
+        "settings": _settings_table(comparison),
+        "runs": _runs_table(comparison, folder),
     }
-    figures = [
-        tag(
-            "figure",
-            tag("div", chart.draw(f"{name}-{what}", NARROW, 260)),
-            tag("figcaption", _chart_caption(chart, comparison)),
-        )
-        for what, chart in small.items()
-        if chart is not None
-    ]
-    if figures:
-        parts.append(tag("div", *figures, class_="pair"))
-    return join(parts) if len(parts) > 1 else tag("p", "No run has recorded an epoch yet.", class_="note")
 
 
 def _curves(comparison: Comparison) -> list[Curve]:
-    """The curves that the runs declare; runs of another version may declare others."""
-    declared = {curve.metric: curve for run in comparison.runs for curve in run.config.curves}
-    return list(declared.values())
+    """The curves that runs have recorded, that of the compared figure first; other versions may declare others."""
+    figure = comparison.figure
+    main = Curve(metric=figure.metric, title=figure.title, unit=figure.unit)
+    declared = {curve.metric: curve for run in comparison.runs for curve in (main, *run.config.curves)}
+    return [curve for curve in declared.values() if any(run.curve(curve.metric) for run in comparison.runs)]
 
 
-def class_figure(comparison: Comparison, figure: ClassFigure, styles: Mapping[str, int], name: str) -> Markup:
-    """One metric of every class, each method's bars in one row per class; `name` begins every id in it."""
-    caption = f"{capitalised(figure.title)} per class: means over seeds, and their intervals (95% each)"
-    if len(figure.values) > 1:
-        caption += f"; in each row from above {', '.join(figure.values)}"
-    caption += f".{scale_note(comparison.config)}"
-    shown = drawn_classes(figure, largest=comparison.figure.lower_is_better)
-    if len(shown) < len(figure.classes):
-        rank = "highest" if comparison.figure.lower_is_better else "lowest"
-        caption += f" The {len(shown)} classes with the {rank} means; the table below has all {len(figure.classes)}."
-    if figure.left_out:
-        caption += f" {figure.left_out} further classes are not shown."
-    return wide_figure(name, partial(draw_bars, figure.restricted(shown), styles), caption)
-
-
-def _draw(chart: Chart, name: str, width: int) -> Markup:
-    return chart.draw(name, width, 380 if width == WIDE else 280)
-
-
-def wide_figure(name: str, draw: Callable[[str, int], Markup], caption: str) -> Markup:
-    """A figure over the whole column, drawn for wide and for narrow screens, where scaled text would be too small."""
-    return tag(
-        "figure",
-        tag("div", draw(name, WIDE), class_="desk"),
-        tag("div", draw(f"{name}-phone", NARROW), class_="phone"),
-        tag("figcaption", caption),
+def _further_figures(comparison: Comparison) -> Table | None:
+    """The other figures of finished runs, if any; in bold what is clearly better than the baseline."""
+    columns = [Column("method", "method")]
+    cells: list[Sequence[Cell]] = [[method.label for method in comparison.methods]]
+    for figure in comparison.config.figures[1:]:
+        if not any(method.of(figure) for method in comparison.methods):
+            continue
+        sign = 1 if figure.lower_is_better else -1
+        differences = comparison.differences_of(figure)
+        better = [label for label, one in differences.items() if one.excludes_zero and sign * one.mean < 0]
+        columns.append(Column(figure.name, figure.heading, "std"))
+        cells.append([method.mean(figure, strong=method.label in better) for method in comparison.methods])
+    caption = (
+        "Further figures, mean ± standard deviation over seeds; in bold what is clearly better than "
+        f"{comparison.baseline.label}'s (simultaneous 95% intervals of each figure)."
     )
+    rows = list(zip(*cells, strict=True))
+    return Table("Further figures", columns, rows, caption) if len(columns) > 1 else None
 
 
-def _chart(comparison: Comparison, styles: Mapping[str, int], curve: Curve, *, rising: bool = False) -> Chart | None:
-    drawn = curves(comparison, curve.metric)
-    if not drawn:
-        return None
-    last = "; ".join(f"{method.label} ends at {number(method.mean[-1][1], 3)}" for method in drawn if method.mean)
-    values = [value for method in drawn for line in method.lines for _, value in line.points]
-    logarithmic = curve.logarithmic and min(values) > 0 and max(values) / min(values) > DECADES
-    return Chart(
-        title=f"{curve.title} over the epochs",
-        description=f"Means over seeds: {last}.",
-        unit=curve.unit,
-        curves=drawn,
-        styles=styles,
-        epochs=comparison.config.epochs,
-        logarithmic=logarithmic,
-        rising=rising,
-    )
+MOST_CLASSES = 24
+"""Of a chart."""
 
 
-def _chart_caption(chart: Chart, comparison: Comparison, *, explained: bool = False) -> str:
-    words = [chart.title]
-    if explained:
-        words[0] += ": lines with markers are means over seeds"
-        if any(drawn.band for drawn in chart.curves):
-            words[0] += ", bands reach from the lowest to the highest finished seed"
-        if any(drawn.shown_lines for drawn in chart.curves):
-            words[0] += "; thin lines are single runs"
-    words[0] += "."
-    if chart.logarithmic:
-        words.append("Logarithmic axis.")
-    elif chart.cut:
-        words.append(f"Some of the first epochs lie {'below' if chart.rising else 'above'} the axis.")
-    if any(not line.finished for drawn in chart.curves for line in drawn.lines):
-        words.append("Open circles end unfinished runs.")
-    return " ".join(words) + scale_note(comparison.config)
+def _worst_classes(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """The metrics that tasks have written for each class into result.json, with the worst classes of each."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for run in comparison.runs:
+        for key, of_classes in ((run.result or {}).get("per_class") or {}).items():
+            for name, value in of_classes.items():
+                if is_number(value):
+                    values.setdefault(key, {}).setdefault(name, []).append(value)
+    worst = []
+    for key, of_classes in values.items():
+        means = {name: mean_std(found).mean for name, found in of_classes.items()}
+        order = sorted(means, key=means.__getitem__, reverse=comparison.figure.lower_is_better)
+        worst.append((key, [name for name in means if name in order[:MOST_CLASSES]]))
+    return worst
 
 
-def section(
-    comparison: Comparison, index: int, styles: Mapping[str, int], folder: Path, *, accuracy: bool = False
-) -> Markup:
-    """The section of one comparison.
-
-    Args:
-        comparison: what it shows.
-        index: its number on the page.
-        styles: of each method on the page.
-        folder: of the page; run folders are named relative to it.
-        accuracy: whether to show the accuracy beside the error.
-    """
-    name = f"c{index}"
-    further = html_tables.further_metrics(comparison, styles)
-    pictures = picture_figures(comparison)
-    per_class = _per_class(comparison, styles, name)
-    return tag(
-        "section",
-        tag("h2", comparison.title, id=f"{name}-heading"),
-        _subline(comparison),
-        *(tag("p", sentence, class_="finding") for sentence in findings(comparison)),
-        *(tag("p", sentence, class_="finding") for sentence in further_findings(comparison)),
-        html_tables.results(comparison, styles, accuracy=accuracy),
-        _unfinished(comparison),
-        download_links(comparison, name),
-        difference_figure(comparison, styles, name),
-        tag("h3", "Over the epochs"),
-        curve_figures(comparison, styles, name),
-        *([] if further is None else [tag("h3", "Further metrics"), further]),
-        *_predictions(comparison, styles, name, per_class),
-        *([] if pictures is None else [tag("h3", "Pictures"), pictures]),
-        tag("h3", "Settings"),
-        html_tables.differing_settings(comparison),
-        html_tables.shared_settings(comparison),
-        html_tables.environment(comparison),
-        tag("h3", "Runs"),
-        html_tables.run_list(comparison, folder),
-        id=name,
-        aria_labelledby=f"{name}-heading",
-    )
+MOST_IN_MATRIX = 20
+"""Classes of a confusion matrix; with more there is none."""
 
 
-def _subline(comparison: Comparison) -> Markup:
-    stored = comparison.runs[0].stored
-    train, test = (stored.get(f"{part}_images") for part in ("train", "test"))
-    words = [
-        f"{comparison.config.epochs} epochs",
-        *([f"{train:,} training images"] if is_number(train) else []),
-        *([f"measured on {test:,} {comparison.config.evaluated_on} images"] if is_number(test) else []),
-        seeds_text(sorted({run.seed for run in comparison.runs})),
-    ]
-    if has_scale(comparison.config):
-        scale = tag("strong", scale_text(comparison.config))
-        return tag("p", "Scale ", scale, *(f" · {word}" for word in words), class_="subline")
-    return tag("p", " · ".join(words), class_="subline")
+def _confusions(methods: Sequence[MethodPredictions]) -> list[Table]:
+    if not methods or len(methods[0].classes) > MOST_IN_MATRIX:
+        return []
+    shares = [100 * method.confusion() for method in methods]
+    # One scale for all methods, so that they can be compared; the diagonal is not part of it.
+    largest = max(float(share.clone().fill_diagonal_(0).max()) for share in shares) or 1.0
+    return [_matrix(method, share, largest) for method, share in zip(methods, shares, strict=True)]
 
 
-def _predictions(comparison: Comparison, styles: Mapping[str, int], name: str, per_class: list[Markup]) -> list[Markup]:
-    """What predictions show, if runs have left any: calibration, confusions and mistakes, with figures per class."""
-    methods = comparison_predictions(comparison)
-    if not methods:
-        return per_class
-    mistakes = mistake_figures(methods, comparison)
-    return [
-        tag("h3", "Calibration"),
-        calibration_figures(methods, comparison, styles, name),
-        *per_class,
-        tag("h3", "Confusions"),
-        confusion_figures(methods, comparison, styles, name),
-        *([] if mistakes is None else [tag("h3", "Most confident mistakes"), mistakes]),
-    ]
+def _matrix(method: MethodPredictions, shares: Tensor, largest: float) -> Table:
+    rows: list[list[Cell]] = []
+    for row, name in enumerate(method.classes):
+        cells: list[Cell] = []
+        for column, share in enumerate(shares[row].tolist()):
+            shade = 0.0 if row == column else 0.6 * share / largest
+            cells.append(Estimate(share, digits=0, strong=row == column, shade=shade) if share >= 0.5 else None)
+        rows.append([name, *cells])
+    columns = [Column("class", ""), *(Column(name, name, "std") for name in method.classes)]
+    caption = f"{method.label}: classes (rows) and predictions (columns), in percent of the images of a class."
+    return Table(f"Confusions of {method.label}", columns, rows, caption, compact=True)
 
 
-def _per_class(comparison: Comparison, styles: Mapping[str, int], name: str) -> list[Markup]:
-    parts = []
-    for index, figure in enumerate(class_figures(comparison), start=1):
-        parts.append(class_figure(comparison, figure, styles, f"{name}-class{index}"))
-        parts.append(html_tables.per_class(figure, comparison))
-    return [tag("h3", "Per class"), *parts] if parts else []
+MOST_MISTAKES, MOST_PICTURES = 8, 4
+"""Of a method; pictures are those of one of its runs."""
 
 
-def _unfinished(comparison: Comparison) -> Markup:
-    runs = [
-        f"{method.label} seed {run.seed} (epoch {run.epoch} of {run.config.epochs})"
-        for method in comparison.methods
-        for run in method.unfinished
-    ]
-    if not runs:
-        return Markup("")
-    note = f", and in no mean or difference: {', '.join(runs)}."
-    return tag("p", tag("span", "Unfinished", class_="unfinished"), note, class_="note")
+def _mistakes(method: MethodPredictions) -> list[dict[str, Any]]:
+    pictures = []
+    for mistake in method.mistakes(MOST_MISTAKES):
+        confidence = f"{100 * mistake.confidence:.1f}%" if mistake.confidence < 0.9995 else ">99.9%"
+        wrong = f"wrong in {mistake.wrong} of {counted(len(method.runs), 'run')}"
+        image = Image.fromarray(mistake.picture.permute(1, 2, 0).squeeze(2).numpy())
+        lines = [f"{mistake.label} → {mistake.predicted}", confidence, wrong]
+        pictures.append({"source": image_source(image), "width": 72, "height": 72, "lines": lines})
+    return pictures
+
+
+def _pictures(comparison: Comparison) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """PNG files from the folder ``pictures`` of one run of each method, such as samples of a generator."""
+    for method in comparison.methods:
+        files = [sorted((run.folder / "pictures").glob("*.png"))[:MOST_PICTURES] for run in method.runs]
+        pictures = []
+        for file in next(filter(None, files), []):
+            with Image.open(file) as image:
+                size = {"width": image.width, "height": image.height}
+                pictures.append({"source": image_source(image), "lines": [file.stem], **size})
+        if pictures:
+            yield method.label, pictures
+
+
+def image_source(image: Image.Image) -> str:
+    """An image as a data URI."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+UNSHOWN = ("seed", "settings", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
+"""Entries of config.json that are not settings, or different in every run."""
+MOST_VALUES = 8
+"""Of a list, such as class names."""
+
+
+def _settings_table(comparison: Comparison) -> Table:
+    """All settings, and where the runs ran: first those in which methods differ."""
+    columns, of_methods = [Column("setting", "setting")], []
+    for method in comparison.methods:
+        runs = [_settings(run) for run in method.runs]
+        names = dict.fromkeys(name for run in runs for name in run)
+        of_methods.append({name: ", ".join(dict.fromkeys(run[name] for run in runs if name in run)) for name in names})
+        columns.append(Column(method.label, method.label))
+    names = dict.fromkeys(name for of_method in of_methods for name in of_method)
+    rows = [[name, *(of_method.get(name, "–") for of_method in of_methods)] for name in names]
+    rows.sort(key=lambda row: len(set(row[1:])) == 1)
+    return Table("All settings, and where the runs ran; different ones first", columns, rows, folded=True)
+
+
+def _settings(run: RunRecord) -> dict[str, str]:
+    stored = {key: value for key, value in run.stored.items() if key not in UNSHOWN}
+    return _flat(stored | {"environment": run.environment})
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Nested settings as text with dotted names."""
+    flat: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": below for inner, below in _flat(value).items()}
+        elif isinstance(value, list):
+            more = f", … ({len(value)} in all)" if len(value) > MOST_VALUES else ""
+            flat[key] = ", ".join(map(str, value[:MOST_VALUES])) + more
+        else:
+            flat[key] = format(value, ".6g") if isinstance(value, float) else str(value)
+    return flat
+
+
+def _runs_table(comparison: Comparison, folder: Path) -> Table:
+    figure = comparison.figure
+    rows: list[list[Cell]] = []
+    for method in comparison.methods:
+        for run in method.runs:
+            where = Path(os.path.relpath(run.folder, folder)).as_posix()
+            state = "finished" if run.result else f"epoch {run.epoch} of {run.config.epochs}"
+            value = None if run.value is None else Estimate(run.value, digits=figure.digits)
+            rows.append([where, run.seed, state, value])
+    columns = [Column("folder", "folder"), Column("seed", "seed"), Column("state", "state")]
+    columns.append(Column(figure.name, figure.heading, "std"))
+    return Table(f"The {counted(len(rows), 'run')} and their folders", columns, rows, folded=True)

@@ -2,24 +2,22 @@
 differences between several methods.
 
 Methods are compared in the two-way layout of methods x paired seeds (`report.layout`): one residual variance is
-pooled over all methods, and the intervals of all differences to a control hold simultaneously (Dunnett, 1955), or those
-of all pairs (Tukey). The standard deviation divides by n - 1; a single value has neither a standard deviation nor an
-interval.
+pooled over all methods, and the intervals of all differences to a control hold simultaneously (Dunnett, 1955). The
+standard deviation divides by n - 1; a single value has neither a standard deviation nor an interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from isda.lab.report.layout import NEGLIGIBLE, Cells, Layout, levene, make_layout, unequal_methods
+from isda.lab.report.layout import NEGLIGIBLE, Cells, Layout, make_layout, unequal_methods
 from isda.lab.report.multivariate_t import Array, simultaneous_p, simultaneous_quantile
 
 LEVEL = 0.95
@@ -111,25 +109,25 @@ class Family(Mapping[str, Interval]):
     """Simultaneous confidence intervals of several differences, by name.
 
     Attributes:
-        intervals: by name.
         level: the probability that all intervals cover their differences.
-        procedure: "Dunnett", "Tukey", "multivariate t", or "Student" for a single difference.
+        procedure: "Dunnett", "multivariate t", or "Student" for a single difference.
         layout: the methods x seeds that it is made from.
         separate: methods whose variance is not pooled, each with its ratio to that of the others. Their differences
             have Student's paired intervals, corrected by Bonferroni.
-        blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
+        intervals: by name.
         errors: by name, the standard error of a difference that has an interval.
         tests: by name, how to find the p-value.
+        blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
     """
 
-    intervals: dict[str, Interval]
     level: float
     procedure: str
     layout: Layout = field(repr=False)
     separate: dict[str, float]
-    blind: frozenset[str]
-    errors: dict[str, float] = field(repr=False)
-    tests: dict[str, Callable[[], float]] = field(repr=False)
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict, repr=False)
+    tests: dict[str, Callable[[], float]] = field(default_factory=dict, repr=False)
+    blind: set[str] = field(default_factory=set)
 
     def __getitem__(self, name: str) -> Interval:
         return self.intervals[name]
@@ -145,11 +143,6 @@ class Family(Mapping[str, Interval]):
         """The layout of the methods that share one variance."""
         return self.layout.without(*self.separate)
 
-    @cached_property
-    def levene(self) -> float | None:
-        """The p-value of Levene's test of equal variances; None with too few residuals."""
-        return levene(self.layout)
-
     def p_value(self, name: str) -> float | None:
         """The p-value of a difference, adjusted for their number; None without an interval."""
         return self.tests[name]() if name in self.tests else None
@@ -158,6 +151,20 @@ class Family(Mapping[str, Interval]):
         """The interval of a difference; without its half width if that says nothing, None if it was not measured."""
         interval = self.intervals.get(name)
         return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
+
+    def as_json(self) -> dict[str, Any]:
+        """How the intervals were made, and all of them, as plain values."""
+        return {
+            "procedure": self.procedure,
+            "level": self.level,
+            "methods": len(self.layout.names),
+            "seeds": self.layout.seed_count,
+            "missing": self.layout.missing,
+            "residual_std": self.pooled.std,
+            "degrees_of_freedom": self.pooled.dof,
+            "separate_variances": self.separate,
+            "differences": {name: one._asdict() | {"p": self.p_value(name)} for name, one in self.items()},
+        }
 
 
 def paired_cells(values: Mapping[str, Mapping[Any, float]]) -> dict[str, list[float | None]]:
@@ -216,87 +223,51 @@ def compare_pairs(
     Args:
         values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
         pairs: the two methods of each difference, first - second. Differences must not depend on each other
-            linearly; for all pairs use `all_pairs`. Pairs need not share seeds with other pairs: all share a variance.
+            linearly; pairs that share no seeds share a variance, too.
         level: the probability that all intervals cover their differences.
         paired: see `many_to_one`.
         procedure: what tables call it.
     """
     check_level(level)
     layout = make_layout(values, paired=paired)
-    measured = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
-    layout = layout.around(*(name for pair in measured.values() for name in pair))
-    apart = {layout.names[index]: number for number, part in enumerate(layout.components) for index in part}
-    measured = {name: pair for name, pair in measured.items() if apart[pair[0]] == apart[pair[1]]}
-    layout = layout.around(*(name for pair in measured.values() for name in pair))
-    aside = unequal_methods(layout)
-    own = [name for name, pair in measured.items() if aside.keys() & set(pair)]
-    pooled = {name: pair for name, pair in measured.items() if name not in own}
-    parts = [_intervals(layout.without(*aside), pooled, level, len(measured))]
-    parts += [_intervals(_only(layout, measured[name]), {name: measured[name]}, level, len(measured)) for name in own]
-    return _family(layout, aside, level, procedure, parts, measured)
+    contrasts = {name: found for name, pair in pairs.items() if (found := layout.contrast(*pair)) is not None}
+    separate = unequal_methods(layout)
+    family = Family(level, procedure if len(contrasts) > 1 else "Student", layout, separate)
+    together = {name: pairs[name] for name in contrasts if not separate.keys() & set(pairs[name])}
+    _add_intervals(family, family.pooled, together, len(contrasts))
+    for name in [name for name in contrasts if name not in together]:
+        others = (other for other in layout.names if other not in pairs[name])
+        _add_intervals(family, layout.without(*others), {name: pairs[name]}, len(contrasts))
+    return family
 
 
-class _Part(NamedTuple):
-    """Some intervals of a family, standard errors and tests behind them, and whether they say nothing."""
-
-    intervals: dict[str, Interval]
-    errors: dict[str, float]
-    tests: dict[str, Callable[[], float]]
-    blind: bool
-
-
-def _family(
-    layout: Layout,
-    aside: dict[str, float],
-    level: float,
-    procedure: str,
-    parts: Sequence[_Part],
-    order: Iterable[str],
-) -> Family:
-    intervals = {name: interval for part in parts for name, interval in part.intervals.items()}
-    return Family(
-        intervals={name: intervals[name] for name in order if name in intervals},
-        level=level,
-        procedure=procedure if len(intervals) > 1 else "Student",
-        layout=layout,
-        separate=aside,
-        blind=frozenset(name for part in parts if part.blind for name in part.intervals),
-        errors={name: error for part in parts for name, error in part.errors.items()},
-        tests={name: test for part in parts for name, test in part.tests.items()},
-    )
-
-
-def _only(layout: Layout, pair: tuple[str, str]) -> Layout:
-    """The layout of two methods, of which the second is missing if they share no seed."""
-    return layout.without(*(name for name in layout.names if name not in pair)).around(pair[0])
-
-
-def _intervals(layout: Layout, pairs: Mapping[str, tuple[str, str]], level: float, count: int) -> _Part:
-    """The intervals of some differences of a family of ``count``, which share its error by Bonferroni."""
-    pairs = {name: pair for name, pair in pairs.items() if set(pair) <= set(layout.names)}
-    if not pairs:
-        return _Part({}, {}, {}, blind=False)
-    contrasts = np.stack([layout.contrast(*pair) for pair in pairs.values()])
-    means = dict(zip(pairs, contrasts @ layout.effects, strict=True))
-    means = {name: _rounded(float(mean), layout) for name, mean in means.items()}
+def _add_intervals(family: Family, layout: Layout, pairs: Mapping[str, tuple[str, str]], count: int) -> None:
+    """Add the intervals of some of ``count`` differences, which share the family's error by Bonferroni."""
+    known = {name: found for name, pair in pairs.items() if (found := layout.contrast(*pair)) is not None}
+    if not known:
+        return
+    contrasts = np.stack(list(known.values()))
+    means = [_rounded(float(mean), layout) for mean in contrasts @ layout.solution]
     if layout.std is None:
-        return _Part({name: Interval(mean, None) for name, mean in means.items()}, {}, {}, blind=False)
-    covariance = contrasts @ layout.covariance @ contrasts.T
+        family.intervals.update({name: Interval(mean, None) for name, mean in zip(known, means, strict=True)})
+        return
+    covariance = contrasts @ layout.inverse @ contrasts.T
     scales = np.sqrt(np.diag(covariance))
     correlation = np.round(covariance / np.outer(scales, scales), 12)
-    errors = {name: layout.std * float(scale) for name, scale in zip(pairs, scales, strict=True)}
-    share = len(pairs) / count
-    quantile = simultaneous_quantile(1 - (1 - level) * share, correlation, layout.dof)
-    tests: dict[str, Callable[[], float]] = {
-        name: partial(_adjusted, simultaneous_p, _statistic(mean, errors[name]), correlation, layout.dof, share)
-        for name, mean in means.items()
-    }
-    intervals = {name: Interval(mean, quantile * errors[name]) for name, mean in means.items()}
-    return _Part(intervals, errors, tests, is_blind(quantile, level, count))
+    share = len(known) / count
+    quantile = simultaneous_quantile(1 - (1 - family.level) * share, correlation, layout.dof)
+    if is_blind(quantile, family.level, count):
+        family.blind.update(known)
+    for name, mean, scale in zip(known, means, scales, strict=True):
+        error = layout.std * float(scale)
+        statistic = 0.0 if mean == 0 else math.inf if error == 0 else abs(mean) / error
+        family.intervals[name] = Interval(mean, quantile * error)
+        family.errors[name] = error
+        family.tests[name] = partial(_adjusted_p, statistic, correlation, layout.dof, share)
 
 
-def _adjusted(test: Callable[..., float], statistic: float, shape: object, dof: int, share: float) -> float:
-    return min(1.0, float(test(statistic, shape, dof)) / share)
+def _adjusted_p(statistic: float, correlation: Array, dof: int, share: float) -> float:
+    return min(1.0, simultaneous_p(statistic, correlation, dof) / share)
 
 
 def is_blind(quantile: float, level: float, intervals: int) -> bool:
@@ -306,55 +277,3 @@ def is_blind(quantile: float, level: float, intervals: int) -> bool:
 
 def _rounded(mean: float, layout: Layout) -> float:
     return 0.0 if abs(mean) < NEGLIGIBLE * float(np.abs(layout.values).max()) else mean
-
-
-def _statistic(mean: float, error: float) -> float:
-    return 0.0 if mean == 0 else math.inf if error == 0 else abs(mean) / error
-
-
-def all_pairs(values: Cells, level: float = LEVEL, *, paired: bool = True) -> Family:
-    """Tukey's simultaneous intervals of the differences of all pairs, where no method is the control.
-
-    As in `many_to_one`, with the studentized range: conservative where figures are missing (Tukey and Kramer).
-
-    Args:
-        values: figures by method, in the order of seeds; None or NaN where a run is missing or diverged.
-        level: the probability that all intervals cover their differences.
-        paired: see `many_to_one`.
-
-    Returns:
-        The intervals by "first - second", in the order of ``values``.
-
-    Example:
-        >>> family = all_pairs({"a": [9.0, 8.0, 9.5], "b": [8.1, 7.2, 8.3], "c": [8.4, 7.1, 8.9]})
-        >>> {name: f"{mean:.2f} ± {half_width:.2f}" for name, (mean, half_width) in family.items()}
-        {'a - b': '0.97 ± 0.53', 'a - c': '0.70 ± 0.53', 'b - c': '-0.27 ± 0.53'}
-    """
-    check_level(level)
-    layout = make_layout(values, paired=paired)
-    if layout.names:
-        layout = layout.around(layout.names[0])
-    aside = unequal_methods(layout)
-    equal, count = layout.without(*aside), math.comb(len(layout.names), 2)
-    share = math.comb(len(equal.names), 2) / max(1, count)
-    pairs = {f"{ours} - {base}": (ours, base) for ours, base in combinations(layout.names, 2)}
-    outside = [name for name, pair in pairs.items() if aside.keys() & set(pair) or equal.std is None]
-    parts = [_intervals(_only(layout, pairs[name]), {name: pairs[name]}, level, count) for name in outside]
-    if equal.std is not None and share:
-        from scipy.stats import studentized_range  # takes as long to import as all the rest
-
-        quantile = float(studentized_range.ppf(1 - (1 - level) * share, len(equal.names), equal.dof)) / math.sqrt(2)
-        blind = is_blind(quantile, level, count)
-        for name in pairs.keys() - set(outside):
-            mean, error = _difference(equal, pairs[name], equal.std)
-            distance = math.sqrt(2) * _statistic(mean, error)
-            test = partial(_adjusted, studentized_range.sf, distance, len(equal.names), equal.dof, share)
-            parts.append(_Part({name: Interval(mean, quantile * error)}, {name: error}, {name: test}, blind))
-    return _family(layout, aside, level, "Tukey", parts, pairs)
-
-
-def _difference(layout: Layout, pair: tuple[str, str], std: float) -> tuple[float, float]:
-    """A difference and its standard error."""
-    weights: Array = layout.contrast(*pair)
-    mean = _rounded(float(weights @ layout.effects), layout)
-    return mean, std * math.sqrt(float(weights @ layout.covariance @ weights))

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from isda.lab.analysis.markup import Markup, boxed_table, column, join, number_cell, tag
 from isda.lab.analysis.pages import write_page
-from isda.lab.report.markup import Markup, boxed_table, column, join, number_cell, tag
 from isda.lab.report.wording import number, plus_minus
 from isda.lab.reproduce.experiment import Experiment
 from isda.lab.reproduce.results import CellResult, Gain, intervals_text

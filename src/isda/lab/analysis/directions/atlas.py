@@ -18,7 +18,6 @@ from isda._utils.choices import check_choice
 from isda.lab.analysis.directions.eigenvectors import Landing, class_directions, land
 from isda.lab.analysis.pages import thumbnail
 from isda.lab.analysis.training_features import Observed, features_of
-from isda.lab.report.across import holm
 from isda.lab.tasks.classification.trained import load_classifier
 
 MOST_IMAGES = 2000
@@ -332,6 +331,22 @@ def _class_view(observed: Observed, label: int, count: int, images: int, judge: 
         visible = visible_spread(observed.images(order[:compared]), observed.images(order[-compared:]))
         views.append(DirectionView(variance, share, order[:shown], order.flip(0)[:shown], landings, visible, ends))
     return ClassView(label, len(rows), moved, tuple(views))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number by Holm's method, which is valid under any dependence.
+
+    The i-th smallest of n becomes the largest of (n - j + 1) p_j over j <= i, at most 1.
+
+    Example:
+        >>> holm([0.04, 0.01, 0.5])
+        [0.08, 0.03, 0.5]
+    """
+    corrected, largest = [0.0] * len(values), 0.0
+    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        largest = max(largest, (len(values) - rank) * values[index])
+        corrected[index] = min(1.0, largest)
+    return corrected
 
 
 def _corrected(views: Sequence[ClassView]) -> tuple[ClassView, ...]:

@@ -6,17 +6,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from torch import Tensor
 
 from isda._utils.errors import expect_type
 from isda.lab.analysis.directions.atlas import DEVIATIONS, MOST_CLASSES, Atlas, ClassView, DirectionView
+from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, tag
 from isda.lab.analysis.pages import LARGEST, encode_image, thumbnail, write_page
-from isda.lab.report.markup import Markup, boxed_table, column, data_uri, tag
-from isda.lab.report.terminal_tables import add_text_row, text_table
+from isda.lab.report.tables import Cell, Column, Table
 from isda.lab.report.wording import counted, number
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from isda.lab.analysis.training_features import Observed
 
 SIGNIFICANCE = 0.05
@@ -93,20 +94,21 @@ def notes(atlas: Atlas) -> list[str]:
     return [note for note in (verdicts_text(atlas), left_out_text(atlas), *lacking) if note]
 
 
-def atlas_table(atlas: Atlas) -> Table:
+def atlas_table(atlas: Atlas) -> RichTable:
     """The share of the variance of each direction, and the judge's results."""
     config, names = atlas.observed.trained.config, atlas.observed.classes
     judged = ["over random pairs", "over the same end", "corrected p"] if atlas.judged else []
     heads = ["class", "images", "direction", "variance", *judged]
-    table = text_table(f"Directions of {config.network} on {config.data}", heads)
+    rows: list[list[Cell]] = []
     for view in atlas.classes:
         for index, direction in enumerate(view.directions, start=1):
-            cells = [names[view.label], str(view.images), str(index), percent(direction.share)]
+            cells: list[Cell] = [names[view.label], str(view.images), str(index), percent(direction.share)]
             ends = direction.judged
             if ends is not None and direction.corrected_p is not None:
                 cells += [number(ends.ratio), number(ends.shuffled_ratio), p_text(direction.corrected_p)]
-            add_text_row(table, cells)
-    return table
+            rows.append(cells)
+    title = f"Directions of {config.network} on {config.data}"
+    return Table(title, [Column(head, head) for head in heads], rows).rich()
 
 
 SHOWN = 64

@@ -24,8 +24,8 @@ from isda.lab.analysis.explorer.scene import Draw, MovedFeature, Scene, draw_vie
 from isda.lab.analysis.explorer.server import Guard, RequestAbandoned, RequestWorkers
 from isda.lab.analysis.inversion.generator_adapters import generator_of_run, load_matching_generator
 from isda.lab.analysis.inversion.inverter import Descent, InvertedFeatures, Inverter
+from isda.lab.analysis.markup import asset
 from isda.lab.analysis.pages import encode_image, image_strip
-from isda.lab.report.markup import asset
 
 if TYPE_CHECKING:
     from isda.lab.analysis.training_features import Observed

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from isda._utils.checks import check_strength
@@ -17,10 +18,9 @@ from isda.lab.analysis.inversion.generator_adapters import find_generator
 from isda.lab.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, Inverter
 from isda.lab.analysis.inversion.study import NEAREST, InversionStudy, choose_rows, study
 from isda.lab.analysis.inversion.targets import strength_of
+from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.lab.analysis.pages import command_line, write_page
 from isda.lab.analysis.training_features import observe
-from isda.lab.report.markup import Markup, boxed_table, column, data_uri, number_cell, tag
-from isda.lab.report.pictures import png_size
 from isda.lab.tasks.common.data import images_at
 
 GAP, WIDER = 2, 24
@@ -127,7 +127,7 @@ def _lede(record: Mapping[str, Any]) -> str:
 
 
 def _figure(png: bytes, caption: str) -> Markup:
-    width, height = png_size(png) or (None, None)
+    width, height = Image.open(io.BytesIO(png)).size
     image = tag("img", src=data_uri(png), alt=caption, width=width, height=height, class_="picture")
     return tag("figure", tag("div", image, class_="scroll"), tag("figcaption", caption))
 

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from isda._utils.text import escape_control_characters
 from isda.lab.analysis.maps.embedding import Separation, embed, measure_separation, without_map
 from isda.lab.analysis.maps.evaluation_features import EvaluationFeatures, evaluation_features
+from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, join, name_cell, number_cell, tag
 from isda.lab.analysis.pages import GAP, command_line, encode_image, image_strip, thumbnail, write_page
 from isda.lab.engine.run_records import read_run
-from isda.lab.report.markup import Markup, boxed_table, column, data_uri, join, name_cell, number_cell, tag
 
 MAP_COLUMNS = ("run", "silhouette", "kNN accuracy, %", "within / between scatter", "error, %")
 MOST_THUMBNAILS = 4000

@@ -1,4 +1,4 @@
-"""Dunnett's and Tukey's intervals in the layout of methods x seeds: scipy, published tables, brute force, coverage."""
+"""Dunnett's intervals in the layout of methods x seeds: scipy, published tables, brute force, coverage."""
 
 import math
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from isda.lab.report.layout import levene, make_layout, unequal_methods
+from isda.lab.report.layout import make_layout, unequal_methods
 from isda.lab.report.multivariate_t import simultaneous_p, simultaneous_quantile
-from isda.lab.report.statistics import all_pairs, compare_pairs, many_to_one, paired_difference
+from isda.lab.report.statistics import compare_pairs, many_to_one, paired_difference
 
 # Dunnett (1964), New tables for multiple comparisons with a control, two-sided, 1 to 9 treatments.
 DUNNETT = {
@@ -52,7 +52,7 @@ def test_quantiles_of_unequal_correlations_are_those_of_brute_force():
 
 
 def test_both_ways_of_integration_agree():
-    # Correlations that differ by a hair are integrated by the lattice rule, equal ones by quadrature.
+    # Correlations that differ by a hair are integrated by the quasi-Monte Carlo rule, equal ones by quadrature.
     for count, dof in ((2, 3), (5, 15), (11, 44)):
         nearly = equal_correlation(count)
         nearly[0, 1] = nearly[1, 0] = 0.5 + 1e-6
@@ -177,7 +177,7 @@ def test_pairs_that_share_no_seeds_share_a_variance():
     family = compare_pairs(values, {name: (f"{name} isda", f"{name} base") for name in tables})
     gaps = {name: table[1] - table[0] for name, table in tables.items()}
     variance = np.mean([gap.var(ddof=1) for gap in gaps.values()]) / 2
-    assert (family.pooled.dof, family.layout.missing) == (9, 0)
+    assert family.pooled.dof == 9
     assert family.pooled.std == pytest.approx(math.sqrt(variance))
     half_width = simultaneous_quantile(0.95, np.eye(3), 9) * math.sqrt(2 * variance / 4)
     for name, gap in gaps.items():
@@ -205,18 +205,6 @@ def test_chosen_pairs_of_different_methods_are_independent_given_the_variance():
     assert family["y"].mean == pytest.approx(np.mean(np.subtract(values[names[3]], values[names[2]])))
 
 
-def test_all_pairs_agree_with_scipy_s_tukey():
-    random = np.random.default_rng(5)
-    samples = {name: random.normal(loc, 1, 6) for name, loc in (("a", 0), ("b", 1), ("c", 3))}
-    family = all_pairs(samples, paired=False)
-    theirs = stats.tukey_hsd(*samples.values())
-    low, high = theirs.confidence_interval(0.95).low, theirs.confidence_interval(0.95).high
-    for (row, column), name in {(0, 1): "a - b", (0, 2): "a - c", (1, 2): "b - c"}.items():
-        assert family[name].mean - family[name].half_width == pytest.approx(low[row, column], abs=1e-4)
-        assert family[name].mean + family[name].half_width == pytest.approx(high[row, column], abs=1e-4)
-        assert family.p_value(name) == pytest.approx(theirs.pvalue[row, column], abs=1e-4)
-
-
 def test_a_method_of_much_larger_variance_gets_its_own_interval():
     random = np.random.default_rng(6)
     values = draw_layout(6, 5, random)
@@ -229,21 +217,12 @@ def test_a_method_of_much_larger_variance_gets_its_own_interval():
     # The others are pooled without it, with the rest of the error: 4 of 5 parts.
     others = many_to_one({name: values[name] for name in values if name != "m3"}, level=1 - 0.05 * 4 / 5)
     assert tuple(family["m1"]) == pytest.approx(others["m1"])
-    assert all_pairs(values)["m1 - m2"].half_width < 0.1 * all_pairs(values)["m1 - m3"].half_width
 
 
 def test_equal_variances_are_seldom_told_apart():
     random = np.random.default_rng(7)
     layouts = [make_layout(draw_layout(8, 3, random)) for _ in range(200)]
     assert sum(bool(unequal_methods(layout)) for layout in layouts) <= 18  # 5% of 200, and 2.6 standard deviations
-    assert sum(levene(layout) <= 0.05 for layout in layouts) <= 18
-
-
-def test_levene_detects_unequal_variances():
-    random = np.random.default_rng(8)
-    table = random.normal(size=(8, 5)) * np.array([1, 1, 1, 1, 6, 6, 6, 6])[:, None]
-    assert levene(make_layout({str(row): table[row] for row in range(8)})) < 0.05
-    assert levene(make_layout({"a": [1.0, 2.0], "b": [1.0, 3.0]})) is None
 
 
 def test_too_few_seeds_are_said_to_be_too_few():

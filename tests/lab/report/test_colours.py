@@ -7,7 +7,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from isda.lab.report.charts import COLOURS
+from isda.lab.report.charts import COLOURS, VARIABLES
 
 # Linear RGB as seen with a colour vision deficiency of full severity: Machado, Oliveira and Fernandes (2009), table 1.
 VISION = {
@@ -49,12 +49,20 @@ def test_text_stands_out_from_the_page(colours):
 
 
 def test_curves_stand_out_from_the_page(colours):
-    for style in range(COLOURS):
+    for style in range(len(COLOURS)):
         assert contrast(colours[f"c{style}"], colours["paper"]) > 3
 
 
 @pytest.mark.parametrize("vision", VISION)
 def test_curves_stand_out_from_one_another(colours, vision):
-    seen = [lab(np.array(VISION[vision]) @ linear(colours[f"c{style}"])) for style in range(COLOURS)]
+    seen = [lab(np.array(VISION[vision]) @ linear(colours[f"c{style}"])) for style in range(len(COLOURS))]
     for one, other in itertools.combinations(seen, 2):
         assert np.linalg.norm(one - other) > 20
+
+
+def test_charts_name_the_colours_of_the_page():
+    text = files("isda.lab.report").joinpath("style.css").read_text(encoding="utf-8")
+    light = re.findall(r":root \{(.*?)\}", text, re.DOTALL)[0]
+    assert {name: f"--{variable}" for name, variable in VARIABLES.items()} == {
+        colour: name for name, colour in re.findall(r"(--\w+): (#[0-9a-f]{6});", light)
+    }

@@ -39,7 +39,7 @@ def join(parts: Iterable[str]) -> Markup:
 
 def asset(name: str) -> str:
     """The text of a file of this package, such as style.css."""
-    return files("isda.lab.report").joinpath(name).read_text(encoding="utf-8")
+    return files("isda.lab.analysis").joinpath(name).read_text(encoding="utf-8")
 
 
 def data_uri(image: bytes) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtrit
 
+from isda.lab.analysis.directions.atlas import holm
 from isda.lab.report.statistics import LEVEL, Interval, check_level
 
 
@@ -131,22 +132,6 @@ def friedman(figures: Mapping[str, Sequence[float]], control: str | None = None,
 def _equal_values(values: Sequence[float]) -> list[int]:
     """How often each value occurs."""
     return list(Counter(values).values())
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number by Holm's method, which is valid under any dependence.
-
-    The i-th smallest of n becomes the largest of (n - j + 1) p_j over j <= i, at most 1.
-
-    Example:
-        >>> holm([0.04, 0.01, 0.5])
-        [0.08, 0.03, 0.5]
-    """
-    corrected, largest = [0.0] * len(values), 0.0
-    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        largest = max(largest, (len(values) - rank) * values[index])
-        corrected[index] = min(1.0, largest)
-    return corrected
 
 
 class Signs(NamedTuple):
