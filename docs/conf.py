@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "website")]
+sys.path[:0] = [str(ROOT / "website"), str(ROOT / "src")]
+os.environ["PYTHONPATH"] = str(ROOT / "src")
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # cells call `isda`
 
 import commands  # noqa: E402
