@@ -58,9 +58,20 @@ templates_path = ["templates"]
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+pages = (
+    "index",
+    "quickstart",
+    "how-it-works",
+    "should-i-use-it",
+    "install",
+    "which-lambda",
+    "troubleshooting",
+    "glossary",
+)
+html_sidebars = {name: [] for name in (*pages, "contributing")}
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,

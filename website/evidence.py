@@ -331,7 +331,7 @@ def summary() -> Groups:
 def settings_forest(rows: Sequence[Row], figure: str) -> Groups:
     """Every method in every setting."""
     groups: Groups = {}
-    for setting in sorted(values_of(rows, "setting")):
+    for setting in values_of(rows, "setting"):
         gaps = differences(cells_of([row for row in rows if row["setting"] == setting], figure))
         groups[setting] = {label(name): gap for name, gap in gaps.items()}
     return groups
