@@ -107,7 +107,6 @@ PUBLIC = {
         "DataSet",
         "HoldOut",
         "ImageFiles",
-        "LabelledImages",
         "SemiSupervisedSplit",
         "ZCAWhitening",
         "balanced_sample",

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,9 @@ from isda import ISDAClassifier
 from isda._utils.files import atomic_write, write_text
 from isda.estimator.embedding_files import read_csv_rows, read_npz_rows
 from isda.lab.data import ZCAWhitening
-from isda.lab.data.archives import read_members, verify_md5
 from isda.lab.data.coco import read_part
 from isda.lab.data.image_files import read_image
-from isda.lab.data.readers.folder import unpack_imagenet
-from isda.lab.data.readers.npz import npz_contents, read_npz
-from isda.lab.data.readers.small_images import read_idx, read_mat
+from isda.lab.data.npz import npz_contents, read_npz
 from isda.lab.engine.digests import file_digest, read_json_object
 from isda.lab.engine.tuning.records import JOURNAL_FILE, TrialJournal
 from isda.lab.networks.weight_files import read_weights
@@ -173,18 +169,11 @@ def test_a_handler_of_sigterm_stays_as_it_was(tmp_path):
         signal.signal(signal.SIGTERM, before)
 
 
-def _unpack(path: Path) -> None:
-    unpack_imagenet(path, path, path)
-
-
 @pytest.mark.parametrize(
     "read",
     [
-        *(read_image, read_npz, npz_contents, read_mat, read_weights, file_digest, read_json_object, _unpack),
+        *(read_image, read_npz, npz_contents, read_weights, file_digest, read_json_object),
         *(ISDAClassifier.load, ZCAWhitening.read, read_csv_rows, read_npz_rows),
-        lambda path: verify_md5(path, "0" * 32),
-        lambda path: read_members(path, ["a"]),
-        lambda path: read_idx(path, 3),
         lambda path: read_part(path, []),
         lambda path: TrialJournal(path.parent),
     ],

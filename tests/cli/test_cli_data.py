@@ -45,8 +45,8 @@ def test_the_table_as_json_says_what_is_found_and_what_is_wanted(tmp_path, capsy
     assert sets["digits"]["found"]
     assert sets["digits"]["train"] == 1297
     assert not sets["cifar100"]["found"]
-    assert "cifar-100-binary.tar.gz (md5 " in sets["cifar100"]["wanted"]
-    assert str(tmp_path / "cifar100") in sets["cifar100"]["looked_in"]
+    assert "cifar-100-python.tar.gz" in sets["cifar100"]["wanted"]
+    assert str(tmp_path / "cifar100") in sets["cifar100"]["wanted"]
     assert sets["imagenet"]["image_size"] is None
     # Counted, not the published numbers.
     for name in ("pets", "cifar10"):
@@ -79,9 +79,9 @@ def test_the_contact_sheet_has_a_row_per_class(tmp_path):
     run("digits", "--data-root", tmp_path, "--show", tmp_path / "sheets" / "digits.png")
     with Image.open(tmp_path / "sheets" / "digits.png") as image:
         width, height = image.size
-    # 10 rows and 12 columns of 32 pixels, and room for the names.
-    assert height > 10 * 32
-    assert width > 12 * 32
+    # 10 rows and 12 columns of 64 pixels, and room for the names.
+    assert height > 10 * 64
+    assert width > 12 * 64
 
 
 def test_each_row_of_the_sheet_shows_its_class():
@@ -91,10 +91,9 @@ def test_each_row_of_the_sheet_shows_its_class():
     for label in range(10):
         members = (digits.y_train == label).nonzero().flatten()
         for column in range(3):
-            top, left = 2 + label * 34, 2 + column * 34
-            cell = sheet[:, top : top + 32, left : left + 32]
-            expected = digits.x_train[members[column]].repeat_interleave(4, 1).repeat_interleave(4, 2)
-            assert torch.equal(cell, expected.expand(3, -1, -1))
+            top, left = 2 + label * 66, 2 + column * 66
+            expected = digits.x_train[members[column]].repeat_interleave(8, 1).repeat_interleave(8, 2)
+            assert torch.equal(sheet[:, top : top + 64, left : left + 64], expected.expand(3, -1, -1))
 
 
 def test_a_sheet_of_many_classes_of_large_images_is_thinned_and_reduced():
@@ -102,19 +101,9 @@ def test_a_sheet_of_many_classes_of_large_images_is_thinned_and_reduced():
     images = labels.to(torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 3, 80, 100)
     many = isda.lab.data.DataSet("many", images, labels, images, labels, classes=tuple(f"c{i}" for i in range(250)))
     sheet, names = contact_sheet(many, columns=1)
-    assert len(names) == 100
     assert names[:3] == ["c0", "c2", "c5"]
     assert sheet.shape == (3, 100 * 66 + 2, 68)
     assert sheet[:, 2 + 66 * 2 : 66 * 3, 2:66].unique().tolist() == [5]
-
-
-def test_images_of_different_sizes_share_a_contact_sheet(tmp_path):
-    for part, name, size in (("train", "a", 33), ("train", "b", 40), ("test", "a", 33), ("test", "b", 40)):
-        (tmp_path / part / name).mkdir(parents=True)
-        Image.new("RGB", (size, 2 * size - 20), (7, 8, 9)).save(tmp_path / part / name / "0.png")
-    sheet, _ = contact_sheet(isda.lab.data.load(f"folder:{tmp_path}"), columns=1)
-    assert sheet.shape == (3, 2 * (60 + 2) + 2, 40 + 4)
-    assert (sheet[0] == 7).sum() == 33 * 46 + 40 * 60
 
 
 def test_a_contact_sheet_needs_a_name(tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 from PIL import Image
 
-from isda.lab.data.coco_masks import decode_mask
+from isda.lab.data.coco import decode_mask
 from shapes import draw_set
 from small_runs import isda
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from isda._utils.files import atomic_write, check_is_file
 from isda.estimator.table_columns import Line, TableColumns, check_column, find_columns, is_number, list_columns
-from isda.lab.data.readers.npz import NotADataSet, NpyHeader, open_npz, read_npy_headers, read_npz_member
+from isda.lab.data.npz import NotADataSet, open_npz
 
 UNLABELLED = ""
 """The class name of unlabelled rows."""
@@ -266,7 +266,7 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]], provenance: Mappin
 
 
 def read_npz_rows(path: Path) -> tuple[FeatureRows, FeatureRows | None]:
-    """Training rows, and test rows if there are any. Nothing is unpickled, headers are checked before arrays are read.
+    """Training rows, and test rows if there are any. Nothing is unpickled.
 
     Labels are names, empty for unlabelled rows, or indices of `classes`, -1 for unlabelled rows. Without `classes` the
     label -1 might be a class: a warning says how many rows have it.
@@ -277,12 +277,10 @@ def read_npz_rows(path: Path) -> tuple[FeatureRows, FeatureRows | None]:
     """
     check_is_file(path)
     with open_npz(path) as archive:
-        headers = read_npy_headers(path, archive)
-        parts = [part for part in ("train", "test") if part == "train" or f"x_{part}" in headers]
-        for part in parts:
-            _check_npz_part(path, headers, part)
-        keys = [f"{letter}_{part}" for part in parts for letter in "xy"] + ["classes"] * ("classes" in headers)
-        arrays: dict[str, NDArray[Any]] = {key: read_npz_member(archive, key) for key in keys}
+        arrays: dict[str, NDArray[Any]] = dict(archive)
+    parts = [part for part in ("train", "test") if part == "train" or f"x_{part}" in arrays]
+    for part in parts:
+        _check_npz_part(path, arrays, part)
     classes = _npz_class_names(path, arrays["classes"]) if "classes" in arrays else None
     rows = []
     for part in parts:
@@ -291,22 +289,22 @@ def read_npz_rows(path: Path) -> tuple[FeatureRows, FeatureRows | None]:
     return rows[0], rows[1] if len(rows) > 1 else None
 
 
-def _check_npz_part(path: Path, headers: Mapping[str, NpyHeader], part: str) -> None:
+def _check_npz_part(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> None:
     """Raise a ValueError unless features and labels of a part have the right shapes and types."""
     for key in (f"x_{part}", f"y_{part}"):
-        if key not in headers:
-            raise NotADataSet(f"{path} must hold {key} to be a file of embeddings; it holds {', '.join(headers)}")
-    shape, dtype = headers[f"x_{part}"]
+        if key not in arrays:
+            raise NotADataSet(f"{path} must hold {key} to be a file of embeddings; it holds {', '.join(arrays)}")
+    shape, dtype = arrays[f"x_{part}"].shape, arrays[f"x_{part}"].dtype
     if dtype.kind not in "fiu" or len(shape) != 2 or 0 in shape:
         raise NotADataSet(f"x_{part} of {path} must be numbers of shape (N, A), got {dtype} of shape {shape}")
     rows = shape[0]
-    shape, dtype = headers[f"y_{part}"]
+    shape, dtype = arrays[f"y_{part}"].shape, arrays[f"y_{part}"].dtype
     if dtype.kind not in "iuUS" or shape != (rows,):
         raise NotADataSet(
             f"y_{part} of {path} must be integers or names of shape ({rows},), got {dtype} of shape {shape}"
         )
-    if "classes" in headers:
-        shape, dtype = headers["classes"]
+    if "classes" in arrays:
+        shape, dtype = arrays["classes"].shape, arrays["classes"].dtype
         if dtype.kind not in "US" or len(shape) != 1 or 0 in shape:
             raise NotADataSet(f"classes of {path} must be names of shape (C,), got {dtype} of shape {shape}")
 

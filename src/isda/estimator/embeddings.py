@@ -19,7 +19,7 @@ from isda.lab import networks
 from isda.lab.data import DataSet
 from isda.lab.data.augment import Normalize
 from isda.lab.data.dataset import Images
-from isda.lab.data.readers.npz import NPZ_KEYS
+from isda.lab.data.npz import NPZ_KEYS
 from isda.lab.data.splits import balanced_sample
 from isda.lab.engine.digests import file_digest
 from isda.lab.networks import Network

@@ -86,7 +86,7 @@ def test_without_class_names_labels_are_their_own(tmp_path, labels):
             "y_train of .* must be names in UTF-8",
         ),
         ({"x_train": X, "y_train": Y, "x_test": X}, "must hold y_test"),
-        ({"x_train": np.array([[object()]]), "y_train": Y}, "holds Python objects"),
+        ({"x_train": np.array([[object()]]), "y_train": Y}, "Object arrays cannot be loaded"),
     ],
 )
 def test_archives_of_something_else_are_refused(tmp_path, arrays, told):
@@ -103,7 +103,7 @@ def test_damaged_archives_are_refused(tmp_path):
         stream = io.BytesIO()
         np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)})
         archive.writestr("x_train.npy", stream.getvalue())
-    with pytest.raises(ValueError, match="claims 16000000000000 bytes"):
+    with pytest.raises(ValueError, match="is damaged"):
         read_npz_rows(tmp_path / "c.npz")
     with pytest.raises(FileNotFoundError, match=r"d\.npz does not exist"):
         read_npz_rows(tmp_path / "d.npz")

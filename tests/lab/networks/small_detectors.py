@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda.lab.data.coco_masks import decode_mask
+from isda.lab.data.coco import decode_mask
 from isda.lab.networks import detection
 from shapes import CATEGORY_IDS, picture
 

@@ -12,8 +12,7 @@ from faster_coco_eval import COCOeval_faster
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from isda.lab.data.coco import load
-from isda.lab.data.coco_masks import encode_mask
+from isda.lab.data.coco import encode_mask, load
 from isda.lab.tasks.detection.evaluation import coco_scores, records_of
 from shapes import CATEGORY_IDS, draw_set
 

@@ -28,6 +28,8 @@ def run(data: Path, folder: Path, processes: Processes, batch_norm: str) -> Any:
         lr=0.02,
         dropout=0.0,
         precision="float64",
+        smallest_scale=0.5,  # far from divergence, where rounding would grow
+        largest_scale=2.0,
         freeze_batch_norm=batch_norm == "frozen",
         sync_batch_norm=batch_norm == "synchronised",
         method="isda:lambda_0=1,covariance=full",

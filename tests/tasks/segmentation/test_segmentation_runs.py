@@ -45,7 +45,7 @@ def test_images_decoded_per_batch_make_the_same_batches_as_images_in_memory(monk
     config = small_config()
     inside = list(SegmentationBatches(drawn().train, config).epoch(0))
     judged = list(evaluation_batches(drawn().validation, torch.arange(5), config, torch.device("cpu")))
-    monkeypatch.setattr("isda.lab.data.segmentation.dataset.IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr("isda.lab.data.segmentation.IN_MEMORY_BYTES", 0)
     data = load(drawn().source)
     assert data.train.decoded is None
     outside = list(SegmentationBatches(data.train, config, workers=2).epoch(0))

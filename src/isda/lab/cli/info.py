@@ -96,7 +96,7 @@ def data(
     from isda._utils.text import escape_control_characters
     from isda.lab.cli import output
     from isda.lab.cli.output import table_console
-    from isda.lab.data.archives import data_root as find_root
+    from isda.lab.data.catalogue import data_root as find_root
     from isda.lab.data.catalogue import load
     from isda.lab.data.display import data_set_details, data_set_row, data_set_rows, data_set_table, write_contact_sheet
 

@@ -9,7 +9,7 @@ torch.Size([1097, 1, 8, 8])
 
 from isda.lab.data.catalogue import CATALOGUE, load
 from isda.lab.data.dataset import DataSet
-from isda.lab.data.image_files import ImageFiles, LabelledImages
+from isda.lab.data.image_files import ImageFiles
 from isda.lab.data.normalise import ChannelStatistics, channel_statistics, normalise_per_image
 from isda.lab.data.splits import (
     HoldOut,
@@ -27,7 +27,6 @@ __all__ = [
     "DataSet",
     "HoldOut",
     "ImageFiles",
-    "LabelledImages",
     "SemiSupervisedSplit",
     "ZCAWhitening",
     "balanced_sample",

@@ -1,43 +1,79 @@
-"""The named data sets and their files, and `load`, which reads one by name or path."""
+"""The named data sets, and `load`, which reads one by name or path."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from isda._utils.choices import did_you_mean
 from isda._utils.extras import needed_by
-from isda.lab.data.archives import DataFile, data_root, download_file, find_file, verify_md5
 from isda.lab.data.dataset import Arrays, DataSet
-from isda.lab.data.normalise import PUBLISHED_STATISTICS, ChannelStatistics
-from isda.lab.data.readers.folder import read_folder, read_imagenet, unpack_imagenet
-from isda.lab.data.readers.npz import read_npz
-from isda.lab.data.readers.small_images import (
-    CIFAR10,
-    CIFAR100,
-    CifarVariant,
-    read_cifar_binary,
-    read_cifar_python,
-    read_digits,
-    read_fashion_mnist,
-    read_svhn,
-)
+from isda.lab.data.folder import read_folder, read_imagenet
+from isda.lab.data.normalise import PUBLISHED_STATISTICS
+from isda.lab.data.npz import read_npz
+from isda.lab.data.splits import balanced_sample
 
-CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
-SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"
-FASHION_MNIST_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+DIGITS_TEST_PER_CLASS = 50
 
 
-@dataclass(frozen=True)
-class FileLayout:
-    """A layout of a data set on disk: files, and a function that reads their paths in this order."""
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """The folder that holds the data sets: the argument, else the environment's ISDA_DATA, else ./data."""
+    return Path(root or os.environ.get("ISDA_DATA") or "data").expanduser().absolute()
 
-    files: tuple[DataFile, ...]
-    read: Callable[[list[Path]], Arrays]
-    verify: bool = True
-    """Whether md5s are compared at each load; False if the reader verifies a checksum itself."""
+
+def _digits(folder: Path, download: bool) -> Arrays:
+    """scikit-learn's digits with values 0..16 scaled to 0..255; a fixed draw of 50 images per class is the test set."""
+    from sklearn.datasets import load_digits
+
+    table: Any = load_digits()
+    images = torch.from_numpy(table.images * (255 / 16)).round().to(torch.uint8)[:, None]
+    labels = torch.from_numpy(table.target).long()
+    classes = tuple(map(str, range(10)))
+    # Not isda._utils.seeds: the test set must never change.
+    test = balanced_sample(labels, DIGITS_TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
+    training = torch.ones(len(labels), dtype=torch.bool)
+    training[test] = False
+    return Arrays(images[training], labels[training], images[test], labels[test], classes)
+
+
+def _cifar(kind: str) -> Callable[[Path, bool], Arrays]:
+    def read(folder: Path, download: bool) -> Arrays:
+        from torchvision import datasets
+
+        train, test = (getattr(datasets, kind)(folder, train=part, download=download) for part in (True, False))
+        x_train, x_test = (torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous() for part in (train, test))
+        return Arrays(x_train, torch.tensor(train.targets), x_test, torch.tensor(test.targets), tuple(train.classes))
+
+    return read
+
+
+def _fashion_mnist(folder: Path, download: bool) -> Arrays:
+    from torchvision.datasets import FashionMNIST
+
+    train, test = (FashionMNIST(folder, train=part, download=download) for part in (True, False))
+    return Arrays(train.data[:, None], train.targets, test.data[:, None], test.targets, tuple(train.classes))
+
+
+def _svhn(*training: str) -> Callable[[Path, bool], Arrays]:
+    def read(folder: Path, download: bool) -> Arrays:
+        from torchvision.datasets import SVHN
+
+        def part(*splits: str) -> tuple[Tensor, Tensor]:
+            sets = [SVHN(folder, split, download=download) for split in splits]
+            images, labels = (np.concatenate([getattr(one, name) for one in sets]) for name in ("data", "labels"))
+            return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels)
+
+        return Arrays(*part(*training), *part("test"), tuple(map(str, range(10))))
+
+    return read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,72 +84,35 @@ class NamedDataSet:
     train: int
     test: int
     classes: int
-    channels: int
-    size: int | None
+    channels: int = 3
+    size: int | None = 32
     """Height and width, None where it varies."""
-    folders: tuple[str, ...] = ()
-    """Folders that are searched for its files, relative to the root; downloads go into the first."""
-    layouts: tuple[FileLayout, ...]
-    """In order of preference; the first is the one that is downloaded."""
-    published: ChannelStatistics | None = None
+    files: tuple[str, ...] = ()
+    """What must be below its folder: downloaded archives, or folders."""
+    read: Callable[[Path, bool], Arrays]
+    """From its folder, and whether missing files may be downloaded; torchvision verifies what it reads."""
+    fetched: bool = True
+    """Whether torchvision can download it."""
 
-    def search_folders(self, root: Path) -> list[Path]:
-        """The folders that are searched."""
-        return [root / folder for folder in self.folders]
+    def folders(self, root: Path) -> list[Path]:
+        """Where its files are searched; downloads go into the first."""
+        own = root / self.name.removesuffix("-extra")
+        return [own, root] if self.fetched else [own]
 
-    def locate(self, root: Path) -> tuple[FileLayout, list[Path]] | None:
-        """The first complete layout, with the paths of its files."""
-        for layout in self.layouts:
-            paths = [find_file(file, self.search_folders(root)) for file in layout.files]
-            complete = [path for path in paths if path is not None]
-            if len(complete) == len(paths):
-                return layout, complete
-        return None
+    def locate(self, root: Path) -> Path | None:
+        """The first folder that has all files."""
+        complete = (folder for folder in self.folders(root) if all((folder / file).exists() for file in self.files))
+        return next(complete, None)
 
     def instructions(self, root: Path) -> str:
         """Which files to put where, as a sentence."""
-        choices = " or ".join(" and ".join(map(str, layout.files)) for layout in self.layouts)
-        folders = " or ".join(map(str, self.search_folders(root)))
-        return f"put {choices} into {folders}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
+        files, folders = " and ".join(self.files), " or ".join(map(str, self.folders(root)))
+        return f"put {files} into {folders}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
 
 
-def _cifar(name: str, number: int, variant: CifarVariant, binary_md5: str, python_md5: str) -> NamedDataSet:
-    binary, python = f"cifar-{number}-binary.tar.gz", f"cifar-{number}-python.tar.gz"
-    return NamedDataSet(
-        name=name,
-        train=50_000,
-        test=10_000,
-        classes=number,
-        channels=3,
-        size=32,
-        folders=(name, "."),
-        layouts=(
-            FileLayout((DataFile(binary, binary_md5, CIFAR_URL + binary),), lambda p: read_cifar_binary(p[0], variant)),
-            FileLayout((DataFile(python, python_md5, CIFAR_URL + python),), lambda p: read_cifar_python(p[0], variant)),
-        ),
-        published=PUBLISHED_STATISTICS[name],
-    )
-
-
-SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA = (
-    DataFile(f"{part}_32x32.mat", md5, f"{SVHN_URL}{part}_32x32.mat")
-    for part, md5 in (
-        ("train", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-        ("test", "eb5a983be6a315427106f1b164d9cef3"),
-        ("extra", "a93ce644f1a588dc4d68dda5feec44a7"),
-    )
-)
-
+_FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 _SETS = (
-    NamedDataSet(
-        name="digits",
-        train=1_297,
-        test=500,
-        classes=10,
-        channels=1,
-        size=8,
-        layouts=(FileLayout((), lambda paths: read_digits()),),
-    ),
+    NamedDataSet(name="digits", train=1_297, test=500, classes=10, channels=1, size=8, read=_digits),
     NamedDataSet(
         name="fashion-mnist",
         train=60_000,
@@ -121,75 +120,50 @@ _SETS = (
         classes=10,
         channels=1,
         size=28,
-        # torchvision's folder, and where Debian's package dataset-fashion-mnist puts the files.
-        folders=("fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
-        layouts=(
-            FileLayout(
-                tuple(
-                    DataFile(name, md5, FASHION_MNIST_URL + name)
-                    for name, md5 in (
-                        ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-                        ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
-                        ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-                        ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
-                    )
-                ),
-                lambda paths: read_fashion_mnist(*paths),
-                # gzip has its own checksum, and Debian compresses the files anew.
-                verify=False,
-            ),
-        ),
+        files=tuple(f"FashionMNIST/raw/{part}-ubyte.gz" for part in _FASHION),
+        read=_fashion_mnist,
     ),
-    _cifar("cifar10", 10, CIFAR10, "c32a1d4ab5d03f1284b67883e8d87530", "c58f30108f718f92721af3b95e74349a"),
-    _cifar("cifar100", 100, CIFAR100, "03b5dce01913d631647c71ecec9e9cb8", "eb9058c3a382ffc7106e4002c42a8d85"),
+    NamedDataSet(
+        name="cifar10",
+        train=50_000,
+        test=10_000,
+        classes=10,
+        files=("cifar-10-python.tar.gz",),
+        read=_cifar("CIFAR10"),
+    ),
+    NamedDataSet(
+        name="cifar100",
+        train=50_000,
+        test=10_000,
+        classes=100,
+        files=("cifar-100-python.tar.gz",),
+        read=_cifar("CIFAR100"),
+    ),
     NamedDataSet(
         name="svhn",
         train=73_257,
         test=26_032,
         classes=10,
-        channels=3,
-        size=32,
-        folders=("svhn", "."),
-        layouts=(FileLayout((SVHN_TRAIN, SVHN_TEST), lambda paths: read_svhn(*paths)),),
-        published=PUBLISHED_STATISTICS["svhn"],
+        files=("train_32x32.mat", "test_32x32.mat"),
+        read=_svhn("train"),
     ),
     NamedDataSet(
         name="svhn-extra",
         train=73_257 + 531_131,
         test=26_032,
         classes=10,
-        channels=3,
-        size=32,
-        folders=("svhn", "."),
-        layouts=(FileLayout((SVHN_TRAIN, SVHN_TEST, SVHN_EXTRA), lambda paths: read_svhn(*paths)),),
-        published=PUBLISHED_STATISTICS["svhn"],
+        files=("train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"),
+        read=_svhn("train", "extra"),
     ),
     NamedDataSet(
         name="imagenet",
         train=1_281_167,
         test=50_000,
         classes=1_000,
-        channels=3,
         size=None,
-        folders=("imagenet",),
-        layouts=(
-            FileLayout(
-                (DataFile("train"), DataFile("val")),
-                lambda paths: read_imagenet(paths[0].parent),
-                verify=False,
-            ),
-            FileLayout(
-                (
-                    DataFile("ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"),
-                    DataFile("ILSVRC2012_img_train.tar", "1d675b47d978889d74fa0da5fadfb00e"),
-                    DataFile("ILSVRC2012_img_val.tar", "29b22e2961454d5413ddabcf34fc5622"),
-                ),
-                lambda paths: unpack_imagenet(*paths),
-                # Compared while unpacking, which happens once.
-                verify=False,
-            ),
-        ),
-        published=PUBLISHED_STATISTICS["imagenet"],
+        files=("train", "val"),
+        read=lambda folder, download: read_imagenet(folder),
+        fetched=False,
     ),
 )
 
@@ -203,17 +177,18 @@ def load(
     root: str | os.PathLike[str] | None = None,
     *,
     download: bool = True,
-    extra: bool = False,
+    skip_unreadable: bool = False,
 ) -> DataSet:
     """Load a data set by name or path.
 
     Args:
-        name: digits, fashion-mnist, cifar10, cifar100, svhn, svhn-extra or imagenet; the name of an .npz file or of
-            a folder of class folders under `root`; a path to either, which wins where it exists; `folder:PATH`. For
-            the known names a file `root`/NAME.npz is used before anything else.
+        name: digits, fashion-mnist, cifar10, cifar100, svhn, svhn-extra (with its 531,131 additional images) or
+            imagenet; the name of an .npz file or of a folder of class folders under `root`; a path to either, which
+            wins where it exists; `folder:PATH`. For the known names a file `root`/NAME.npz is used before anything
+            else.
         root: the folder of data sets; by default the environment's ISDA_DATA, else ./data.
         download: fetch the official archives that are missing, if the network allows.
-        extra: with "svhn", append its 531,131 additional images to the training set (as the name svhn-extra does).
+        skip_unreadable: leave out images of a folder that cannot be decoded, with a warning, instead of refusing it.
 
     Raises:
         FileNotFoundError: the data set is not there; the message says which files to put where.
@@ -223,23 +198,18 @@ def load(
         >>> load("digits")
         DataSet('digits', 1297 training and 500 test images of 1x8x8, 10 classes)
     """
-    name = os.fspath(name)
-    if extra:
-        if name != "svhn":
-            raise ValueError(f"extra=True is for the data set svhn, got {name!r}")
-        name = "svhn-extra"
-    root = data_root(root)
-    named = CATALOGUE.get(name)
+    name, root = os.fspath(name), data_root(root)
     path = named_path(name, root)
     if path is not None:
-        arrays, source = read_npz(path) if path.suffix == ".npz" else read_folder(path), str(path.absolute())
-    elif named is not None:
-        arrays, source = _read_named(named, root, download)
-    else:
+        arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path, skip_unreadable)
+        published = PUBLISHED_STATISTICS.get(name)
+        return DataSet(
+            name if name in CATALOGUE else path.stem, *arrays, source=str(path.absolute()), published=published
+        )
+    if name not in CATALOGUE:
         raise _unknown_name_error(name, root)
-    if named is None:
-        return DataSet(Path(source).stem, *arrays, source=source)
-    return DataSet(name, *arrays, source=source, published=named.published)
+    arrays, source = _read_named(CATALOGUE[name], root, download)
+    return DataSet(name, *arrays, source=source, published=PUBLISHED_STATISTICS.get(name.removesuffix("-extra")))
 
 
 def named_path(name: str, root: Path) -> Path | None:
@@ -259,25 +229,22 @@ def named_path(name: str, root: Path) -> Path | None:
 
 def _read_named(named: NamedDataSet, root: Path, download: bool) -> tuple[Arrays, str]:
     """The arrays of a named set and their source."""
+    if not named.files:
+        return named.read(root, False), "scikit-learn"
     located = named.locate(root)
-    if located is None and download:
-        folders = named.search_folders(root)
-        missing = [file for file in named.layouts[0].files if file.url and find_file(file, folders) is None]
-        try:
-            for file in missing:
-                download_file(file, folders[0])
-        except OSError as error:
-            raise FileNotFoundError(
-                f"the data set {named.name} is not under {root} and {error}; {named.instructions(root)}"
-            ) from error
-        located = named.locate(root)
-    if located is None:
+    if located is None and not (download and named.fetched):
         raise FileNotFoundError(f"the data set {named.name} is not under {root}: {named.instructions(root)}")
-    layout, paths = located
-    for file, path in zip(layout.files, paths, strict=True):
-        if layout.verify:
-            verify_md5(path, file.md5)
-    return layout.read(paths), ", ".join(map(str, paths)) or "scikit-learn"
+    folder = located or named.folders(root)[0]
+    try:
+        # torchvision unpacks archives that are there when it is told to download them.
+        return named.read(folder, named.fetched), str(folder)
+    except (OSError, RuntimeError, EOFError, HTTPException) as error:
+        if located is not None:
+            raise ValueError(f"{', '.join(named.files)} in {folder} are damaged or incomplete: {error}") from error
+        raise FileNotFoundError(
+            f"the data set {named.name} is not under {root} and fetching it failed ({error}); "
+            f"{named.instructions(root)}"
+        ) from error
 
 
 def _unknown_name_error(name: str, root: Path) -> ValueError:

@@ -1,7 +1,7 @@
 """Images with boxes and masks in COCO's format: the official set, or any folder of images and JSON files.
 
 As in COCO's tools, crowd regions and empty boxes are not used in training. They stay in the ground truth, where
-evaluation ignores crowds.
+evaluation ignores crowds. Masks are polygons or run lengths (column-major, compressed or not).
 """
 
 from __future__ import annotations
@@ -18,21 +18,82 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from isda._utils.files import check_regular_file
-from isda.lab.data.archives import PART_NAMES, data_root
-from isda.lab.data.coco_masks import check_segmentation, decode_mask, encode_mask
+from isda.lab.data.catalogue import data_root
 from isda.lab.data.image_files import read_image
-
-__all__ = ["CocoData", "CocoPart", "ImageEntry", "ObjectAnnotation", "decode_mask", "encode_mask", "load", "read_part"]
-
+from isda.lab.data.segmentation import PART_NAMES
 
 COCO_SPLITS = {"train": PART_NAMES["train"], "validation": (*PART_NAMES["validation"], *PART_NAMES["test"])}
-
 MIN_BOX_SIDE = 1.0
 """Boxes less wide or high, in pixels inside the image, count as empty, as in MMDetection."""
+
+Segmentation = list[list[float]] | dict[str, Any]
+
+
+def decode_mask(segmentation: Segmentation, height: int, width: int) -> Tensor:
+    """uint8 (height, width): 1 inside the object; parts of polygons outside the image are cut off.
+
+    Example:
+        >>> decode_mask([[1, 1, 3, 1, 3, 3, 1, 3]], 4, 5).tolist()
+        [[0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    """
+    from pycocotools import mask
+
+    if isinstance(segmentation, list):
+        runs = mask.merge(mask.frPyObjects(segmentation, height, width))
+    elif isinstance(segmentation["counts"], list):
+        runs = mask.frPyObjects(segmentation, height, width)
+    else:
+        runs = {"size": [height, width], "counts": segmentation["counts"].encode("ascii")}
+    return torch.from_numpy(np.ascontiguousarray(mask.decode(runs)))
+
+
+def encode_mask(pixels: Tensor) -> dict[str, Any]:
+    """The compressed run lengths of a mask (height, width), as they stand in result files.
+
+    Example:
+        >>> mask = torch.eye(3, dtype=torch.uint8)
+        >>> torch.equal(decode_mask(encode_mask(mask), 3, 3), mask)
+        True
+    """
+    from pycocotools import mask
+
+    encoded = mask.encode(np.asfortranarray(pixels.cpu().numpy().astype(np.uint8)))
+    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode("ascii")}
+
+
+def segmentation_problem(segmentation: Any, height: int, width: int) -> str | None:
+    """The problem of a segmentation of an image, as the end of a sentence; None if it is valid.
+
+    Example:
+        >>> segmentation_problem([[1, 2]], 64, 64)
+        'must have polygons of at least three points x, y'
+    """
+    if isinstance(segmentation, list):
+        # Through numpy: COCO has some hundred million coordinates.
+        polygons = [np.array(polygon) for polygon in segmentation]
+        if not polygons or any(one.ndim != 1 or one.size < 6 or one.size % 2 for one in polygons):
+            return "must have polygons of at least three points x, y"
+        if any(one.dtype.kind not in "if" or not np.isfinite(one).all() for one in polygons):
+            return "must have polygons of finite numbers"
+        x, y = (np.concatenate([one[start::2] for one in polygons]) for start in (0, 1))
+        inside = x.max() > 0 and y.max() > 0 and x.min() < width and y.min() < height
+        return None if inside else f"lies outside the image of {width}x{height} pixels"
+    if not isinstance(segmentation, dict) or segmentation.get("size") != [height, width]:
+        return f"must be polygons, or run lengths of the size [{height}, {width}] of its image"
+    counts = segmentation.get("counts")
+    if isinstance(counts, list):
+        whole = all(type(count) is int and count >= 0 for count in counts) and sum(counts) == height * width
+        return None if whole else f"must have run lengths that add up to the {height * width} pixels of its image"
+    try:
+        decode_mask(segmentation, height, width)
+    except (ValueError, TypeError, AttributeError, UnicodeError, MemoryError) as error:
+        return f"has run lengths that cannot be read: {error}"
+    return None
 
 
 class ImageEntry(NamedTuple):
@@ -85,11 +146,7 @@ class CocoPart:
         return tuple(index for index, objects in enumerate(self.objects) if objects)
 
     def image(self, index: int) -> Tensor:
-        """uint8 (3, height, width).
-
-        Raises:
-            ValueError: the file cannot be decoded, or has another size than the annotations say.
-        """
+        """uint8 (3, height, width); a ValueError if the file has another size than the annotations say."""
         entry = self.images[index]
         pixels = read_image(entry.path)
         if pixels.shape[1:] != (entry.height, entry.width):
@@ -123,76 +180,63 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
     Raises:
         ValueError: names the file, the image or annotation by its id, and what is wrong.
     """
-    content, digest = _read_annotation_file(file)
-    entries = _entries(file, content, "categories", id=int, name=str)
-    categories = dict(sorted((entry["id"], str(entry["name"])) for entry in entries))
-    if len(categories) != len(content["categories"]) or not categories:
-        raise ValueError(f"{file} must have categories, each with an id of its own")
-    images = _images(file, content, folders)
-    position = {entry.id: index for index, entry in enumerate(images)}
-    label_of = {category: index for index, category in enumerate(categories, start=1)}
-    objects: list[list[ObjectAnnotation]] = [[] for _ in images]
-    empty: list[int] = []
-    annotations = _entries(file, content, "annotations", id=int, image_id=int, category_id=int, bbox=list)
-    if len({entry["id"] for entry in annotations}) < len(annotations):
-        raise ValueError(f"{file} must give each annotation an id of its own, and has one twice")
-    for entry in annotations:
-        number, image, category = entry["id"], entry["image_id"], entry["category_id"]
-        index = position.get(image)
-        if index is None:
-            raise ValueError(f"{file}: annotation {number} is of image {image}, which the file lacks")
-        _check_annotation(file, entry, images[index], label_of)
-        box = _clip_box(entry["bbox"], images[index])
-        if entry.get("iscrowd"):
-            continue
-        if box is None:
-            empty.append(number)
-            continue
-        objects[index].append(ObjectAnnotation(number, label_of[category], box, entry.get("segmentation")))
-    if empty:
-        warnings.warn(
-            f"{file}: {len(empty)} of {len(annotations)} annotations have empty boxes and are not used in training, "
-            f"the first of them {empty[0]}",
-            stacklevel=2,
-        )
-    return CocoPart(file, tuple(images), tuple(map(tuple, objects)), categories, content, digest)
-
-
-def _read_annotation_file(file: Path) -> tuple[dict[str, Any], str]:
-    """The content of the file, and its SHA-256."""
     check_regular_file(file)
     raw = file.read_bytes()
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a JSON object, got {type(content).__name__}")
-    return content, hashlib.sha256(raw).hexdigest()
+    entries = _entries(file, content, "categories", id=int, name=str)
+    categories = dict(sorted((entry["id"], entry["name"]) for entry in entries))
+    images = _images(file, content, folders)
+    position = {entry.id: index for index, entry in enumerate(images)}
+    label_of = {category: index for index, category in enumerate(categories, start=1)}
+    objects: list[list[ObjectAnnotation]] = [[] for _ in images]
+    annotations = _entries(file, content, "annotations", id=int, image_id=int, category_id=int, bbox=list)
+    empty = []
+    for entry in annotations:
+        context = f"{file}: annotation {entry['id']}"
+        if entry["image_id"] not in position:
+            raise ValueError(f"{context} is of image {entry['image_id']}, which the file lacks")
+        if entry["category_id"] not in label_of:
+            raise ValueError(f"{context} has the category {entry['category_id']}, which the file lacks")
+        index = position[entry["image_id"]]
+        box = _clip_box(context, entry["bbox"], images[index])
+        segmentation = entry.get("segmentation")
+        problem = segmentation and segmentation_problem(segmentation, images[index].height, images[index].width)
+        if problem:
+            raise ValueError(f"{context}: its segmentation {problem}")
+        if box is None:
+            empty.append(entry["id"])
+        elif not entry.get("iscrowd"):
+            objects[index].append(ObjectAnnotation(entry["id"], label_of[entry["category_id"]], box, segmentation))
+    if empty:
+        warnings.warn(
+            f"{file}: {len(empty)} of {len(annotations)} annotations have empty boxes and are not used in training, "
+            f"the first of them {empty[0]}",
+            stacklevel=2,
+        )
+    digest = hashlib.sha256(raw).hexdigest()
+    return CocoPart(file, tuple(images), tuple(map(tuple, objects)), categories, content, digest)
 
 
-def _entries(file: Path, content: dict[str, Any], name: str, /, **kinds: type) -> list[dict[str, Any]]:
-    """The list ``name`` of the file, whose entries must have fields of these types."""
-    entries = content.get(name)
-    if not isinstance(entries, list):
-        raise ValueError(f"{file} must have a list of {name}, got {type(entries).__name__}")
+def _entries(file: Path, content: Any, name: str, /, **kinds: type) -> list[dict[str, Any]]:
+    """The list ``name`` of the file, whose entries must have fields of these types, and an id of their own."""
+    entries = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{file} must have a list of {name}, got {entries!r}")
     for number, entry in enumerate(entries):
         for field, kind in kinds.items():
             value = entry.get(field) if isinstance(entry, dict) else None
             if type(value) is not kind:
-                identifier = f" (id {entry['id']!r})" if isinstance(entry, dict) and "id" in entry else ""
-                raise ValueError(
-                    f"{file}: {name}[{number}]{identifier} must have {kind.__name__} as {field}, got {value!r}"
-                )
+                raise ValueError(f"{file}: {name}[{number}] must have {kind.__name__} as {field}, got {value!r}")
+    if len({entry["id"] for entry in entries}) < len(entries):
+        raise ValueError(f"{file} must give each of its {name} an id of its own, and has one twice")
     return entries
 
 
 def _images(file: Path, content: dict[str, Any], folders: Sequence[Path]) -> list[ImageEntry]:
     entries = _entries(file, content, "images", id=int, file_name=str, height=int, width=int)
-    if not entries:
-        raise ValueError(f"{file} must have at least one image, got none")
-    if len({entry["id"] for entry in entries}) < len(entries):
-        raise ValueError(f"{file} must give each image an id of its own, and has one twice")
     for entry in entries:
         name = Path(entry["file_name"])
         # Annotations are untrusted: a file name must not lead out of the folder of images.
@@ -204,34 +248,19 @@ def _images(file: Path, content: dict[str, Any], folders: Sequence[Path]) -> lis
     first = entries[0]["file_name"]
     folder = next((folder for folder in folders if (folder / first).is_file()), None)
     if folder is None:
-        searched = ", ".join(str(folder) for folder in folders)
+        searched = ", ".join(map(str, folders))
         raise ValueError(f"{file}: the file {first!r} of image {entries[0]['id']} is in none of {searched}")
     present = set(os.listdir(folder))
     for entry in entries:
         if entry["file_name"] not in present and not (folder / entry["file_name"]).is_file():
             raise ValueError(f"{file}: the file {entry['file_name']!r} of image {entry['id']} is not in {folder}")
-        if entry["height"] < 1 or entry["width"] < 1:
-            raise ValueError(
-                f"{file}: image {entry['id']} must have a size, got {entry['width']}x{entry['height']} pixels"
-            )
     return [ImageEntry(entry["id"], folder / entry["file_name"], entry["height"], entry["width"]) for entry in entries]
 
 
-def _check_annotation(file: Path, annotation: dict[str, Any], image: ImageEntry, label_of: dict[int, int]) -> None:
-    """Raise a ValueError for an annotation that cannot be used."""
-    context, box = f"{file}: annotation {annotation['id']} of image {image.id}", annotation["bbox"]
-    if annotation["category_id"] not in label_of:
-        raise ValueError(f"{context} has the category {annotation['category_id']}, which the file lacks")
+def _clip_box(context: str, box: Sequence[Any], image: ImageEntry) -> tuple[float, float, float, float] | None:
+    """The part of a box (left, top, width, height) inside its image, by its corners; None if that is empty."""
     if len(box) != 4 or not all(type(value) in (int, float) and math.isfinite(value) for value in box):
         raise ValueError(f"{context} must have four numbers as bbox: left, top, width, height, got {box!r}")
-    segmentation = annotation.get("segmentation")
-    problem = None if segmentation is None else check_segmentation(segmentation, image.height, image.width)
-    if problem:
-        raise ValueError(f"{context}: its segmentation {problem}")
-
-
-def _clip_box(box: Sequence[float], image: ImageEntry) -> tuple[float, float, float, float] | None:
-    """The part of a box (left, top, width, height) inside its image, by its corners; None if that is empty."""
     left, top, width, height = map(float, box)
     right, bottom = min(left + width, image.width), min(top + height, image.height)
     left, top = max(left, 0.0), max(top, 0.0)
@@ -294,8 +323,8 @@ def load(name: str | os.PathLike[str] = "coco", root: str | os.PathLike[str] | N
         raise FileNotFoundError(
             f"the set {os.fspath(name)!r} is not there: neither {given} nor {data_root(root) / given} is a folder"
         )
-    parts = {part: _find_annotations(folder, part) for part in COCO_SPLITS}
-    train, validation = (read_part(file, _image_folders(folder, file)) for file in parts.values())
+    files = [_find_annotations(folder, part) for part in COCO_SPLITS]
+    train, validation = (read_part(file, _image_folders(folder, file)) for file in files)
     return CocoData(folder.resolve().name, train, validation, str(folder.absolute()))
 
 
@@ -308,9 +337,10 @@ def _find_annotations(folder: Path, part: str) -> Path:
         files = [*reversed(official), *(file for file in others if file.is_file())]
         if files:
             return files[0]
+    word = COCO_SPLITS[part][0]
     raise FileNotFoundError(
-        f"{folder} has no {part} annotations: neither annotations/instances_{COCO_SPLITS[part][0]}2017.json nor "
-        f"annotations/{COCO_SPLITS[part][0]}.json nor {COCO_SPLITS[part][0]}.json"
+        f"{folder} has no {part} annotations: neither annotations/instances_{word}2017.json nor "
+        f"annotations/{word}.json nor {word}.json"
     )
 
 

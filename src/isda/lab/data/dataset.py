@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda.lab.data.image_files import ImageFiles, LabelledImages
+from isda.lab.data.image_files import ImageFiles
 from isda.lab.data.normalise import ChannelStatistics, channel_statistics
 
 Images = Tensor | ImageFiles
@@ -112,14 +111,6 @@ class DataSet:
     def std(self) -> tuple[float, ...]:
         """Standard deviation per channel of pixels in 0..1, see `statistics`."""
         return self.statistics.std
-
-    def train_dataset(self, transform: Callable[[Tensor], Tensor] | None = None) -> LabelledImages:
-        """The training images as a torch dataset of (image, label), for a DataLoader."""
-        return LabelledImages(self.x_train, self.y_train, transform)
-
-    def test_dataset(self, transform: Callable[[Tensor], Tensor] | None = None) -> LabelledImages:
-        """The test images as a torch dataset of (image, label), for a DataLoader."""
-        return LabelledImages(self.x_test, self.y_test, transform)
 
     def __repr__(self) -> str:
         size = "x".join(map(str, (self.channels, *self.image_size))) if self.image_size else "various sizes"

@@ -15,12 +15,17 @@ from isda._utils.files import atomic_write
 from isda._utils.text import escape_control_characters
 from isda.lab.data.catalogue import CATALOGUE, NamedDataSet
 from isda.lab.data.dataset import DataSet
-from isda.lab.data.readers.npz import npz_contents
+from isda.lab.data.npz import npz_contents
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 DataSetRow = dict[str, Any]
+SHEET_COLUMNS = 12
+MAX_SHEET_ROWS = 100
+SHEET_GAP = 2
+CELL = 64
+"""Side of a cell of the contact sheet, in pixels."""
 
 
 def data_set_rows(root: Path) -> list[DataSetRow]:
@@ -53,12 +58,8 @@ def data_set_table(rows: Sequence[DataSetRow], root: Path) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        title=escape(escape_control_characters(f"Data sets under {root}")),
-        box=SIMPLE_HEAD,
-        title_justify="left",
-        padding=(0, 1, 0, 0),
-    )
+    title = escape(escape_control_characters(f"Data sets under {root}"))
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
     for heading in ("name", "training", "test", "classes", "image"):
         table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
     table.add_column("found in", overflow="fold")
@@ -66,11 +67,9 @@ def data_set_table(rows: Sequence[DataSetRow], root: Path) -> Table:
         size = row.get("image_size")
         shape = "x".join(map(str, (row["channels"], *size))) if size else "various"
         counts = (f"{row[key]:,}" if key in row else "?" for key in ("train", "test", "classes"))
-        where = [row["source"]] if row["found"] else ["not found, looked in", *row["looked_in"]]
-        # Relative to the root, which the title names.
-        paths = [path.replace(f"{root}{os.sep}", "") if path != str(root) else "the root itself" for path in where]
-        name, locations = (escape(escape_control_characters(text)) for text in (row["name"], "\n".join(paths)))
-        table.add_row(name, *counts, shape, locations)
+        where = (row["source"] if row["found"] else "not found").replace(f"{root}{os.sep}", "")
+        name, location = (escape(escape_control_characters(text)) for text in (row["name"], where))
+        table.add_row(name, *counts, shape, location)
     return table
 
 
@@ -95,25 +94,18 @@ def _named_row(named: NamedDataSet, root: Path) -> DataSetRow:
         "channels": named.channels,
         "image_size": (named.size, named.size) if named.size else None,
         "found": located is not None,
-        "source": (", ".join(map(str, located[1])) or "scikit-learn") if located else None,
-        "looked_in": [str(archive), *map(str, named.search_folders(root))],
+        "source": (str(located) if named.files else "scikit-learn") if located else None,
         "wanted": None if located else named.instructions(root),
     }
 
 
 def _npz_row(path: Path) -> DataSetRow:
-    row: DataSetRow = {"name": path.stem, "source": str(path), "looked_in": [str(path)]}
+    row: DataSetRow = {"name": path.stem, "source": str(path)}
     try:
-        return row | npz_contents(path)._asdict() | {"found": True, "wanted": None}
+        return row | npz_contents(path) | {"found": True, "wanted": None}
     except ValueError as error:
         # One broken file must not hide the others from the list.
         return row | {"found": False, "wanted": str(error)}
-
-
-SHEET_COLUMNS = 12
-MAX_SHEET_ROWS = 100
-SHEET_GAP = 2
-SMALLEST_CELL, LARGEST_CELL = 32, 64
 
 
 def contact_sheet(data: DataSet, columns: int = SHEET_COLUMNS) -> tuple[Tensor, list[str]]:
@@ -121,24 +113,16 @@ def contact_sheet(data: DataSet, columns: int = SHEET_COLUMNS) -> tuple[Tensor, 
 
     Of more than 100 classes, 100 evenly spaced ones are shown.
     """
+    from torchvision.utils import make_grid
+
     step = max(1, data.num_classes / MAX_SHEET_ROWS)
     shown = [int(i * step) for i in range(min(data.num_classes, MAX_SHEET_ROWS))]
-    rows = []
+    cells = []
     for label in shown:
         members = (data.y_train == label).nonzero().flatten()[:columns].tolist()
-        rows.append([_cell(data.x_train[i]) for i in members])
-    # Images of a folder may differ in size.
-    height, width = (max(cell.shape[side] for row in rows for cell in row) for side in (1, 2))
-    sheet = torch.full(
-        (3, len(rows) * (height + SHEET_GAP) + SHEET_GAP, columns * (width + SHEET_GAP) + SHEET_GAP),
-        255,
-        dtype=torch.uint8,
-    )
-    for i, row in enumerate(rows):
-        for j, cell in enumerate(row):
-            top, left = SHEET_GAP + i * (height + SHEET_GAP), SHEET_GAP + j * (width + SHEET_GAP)
-            sheet[:, top : top + cell.shape[1], left : left + cell.shape[2]] = cell
-    return sheet, [data.classes[label] for label in shown]
+        row = [_cell(data.x_train[i]) for i in members]
+        cells += row + [torch.full((3, CELL, CELL), 255, dtype=torch.uint8)] * (columns - len(row))
+    return make_grid(torch.stack(cells), columns, SHEET_GAP, pad_value=255), [data.classes[label] for label in shown]
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
@@ -151,14 +135,12 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
     figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.imshow(sheet.permute(1, 2, 0).numpy(), interpolation="nearest", aspect="auto")
-    row = (height - SHEET_GAP) / len(names)
-    axes.set_yticks(
-        [SHEET_GAP / 2 + row * (i + 0.5) for i in range(len(names))], labels=names, fontsize=9, parse_math=False
-    )
+    row = CELL + SHEET_GAP
+    middles = [SHEET_GAP + CELL / 2 + row * number for number in range(len(names))]
+    axes.set_yticks(middles, labels=names, fontsize=9, parse_math=False)
     axes.set_xticks([])
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.set_frame_on(False)
     axes.set_title(
         f"{data.name}: {len(data.y_train):,} training images, {data.num_classes} classes", fontsize=10, parse_math=False
     )
@@ -167,17 +149,13 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
 
 
 def _cell(image: Tensor) -> Tensor:
-    """One image as RGB: small ones enlarged by a whole factor, large ones cropped to a square and reduced."""
-    if image.shape[0] not in (1, 3):
-        image = image[:3] if image.shape[0] > 3 else image[:1]
-    image = image.expand(3, -1, -1)
-    height, width = image.shape[1:]
-    longest = max(height, width)
-    if longest <= LARGEST_CELL:
-        factor = max(1, round(SMALLEST_CELL / longest))
-        return image.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
+    """One image as RGB of the size of a cell: small ones enlarged by the nearest pixel, large ones reduced."""
+    image = (image[:3] if image.shape[0] >= 3 else image[:1]).expand(3, -1, -1)
+    side = min(image.shape[1:])
+    top, left = ((length - side) // 2 for length in image.shape[1:])
     square = image[None, :, top : top + side, left : left + side].float()
-    small = F.interpolate(square, (LARGEST_CELL, LARGEST_CELL), mode="bilinear", antialias=True)
-    return small[0].round().clamp(0, 255).to(torch.uint8)
+    if side > CELL:
+        sized = F.interpolate(square, (CELL, CELL), mode="bilinear", antialias=True)
+    else:
+        sized = F.interpolate(square, (CELL, CELL), mode="nearest-exact")
+    return sized[0].round().clamp(0, 255).to(torch.uint8)

@@ -75,9 +75,10 @@ def channel_statistics(images: Tensor | ImageFiles) -> ChannelStatistics:
     # A histogram of the 256 values is exact, and needs no floating-point copy of the images.
     pixels = [batch.transpose(0, 1).flatten(1) for batch in batches]
     histograms = [torch.stack([channel.bincount(minlength=256) for channel in part]) for part in pixels]
-    counts = torch.stack(histograms).sum(0).double()
+    # On the host: not every accelerator has float64.
+    counts = torch.stack(histograms).sum(0).cpu().double()
     weights = counts / counts.sum(1, keepdim=True)
-    values = torch.arange(256, device=counts.device, dtype=torch.float64) / 255
+    values = torch.arange(256, dtype=torch.float64) / 255
     mean = weights @ values
     variance = (weights * (values - mean[:, None]).square()).sum(1)
     return ChannelStatistics(tuple(mean.tolist()), tuple(v**0.5 or 1.0 for v in variance.tolist()))

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from isda._utils.seeds import generator
 
+PREFETCH_WORKERS = 4
+
+_Input = TypeVar("_Input")
+_Output = TypeVar("_Output")
+
 
 def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int, steps: int | None = None) -> Tensor:
     """(steps, batch_size) shuffled samples of an epoch in full batches; the remainder is dropped.
 
-    Args:
-        indices: the samples.
-        batch_size: samples per batch.
-        seed: of the run.
-        epoch: whose order it is.
-        steps: number of batches; as many shuffled passes over the samples as that takes, one by default.
+    With ``steps`` there are so many batches, from as many shuffled passes over the samples as that takes.
 
     Example:
         >>> batch_order(torch.arange(5), 2, seed=0, epoch=0).shape
@@ -32,12 +32,6 @@ def batch_order(indices: Tensor, batch_size: int, *, seed: int, epoch: int, step
     passes = max(1, -(-steps * batch_size // len(indices)))
     shuffled = torch.cat([indices[torch.randperm(len(indices), generator=source)] for _ in range(passes)])
     return shuffled[: steps * batch_size].view(steps, batch_size)
-
-
-PREFETCH_WORKERS = 4
-
-_Input = TypeVar("_Input")
-_Output = TypeVar("_Output")
 
 
 def prefetch(

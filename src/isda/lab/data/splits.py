@@ -79,11 +79,8 @@ def semi_supervised_split(
 ) -> SemiSupervisedSplit:
     """Keep the labels of `labelled` samples, equally many of each class, and hold out 25% of those for choosing.
 
-    "In semi-supervised learning experiments, we hold out 25% of labeled images as the validation set to select
-    lambda_0, eta_1 and eta_2, following [Miyato et al., 2018]. Similarly, these samples are also used for training
-    with the selected hyper-parameters" (section 6.1): choose with the quarter held out, then train the final runs
-    with `held_out_fraction=0`. Which samples are labelled and which are not depends on the seed alone, so that
-    nothing else changes between the two.
+    As in the paper (section 6.1): choose with the quarter held out, then train the final runs with
+    `held_out_fraction=0`. Which samples are labelled and which are not depends on the seed alone.
 
     Args:
         labels: (N,) of the whole training set.

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from isda._utils.errors import expect_type
-from isda.lab.data.archives import data_root
-from isda.lab.data.catalogue import CATALOGUE, named_path
+from isda.lab.data.catalogue import CATALOGUE, data_root, named_path
 from isda.lab.engine.options import split_method
 from isda.lab.engine.settings import AUTO, Recipe
 from isda.lab.networks.generative import DiscriminatorBody

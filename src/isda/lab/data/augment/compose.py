@@ -43,23 +43,19 @@ class Compose:
         """Images after the last transform; `draws` may be None if no transform is random."""
         for transform in self.transforms:
             images = transform(images, draws)
-        if not isinstance(images, Tensor):
-            got = type(images).__name__
-            raise ValueError(f"images must be an (N, C, H, W) tensor after the last transform, got {got}")
-        return images
+        return check_images(images)
 
     def __repr__(self) -> str:
         return f"Compose({', '.join(map(repr, self.transforms))})"
 
 
-def check_images(images: Tensor, dtype: torch.dtype | None = None) -> None:
-    """A ValueError unless `images` is an (N, C, H, W) tensor (of `dtype`, where one is given)."""
-    if not isinstance(images, Tensor):
-        raise ValueError(f"images must be an (N, C, H, W) tensor, got {type(images).__name__}")
-    if images.ndim != 4:
-        raise ValueError(f"images must be an (N, C, H, W) tensor, got one of shape {tuple(images.shape)}")
-    if dtype is not None and images.dtype != dtype:
-        raise ValueError(f"images must be {dtype}, got {images.dtype}")
+def check_images(images: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """The images, which must be an (N, C, H, W) tensor (of `dtype`, where one is given)."""
+    if not isinstance(images, Tensor) or images.ndim != 4 or dtype not in (None, images.dtype):
+        kind = "" if dtype is None else f" of {dtype}"
+        got = f"{images.dtype} of shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise ValueError(f"images must be an (N, C, H, W) tensor{kind}, got {got}")
+    return images
 
 
 @dataclass(eq=False)
@@ -82,10 +78,8 @@ class Normalize:
     std: Sequence[float]
 
     def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std):
-            raise ValueError(f"std must have {len(self.mean)} values, as many as mean, got {len(self.std)}")
-        if min(self.std) <= 0:
-            raise ValueError(f"std must be positive, got {list(self.std)}")
+        if len(self.mean) != len(self.std) or min(self.std) <= 0:
+            raise ValueError(f"std must be positive, and have a value for each mean, got {self.mean} and {self.std}")
         self.mean, self.std = list(self.mean), list(self.std)
 
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Crops, flips, translation, Cutout, resizing to one size, and the pipelines of the paper's experiments.
 
-Resizing is torchvision's (bilinear, antialiased) and runs per image; torchvision is imported on first use. Where the
-paper leaves a detail open (padding, sizes, magnitudes), the pipeline's docstring states our choice and its source.
+Resizing is torchvision's (bilinear, antialiased) and runs per image. Where the paper leaves a detail open, the
+pipeline's docstring states our choice and its source.
 """
 
 from __future__ import annotations
@@ -107,9 +107,7 @@ class HorizontalFlip:
 def cutout(images: Tensor, row: Tensor, column: Tensor, length: int, fill: float | Sequence[float] = 0) -> Tensor:
     """Fill the square of side `length` around pixel (row, column) of each image, clipped at the border.
 
-    The square covers rows row - length // 2 up to, not including, row - length // 2 + length; columns alike.
-
-    ``fill`` is one value, or one per channel, in the units of `images`.
+    It begins ``length // 2`` pixels above and left of (row, column). ``fill`` is one value, or one per channel.
     """
     height, width = images.shape[-2:]
     below = torch.arange(height, device=images.device) - (row[:, None] - length // 2)
@@ -141,8 +139,6 @@ class Cutout:
     def __call__(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """(N, C, H, W) in and out."""
         check_images(images)
-        if isinstance(self.fill, Sequence) and len(self.fill) != images.shape[1]:
-            raise ValueError(f"fill must be one value per channel ({images.shape[1]}), got {len(self.fill)}")
         draws = require_draws(draws, len(images))
         row, column = (send(draws.integers(size)[:, 0], images.device) for size in images.shape[-2:])
         return cutout(images, row, column, self.length, self.fill)
@@ -152,14 +148,10 @@ _ATTEMPTS = 10
 
 
 def _check_each(images: Tensor | Sequence[Tensor]) -> None:
-    if len(images) == 0:
-        raise ValueError("images must hold at least one image, got none")
     for position, image in enumerate(images):
-        if image.ndim != 3 or 0 in image.shape:
-            raise ValueError(f"images[{position}] must be a (C, H, W) image, got shape {tuple(image.shape)}")
-        if len(image) != len(images[0]):
+        if image.ndim != 3 or 0 in image.shape or len(image) != len(images[0]):
             raise ValueError(
-                f"images[{position}] must have {len(images[0])} channels as the first has, got {len(image)}"
+                f"images[{position}] must be (C, H, W) with the channels of the first, got shape {tuple(image.shape)}"
             )
 
 
@@ -192,13 +184,8 @@ class RandomResizedCrop:
             if not 0 < low <= high:
                 raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {(low, high)}")
 
-    def draw(self, draws: Draws, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-        """One (top, left, height, width) for each image of the given (height, width)."""
-        # All attempts are drawn for every sample: how far a stream moves must not depend on the image.
-        numbers = draws.uniform(4 * _ATTEMPTS).view(len(draws), _ATTEMPTS, 4)
-        return [self._window(attempts, *size) for attempts, size in zip(numbers.tolist(), sizes, strict=True)]
-
-    def _window(self, attempts: list[list[float]], height: int, width: int) -> tuple[int, int, int, int]:
+    def window(self, attempts: list[list[float]], height: int, width: int) -> tuple[int, int, int, int]:
+        """(top, left, height, width) in an image, of the first attempt (area, ratio, top, left) that fits."""
         low, high = (math.log(bound) for bound in self.ratio)
         for area_draw, ratio_draw, top_draw, left_draw in attempts:
             area = height * width * (self.scale[0] + area_draw * (self.scale[1] - self.scale[0]))
@@ -215,7 +202,9 @@ class RandomResizedCrop:
 
         _check_each(images)
         draws = require_draws(draws, len(images))
-        windows = self.draw(draws, [(image.shape[1], image.shape[2]) for image in images])
+        # All attempts are drawn for every sample: how far a stream moves must not depend on the image.
+        numbers = draws.uniform(4 * _ATTEMPTS).view(len(draws), _ATTEMPTS, 4).tolist()
+        windows = [self.window(own, *image.shape[1:]) for own, image in zip(numbers, images, strict=True)]
         size = [self.size, self.size]
         return torch.stack(
             [resized_crop(image, *window, size, antialias=True) for image, window in zip(images, windows, strict=True)]

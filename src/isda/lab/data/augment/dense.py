@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isda._utils.devices import send
 from isda.lab.data.augment.draws import Draws, require_draws
 
 DenseSample = tuple[Tensor, Tensor]
@@ -23,6 +24,8 @@ class ScaleMirrorCrop:
 
     What lies beyond the image, below it or on its right, has the colour ``fill`` and the label ``ignored``. Images
     are resampled bilinearly and labels by the nearest pixel, without smoothing, as segmentation recipes usually do.
+    The scales are those of the toolbox that the paper names, which draws from 0.7, 0.8, ..., 2.1; here it is any
+    factor in between.
 
     Args:
         size: (height, width) of the result.
@@ -33,7 +36,7 @@ class ScaleMirrorCrop:
     """
 
     size: tuple[int, int]
-    scales: tuple[float, float] = (0.5, 2.0)
+    scales: tuple[float, float] = (0.7, 2.1)
     mirror: bool = True
     fill: Sequence[float] = (0.0, 0.0, 0.0)
     ignored: int = 255
@@ -104,14 +107,14 @@ class _SampledAxis:
 
     def __init__(self, full: int, scaled: int, first: int, length: int, device: torch.device) -> None:
         self.count = min(length, scaled - first)
-        # In float64, so that the nearest pixel does not depend on rounding.
-        centre = torch.arange(first, first + self.count, dtype=torch.float64, device=device) + 0.5
+        # In float64 on the host, so that the nearest pixel does not depend on rounding.
+        centre = torch.arange(first, first + self.count, dtype=torch.float64) + 0.5
         position = centre * (full / scaled)
-        self.nearest = position.floor().long().clamp_(max=full - 1)
-        between = (position - 0.5).clamp_(0, full - 1)
-        self.before = between.floor().long()
-        self.after = (self.before + 1).clamp_(max=full - 1)
-        self.share = (between - self.before).float()
+        between = (position - 0.5).clamp(0, full - 1)
+        before = between.floor().long()
+        self.nearest = send(position.floor().long().clamp(max=full - 1), device)
+        self.before, self.after = send(before, device), send((before + 1).clamp(max=full - 1), device)
+        self.share = send((between - before).float(), device)
 
     def interpolate(self, image: Tensor, dim: int) -> Tensor:
         """float32, linear along one dimension."""

@@ -44,11 +44,10 @@ class Draws:
 
     Each call moves every sample's stream on by the same amount, so using one `Draws` for two passes of a pipeline
     gives two different views of each image, and a new `Draws` with the same keys repeats the first.
-    The keys stay on the CPU: drawing takes microseconds, and no accelerator has to wait for the host to know which
-    samples get which operation.
+    The keys stay on the CPU: no accelerator has to wait for the host to know which samples get which operation.
 
     Args:
-        keys: (N,) integers, one per sample; see `for_samples` and `from_generator`.
+        keys: (N,) int64, one per sample; see `for_samples`.
 
     Example:
         >>> whole = Draws.for_samples(torch.arange(4), seed=0, epoch=7).uniform(2)
@@ -65,26 +64,10 @@ class Draws:
 
     @classmethod
     def for_samples(cls, indices: Tensor, *, seed: int, epoch: int = 0) -> Draws:
-        """Draws that depend on (seed, epoch, sample index) only.
-
-        Args:
-            indices: (N,) positions of the samples in their data set.
-            seed: of the run, any 64-bit integer.
-            epoch: so that the next pass over the data draws anew.
-        """
-        if indices.ndim != 1 or indices.is_floating_point() or indices.dtype == torch.bool:
-            raise ValueError(
-                f"indices must be a 1-D integer tensor, got {indices.dtype} of shape {tuple(indices.shape)}"
-            )
+        """Draws that depend on the seed, the epoch and the positions (N,) of the samples in their data set only."""
         # The chain of `isda._utils.seeds.mix`, with the last link on a tensor.
         run = splitmix64(torch.tensor(_signed(seed % (1 << 64))))
         return cls(splitmix64(splitmix64(run + epoch) + indices.cpu().to(torch.int64)))
-
-    @classmethod
-    def from_generator(cls, count: int, generator: torch.Generator) -> Draws:
-        """Draws for `count` samples without an index: the keys themselves come from `generator`."""
-        keys = torch.empty(count, dtype=torch.int64, device=generator.device)
-        return cls(keys.random_(-(1 << 63), None, generator=generator))
 
     def __len__(self) -> int:
         return self.keys.shape[0]
@@ -100,18 +83,12 @@ class Draws:
 
     def integers(self, bound: int, count: int = 1) -> Tensor:
         """(N, count) int64 numbers, uniform on 0 .. bound - 1 (bound < 2^31; the bias is below bound / 2^32)."""
-        if not 0 < bound < 1 << 31:
-            raise ValueError(f"bound must be an integer from 1 to 2^31 - 1, got {bound}")
         return (_shift_right(self._bits(count), 32) * bound) >> 32
-
-    def __repr__(self) -> str:
-        return f"Draws({len(self)} samples)"
 
 
 def require_draws(draws: Draws | None, count: int) -> Draws:
     """`draws` itself, or a ValueError that says what a random transform needs."""
-    if draws is None:
-        raise ValueError(f"draws must be Draws with one key for each of {count} images in a random transform, got None")
-    if len(draws) != count:
-        raise ValueError(f"draws must have one key for each of {count} images, got {len(draws)} keys")
+    if draws is None or len(draws) != count:
+        got = "None" if draws is None else f"{len(draws)} keys"
+        raise ValueError(f"draws must have one key for each of {count} images in a random transform, got {got}")
     return draws

@@ -16,9 +16,10 @@ from torch import Tensor
 from isda._utils.choices import check_choice
 from isda.lab.data.augment.compose import check_images
 from isda.lab.data.augment.draws import Draws, require_draws
-from isda.lab.data.augment.operations import Fill, apply_operations, operation_index
+from isda.lab.data.augment.operations import GREY, OPERATION_NAMES, Fill, apply_operations
 
-_AUTO_AUGMENT_BINS = 10  # a sub-policy names one of ten magnitude levels (AutoAugment, section 4)
+AUTO_AUGMENT_LEVELS = 10  # a sub-policy names one of ten magnitude levels (AutoAugment, section 4)
+POLICIES = ("cifar10", "svhn", "imagenet")
 
 
 class OperationTable(NamedTuple):
@@ -33,6 +34,12 @@ class OperationTable(NamedTuple):
     probability: Tensor
     """Of applying the operation."""
 
+    def signed_magnitude(self, choice: Tensor, draws: Draws) -> Tensor:
+        """Magnitudes of the chosen entries, (N, steps), each signed one negated with probability 1/2."""
+        magnitude = self.magnitude[choice]
+        negative = (draws.integers(2, count=magnitude.shape[1]) == 1) & self.signed[choice]
+        return torch.where(negative, -magnitude, magnitude)
+
 
 def _table(
     transform: type, entries: Sequence[tuple[str, float, int | None]], bins: int, height: int, width: int
@@ -43,7 +50,7 @@ def _table(
         levels = space[name][0](bins, height, width)
         magnitudes.append(0.0 if levels is None else float(levels[level]))
     return OperationTable(
-        torch.tensor([operation_index(name) for name, _, _ in entries]),
+        torch.tensor([OPERATION_NAMES.index(name) for name, _, _ in entries]),
         torch.tensor(magnitudes, dtype=torch.float64),
         torch.tensor([space[name][1] for name, _, _ in entries]),
         torch.tensor([probability for _, probability, _ in entries]),
@@ -66,15 +73,8 @@ def auto_augment_table(policy: str, height: int, width: int) -> OperationTable:
 
     sub_policies = v2.AutoAugment(v2.AutoAugmentPolicy(policy))._policies
     entries = [step for sub_policy in sub_policies for step in sub_policy]
-    flat = _table(v2.AutoAugment, entries, _AUTO_AUGMENT_BINS, height, width)
+    flat = _table(v2.AutoAugment, entries, AUTO_AUGMENT_LEVELS, height, width)
     return OperationTable(*(column.view(len(sub_policies), -1) for column in flat))
-
-
-def _signed_magnitude(table: OperationTable, choice: Tensor, draws: Draws) -> Tensor:
-    """Magnitudes of the chosen entries, (N, steps), each signed one negated with probability 1/2."""
-    magnitude = table.magnitude[choice]
-    negative = (draws.integers(2, count=magnitude.shape[1]) == 1) & table.signed[choice]
-    return torch.where(negative, -magnitude, magnitude)
 
 
 class _DrawnOperations:
@@ -99,6 +99,8 @@ class _DrawnOperations:
 class RandAugment(_DrawnOperations):
     """`num_ops` operations per image, drawn uniformly with replacement (Cubuk et al., 2020).
 
+    The authors' code has no RandAugment; colour and interpolation of new pixels are those of its AutoAugment.
+
     Args:
         num_ops: operations applied one after the other, N in the paper.
         magnitude: level of all operations, M in the paper, 0 .. num_magnitude_bins - 1.
@@ -109,11 +111,9 @@ class RandAugment(_DrawnOperations):
     num_ops: int = 2
     magnitude: int = 9
     num_magnitude_bins: int = 31
-    fill: Fill = 0
+    fill: Fill = GREY
 
     def __post_init__(self) -> None:
-        if self.num_ops < 0:
-            raise ValueError(f"num_ops must be 0 or more, got {self.num_ops}")
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise ValueError(f"magnitude must be a level from 0 to {self.num_magnitude_bins - 1}, got {self.magnitude}")
 
@@ -121,12 +121,15 @@ class RandAugment(_DrawnOperations):
         """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, num_ops)."""
         table = rand_augment_table(self.magnitude, self.num_magnitude_bins, height, width)
         choice = draws.integers(len(table.operation), count=self.num_ops)
-        return table.operation[choice], _signed_magnitude(table, choice, draws)
+        return table.operation[choice], table.signed_magnitude(choice, draws)
 
 
 @dataclass(eq=False)
 class AutoAugment(_DrawnOperations):
     """One sub-policy per image, each of its two steps applied with its own probability (Cubuk et al., 2019).
+
+    Deviations from the authors' code, which has its own copy of the policies: rotations go either way, as Cubuk et al.
+    say (its copy turns counter-clockwise only), and thresholds of Solarize end at 255, not 256.
 
     Args:
         policy: "cifar10" (which AutoAugment's paper uses on CIFAR-100 too), "svhn" or "imagenet".
@@ -134,17 +137,15 @@ class AutoAugment(_DrawnOperations):
     """
 
     policy: str
-    fill: Fill = 0
+    fill: Fill = GREY
 
     def __post_init__(self) -> None:
-        from torchvision.transforms import AutoAugmentPolicy
-
-        check_choice("policy", self.policy, [known.value for known in AutoAugmentPolicy])
+        check_choice("policy", self.policy, POLICIES)
 
     def draw(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Operations (positions in OPERATION_NAMES) and signed magnitudes, both (N, 2); a skipped step is Identity."""
         table = auto_augment_table(self.policy, height, width)
         choice = draws.integers(len(table.operation))[:, 0]
         applied = draws.uniform(count=2) < table.probability[choice]
-        operation = torch.where(applied, table.operation[choice], operation_index("Identity"))
-        return operation, _signed_magnitude(table, choice, draws)
+        operation = torch.where(applied, table.operation[choice], 0)
+        return operation, table.signed_magnitude(choice, draws)

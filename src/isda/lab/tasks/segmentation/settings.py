@@ -53,9 +53,9 @@ class SegmentationSettings(TrainingSettings):
     crop: str = setting("769", section=DATA, metavar="SIZE")
     """Size of training crops, SIDE or HEIGHTxWIDTH."""
     # The range is ours, that of most recipes; the toolbox below the authors' code draws from 0.7, 0.8, ... 2.1.
-    smallest_scale: float = setting(0.5, section=DATA, metavar="FACTOR", rare=True)
+    smallest_scale: float = setting(0.7, section=DATA, metavar="FACTOR", rare=True)
     """Images are resized by a random factor from this one ..."""
-    largest_scale: float = setting(2.0, section=DATA, metavar="FACTOR", rare=True)
+    largest_scale: float = setting(2.1, section=DATA, metavar="FACTOR", rare=True)
     """... to this one, before they are cropped."""
     mirror: bool = setting(True, section=DATA, rare=True)
     """Mirror every other image."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from isda import __version__
 from isda._utils.choices import check_choice
 from isda._utils.errors import expect_type
-from isda.lab.data.segmentation import IGNORED, SegmentationData, load
+from isda.lab.data.segmentation import IGNORED, TOOLBOX_STATISTICS, SegmentationData, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.options import option_types, split_method
@@ -74,13 +74,15 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
     if "data" in values["settings"] and Path(settings.data).expanduser().is_dir():
         # A relative path is found again from wherever the run is taken up.
         values["settings"] |= {"data": data.source}
+    stem = ("torchvision" if settings.pretrained else "deep") if settings.stem is AUTO else settings.stem
+    statistics = TOOLBOX_STATISTICS if stem == "deep" and settings.pretrained else data.statistics
     values |= {
         "task": "segmentation",
         "batch_size": size,
         "data": data.name,
         "data_digest": data.digest,
         "network": check_choice("network", values["network"], networks.names()),
-        "stem": ("torchvision" if settings.pretrained else "deep") if settings.stem is AUTO else settings.stem,
+        "stem": stem,
         "method": name,
         "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
         "steps_per_epoch": steps_per_epoch,
@@ -91,8 +93,8 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         "baselines": BASELINES,
         "classes": data.classes,
         "colours": data.colours,
-        "mean": data.statistics.mean,
-        "std": data.statistics.std,
+        "mean": statistics.mean,
+        "std": statistics.std,
         "train_images": images,
         "test_images": len(data.part(evaluated_on)),
         "version": __version__,

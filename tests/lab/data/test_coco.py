@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from isda.lab.data.coco import load
-from isda.lab.data.coco_masks import decode_mask, encode_mask
+from isda.lab.data.coco import decode_mask, encode_mask, load
 from shapes import CATEGORY_IDS, KINDS, draw_set
 
 
@@ -132,30 +131,24 @@ def first(name, **changes):
     ("change", "sentence"),
     [
         (first("annotations", image_id=99), "annotation 1 is of image 99, which the file lacks"),
-        (first("annotations", category_id=5), "annotation 1 of image 1 has the category 5, which the file lacks"),
+        (first("annotations", category_id=5), "annotation 1 has the category 5, which the file lacks"),
         (first("annotations", bbox=[1, 2, 3]), "must have four numbers as bbox"),
         (first("annotations", bbox=[1, 2, float("nan"), 4]), "must have four numbers as bbox"),
-        (first("annotations", bbox=None), r"annotations\[0\] \(id 1\) must have list as bbox, got None"),
-        (first("annotations", segmentation=[[70, 70, 80, 70, 80, 80]]), "annotation 1 .* lies outside the image"),
+        (first("annotations", bbox=None), r"annotations\[0\] must have list as bbox, got None"),
+        (first("annotations", segmentation=[[70, 70, 80, 70, 80, 80]]), "annotation 1: .* lies outside the image"),
         (first("annotations", segmentation=[[1, 2]]), "polygons of at least three points"),
-        (first("annotations", segmentation=[[[1, 2], [3, 4], [5, 6]]]), "polygons of at least three points"),
-        (first("annotations", segmentation=[["a"] * 6]), "its segmentation must have polygons of numbers"),
+        (first("annotations", segmentation=[["a"] * 6]), "its segmentation must have polygons of finite numbers"),
         (first("annotations", segmentation=[[1, 2, 3, float("inf"), 5, 6]]), "polygons of finite numbers"),
-        (first("annotations", segmentation={"size": [9, 9], "counts": [81]}), "must be of its image, 64x64 pixels"),
+        (first("annotations", segmentation={"size": [9, 9], "counts": [81]}), r"of the size \[64, 64\] of its image"),
         (first("annotations", segmentation={"size": [64, 64], "counts": [7]}), "add up to the 4096 pixels"),
         (first("annotations", segmentation={"size": [64, 64], "counts": "é"}), "cannot be read"),
-        (first("annotations", id=2), "each annotation an id of its own"),
-        (first("images", id=2), "each image an id of its own"),
+        (first("annotations", id=2), "must give each of its annotations an id of its own"),
         (first("images", file_name="gone.png"), r"the file 'gone.png' of image 1 is in none of"),
         (lambda content: content["images"][2].update(file_name="gone.png"), "'gone.png' of image 3 is not in .*train$"),
         (first("images", file_name="../val/0001.png"), r"file_name of image 1 must be .* got '\.\./val/0001\.png'$"),
         (first("images", file_name="/etc/hostname"), "file_name of image 1 must be a path below the folder of images"),
-        (first("images", file_name=""), "file_name of image 1 must be a path below the folder of images"),
-        (lambda content: content["images"][2].update(file_name="a/../../x.png"), "file_name of image 3 must be a path"),
-        (first("images", height=0), "image 1 must have a size, got 64x0 pixels"),
         (first("images", height="64"), "must have int as height"),
-        (lambda content: content.update(images=[]), "at least one image, got none"),
-        (lambda content: content.update(annotations=[]), "must mark at least one object"),
+        (lambda content: content.update(images=[]), "must have a list of images"),
         (lambda content: content.update(annotations=None), "must have a list of annotations"),
         (lambda content: content["categories"].pop(), "has the category 20|must have the categories of"),
     ],
