@@ -29,7 +29,7 @@ $(LAB): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab]'
 	touch $@
 
-# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/demo.md has the command.
+# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/few-images.md has the figures.
 demo: $(LAB)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 paired seeds, table and report
 	OMP_NUM_THREADS=1 $(BIN)/isda compare --data digits --labels 200 --batch-size 32 --width 0.5 --epochs 40 \
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
