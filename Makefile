@@ -12,12 +12,12 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/test_public_interface.py
+  tests/estimator
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
   tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid mutants docs docs-check bench-estimator bench-standardize problems clean analyse semi-composition bench-explicit few-images sentences finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid docs docs-check bench-estimator bench-standardize problems clean analyse semi-composition few-images sentences finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -98,9 +98,6 @@ bench-tilt: $(READY)  ## writes benchmarks/results/tilt.md: how near the tilted 
 bench-generators: $(READY)  ## writes benchmarks/results/generators.md: networks of ten classes side by side or in a loop
 	$(BIN)/python benchmarks/generators.py
 
-bench-explicit: $(READY)  ## writes benchmarks/results/explicit.md: a step of explicit augmentation beside one of ISDA
-	$(BIN)/python benchmarks/explicit.py
-
 bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which models attach works with; 10 minutes
 	$(TEST_ENV) $(BIN)/python benchmarks/attach.py --again
 
@@ -139,8 +136,6 @@ problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelle
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems
 
-mutants: $(READY)  ## writes benchmarks/results/mutants.md: how many random mutants of the library the tests notice; an hour
-	nice -n 10 $(BIN)/python tests/mutants
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -75,12 +75,10 @@ def make_step(method: str, shape: Shape) -> Callable[[], None]:
         def loss() -> torch.Tensor:
             return dense.loss(logits, targets, features, weight, STRENGTH)
     else:
-        criterion = ISDALoss(
-            shape.c, shape.a, STRENGTH, covariance=shape.covariance, bound=method, device="pretend", schedule="constant"
-        )
+        criterion = ISDALoss(shape.c, shape.a, covariance=shape.covariance, bound=method, device="pretend")
 
         def loss() -> torch.Tensor:
-            return criterion(logits, targets, features=features, weight=weight)
+            return criterion(logits, targets, features=features, weight=weight, strength=STRENGTH)
 
     def step() -> None:
         loss().backward()

@@ -23,10 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda import ISDALoss
+from isda import ExplicitLoss, ISDALoss
+from isda.lab.methods.criteria import CenterLoss, FocalLoss, LqLoss
 from isda.lab.networks import create
-from isda.losses import ExplicitLoss
-from isda.losses.rivals import CenterLoss, FocalLoss, LqLoss
 
 RESULTS = Path(__file__).parent / "results"
 HELD_OUT_FRACTION = 0.1

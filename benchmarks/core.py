@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import track
 
-from isda import ISDALoss, networks
+from isda import ISDALoss
+from isda.lab import networks
 from steps import METHODS, Shape, make_step
 
 HERE = Path(__file__).parent
@@ -132,7 +133,7 @@ def training_rows() -> list[dict[str, Any]]:
         ) -> None:
             F.cross_entropy(model(images), targets).backward()
 
-        criterion = ISDALoss.attach(model, lambda_0=0.5, schedule="constant")
+        criterion = ISDALoss.attach(model)
 
         def with_isda(
             model: torch.nn.Module = model,
@@ -140,7 +141,7 @@ def training_rows() -> list[dict[str, Any]]:
             targets: torch.Tensor = targets,
             criterion: ISDALoss = criterion,
         ) -> None:
-            criterion(model(images), targets).backward()
+            criterion(model(images), targets, strength=0.5).backward()
 
         times = take_turns({"plain": step, "isda": with_isda}, seconds=20)
         loss = take_turns({name: make_step(name, shape) for name in ("cross-entropy", "jensen")}, seconds=2)

@@ -20,7 +20,7 @@ from csv_files import append_csv, read_csv
 from isda.lab.data import load
 from isda.lab.engine import read_run
 from isda.lab.engine.comparison import Planner, run_folder_name, run_planned
-from isda.lab.engine.executors import RunsFailed, Watcher
+from isda.lab.engine.executors.runs import RunsFailed, Watcher
 from isda.lab.tasks.classification.settings import ClassificationSettings
 from isda.lab.train import image_task
 from recording import RESULTS, Study, figures_of, final_strength, study_parser

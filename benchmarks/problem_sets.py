@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import problem_files as files
-from isda._utils.files import atomic_write
+from isda.lab.files import atomic_write
 from problem_files import Rows, Texts
 
 __all__ = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from analyse import RESULTS
 from csv_files import write_csv
 from isda.lab.engine import RunRecord, RunSettings, Task, compare, read_run
-from isda.lab.engine.executors import Watcher
+from isda.lab.engine.executors.runs import Watcher
 from isda.lab.train import image_task
 
 __all__ = [

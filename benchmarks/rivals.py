@@ -18,8 +18,7 @@ from csv_files import write_csv
 from isda.lab.cli import main as isda
 from isda.lab.engine import RunRecord, read_run
 from isda.lab.engine.comparison import run_folder_name
-from isda.lab.engine.tuning.records import MethodSearchRecord, read_search
-from isda.lab.engine.tuning.request import FINAL_FOLDER
+from isda.lab.engine.search import FINAL_FOLDER, MethodSearchRecord, read_search
 from recording import RESULTS, Study, figures_of
 
 BASELINE = "cross-entropy"

@@ -51,9 +51,7 @@ def make_criterion(name: str) -> ISDALoss | None:
     settings = CRITERIA[name]
     if settings is None:
         return None
-    return ISDALoss(
-        CLASSES, FEATURES, STRENGTH, ignore_index=IGNORED, align_corners=True, schedule="constant", **settings
-    )
+    return ISDALoss(CLASSES, FEATURES, ignore_index=IGNORED, align_corners=True, **settings)
 
 
 def criterion_step(name: str, size: int) -> Callable[[], None]:
@@ -72,7 +70,7 @@ def criterion_step(name: str, size: int) -> Callable[[], None]:
                 enlarged = F.interpolate(logits, size=(size, size), mode="bilinear", align_corners=True)
             loss = F.cross_entropy(enlarged, targets, ignore_index=IGNORED)
         else:
-            loss = criterion(logits, targets, features=features, weight=weight)
+            loss = criterion(logits, targets, features=features, weight=weight, strength=STRENGTH)
         loss.backward()
         logits.grad = weight.grad = None
 

@@ -6,7 +6,7 @@
 ROOT holds cifar10 and svhn_small.npz, a file of training and test images and classes of SVHN images (docs/data.md).
 
 A quarter of the labels of SVHN is held out, the same with and without ISDA. It chooses eta_2 of the algorithm alone,
-which its combination with ISDA shares, then lambda_0 of ISDA, and then eta_1; a grid is widened while its edge is best.
+which its combination with ISDA shares, then lambda_0 of ISDA, and then eta_1.
 All trials are in benchmarks/results/semi_choices.csv, and a search that is there is not made again. Both data sets use
 what was chosen. Runs on all labels with other seeds follow, paired between methods: every finished one is appended to
 benchmarks/results/semi_composition.csv and not made again. Then semi_composition.md is written. Two processes may run
@@ -21,10 +21,9 @@ from analyse import marked
 from csv_files import append_csv, read_csv
 from few_images import SEEDS, Setting, missing, train
 from isda.lab.engine.comparison import Planner
-from isda.lab.engine.executors.local import local_executor
+from isda.lab.engine.executors.runs import ExecutorOptions, open_execution
 from isda.lab.engine.run_folder import folder_lock
-from isda.lab.engine.tuning.method_search import run_search
-from isda.lab.engine.tuning.request import SearchOptions, make_candidates
+from isda.lab.engine.search import SearchOptions, make_candidates, run_search
 from isda.lab.tasks.semi_supervised.settings import SemiSettings
 from isda.lab.train import image_task
 from recording import RESULTS, RunLines, Study, study_parser
@@ -40,7 +39,7 @@ ALGORITHMS = {"mean-teacher": "teacher_decay=0.99", "vat": ""}
 STRENGTHS, WEIGHTS, FACTORS = (0.1, 0.3, 1.0), (0.5, 1.0, 2.0), (0.125, 0.25, 0.5, 1.0, 2.0)
 """First values of lambda_0 and eta_1, and of eta_2 in units of the published weight."""
 PUBLISHED = {"mean-teacher": 100.0, "vat": 1.0}
-"""eta_2 of the publications on both data sets, for a mean over labelled images (isda.lab.semi.defaults)."""
+"""eta_2 of the publications on both data sets, for a mean over labelled images (isda.lab.methods.semi.defaults)."""
 CHOOSING_SEED = 100
 TABLE, CHOICES = RESULTS / "semi_composition.csv", RESULTS / "semi_choices.csv"
 CHOICES_COLUMNS = ("setting", "method", "searched", "value", "why", "held_out_error", "chosen", "note")
@@ -54,7 +53,7 @@ Everything else is as published (docs/semi.md), except that the teacher's decay 
 over most of the run. Everything is chosen by the same held-out quarter of SVHN's labels, one run of each value with
 seed {CHOOSING_SEED}, and used on both data sets: η2 (first {FACTORS} times the published weight) for
 the algorithm alone, and shared by it with ISDA; then λ0 of ISDA (first {STRENGTHS}, at η1 = 1), then η1
-(first {WEIGHTS}). A grid is widened by up to three steps while its edge is best. All trials: semi_choices.csv.
+({WEIGHTS}). All trials: semi_choices.csv.
 """
 
 
@@ -100,15 +99,15 @@ class Chooser:
         search = SearchOptions(seeds=(CHOOSING_SEED,))
         candidates = make_candidates(settings_of(SEARCHED), [full], [f"{searched}={values}"], search, planner)
         folder = self.study.runs / SEARCHED / f"{method}-{searched}"
-        with local_executor(self.study.jobs) as executor, folder_lock(folder):
-            record = run_search(candidates, folder, RunLines(), executor).methods[0]
+        with open_execution(ExecutorOptions(jobs=self.study.jobs), folder) as execution, folder_lock(folder):
+            record = run_search(candidates, folder, RunLines(), execution).methods[0]
         if record.chosen is None:
             raise ValueError(f"all trials of {full} diverged")
         rows = []
         for trial in record.trials:
             best = trial is record.best
             note = "; ".join(record.notes) if best else ""
-            cells = [f"{trial.point[searched]:g}", trial.why, trial.value, int(best), note]
+            cells = [f"{trial.point[searched]:g}", "grid", trial.value, int(best), note]
             rows.append([name_of(SEARCHED), full, searched, *cells])
         append_csv(CHOICES, CHOICES_COLUMNS, rows)
 

@@ -44,5 +44,5 @@ def make_step(method: str, shape: Shape, seed: int = 0) -> Callable[[], None]:
     if method == "dense":
         dense = DenseISDA(shape.c, shape.a, shape.covariance)
         return lambda: run(lambda logits: dense.loss(logits, targets, features, weight, STRENGTH))
-    criterion = ISDALoss(shape.c, shape.a, STRENGTH, covariance=shape.covariance, bound=method, schedule="constant")
-    return lambda: run(lambda logits: criterion(logits, targets, features=features, weight=weight))
+    criterion = ISDALoss(shape.c, shape.a, covariance=shape.covariance, bound=method)
+    return lambda: run(lambda logits: criterion(logits, targets, features=features, weight=weight, strength=STRENGTH))

@@ -35,4 +35,4 @@ trainer = Trainer(
 )
 trainer.train()  # after an interruption: trainer.train(resume_from_checkpoint=True)
 accuracy = trainer.evaluate()["eval_accuracy"]
-print(f"strength {isda.criterion.strength:g} after {isda.criterion.step} steps, test accuracy {accuracy:.1%}")
+print(f"strength {isda.criterion.strength:g} after {isda.criterion.step} forwards, test accuracy {accuracy:.1%}")

@@ -54,61 +54,16 @@ def pooled_within(matrices: Tensor, counts: list[float]) -> Tensor:
     return total.expand_as(matrices).clone()
 
 
-def shrunk_covariance(matrices: Tensor, counts: list[float]) -> Tensor:
-    """(C, A, A) covariances S_c of n_c features, shrunk towards their pooled matrix P and its diagonal.
-
-    q = sum_{i != j} (p_ii p_jj + p_ij^2) / (m sum_{i != j} p_ij^2) with m = sum_c (n_c - 1) over the classes that
-    occur, T = (1 - q) P + q diag(P), r_c = (|S_c|^2 + tr(S_c)^2) / ((n_c - 1) |S_c - T|^2), both at most 1, and 1 where
-    there is nothing to know: Sigma_c = (1 - r_c) S_c + r_c T.
-    """
-    pooled, dim = pooled_within(matrices, counts)[0], matrices.shape[1]
-    noise = signal = 0.0
-    for i in range(dim):
-        for j in range(dim):
-            if i != j:
-                noise += float(pooled[i, i] * pooled[j, j] + pooled[i, j] ** 2)
-                signal += float(pooled[i, j] ** 2)
-    freedom = sum(n - 1 for n in counts if n > 0)
-    q = min(1.0, noise / (freedom * signal)) if freedom > 0 and signal > 0 else 1.0
-    target = torch.stack(
-        [torch.stack([p if i == j else (1 - q) * p for j, p in enumerate(row)]) for i, row in enumerate(pooled)]
-    )
-    shrunk = []
-    for n, matrix in zip(counts, matrices, strict=True):
-        error = float(sum(s**2 for s in matrix.flatten()) + sum(matrix[i, i] for i in range(dim)) ** 2)
-        distance = float(sum(d**2 for d in (matrix - target).flatten()))
-        r = min(1.0, error / ((n - 1) * distance)) if n > 1 and distance > 0 else 1.0
-        shrunk.append((1 - r) * matrix + r * target)
-    return torch.stack(shrunk)
-
-
-def decayed_covariance(batches: list[tuple[Tensor, Tensor]], num_classes: int, decay: float) -> tuple[Tensor, Tensor]:
-    """(C, A) means and (C, A, A) covariances in which a feature weighs decay^(later batches that hold its class)."""
-    means, matrices, _ = decayed_statistics(batches, num_classes, decay)
-    return means, matrices
-
-
-def decayed_statistics(
-    batches: list[tuple[Tensor, Tensor]], num_classes: int, decay: float, *, together: bool = False
-) -> tuple[Tensor, Tensor, list[float]]:
-    """The same, and the sum of the weights of each class; ``together`` every later batch counts, whatever it holds."""
-    dim = batches[0][0].shape[1]
-    means = torch.zeros(num_classes, dim, dtype=torch.float64)
-    matrices = torch.zeros(num_classes, dim, dim, dtype=torch.float64)
-    totals = [0.0] * num_classes
-    for c in range(num_classes):
-        rows, weights = [], []
-        for features, targets in batches:
-            mine = features[targets == c].double()
-            if len(mine) or together:
-                weights = [w * decay for w in weights] + [1.0] * len(mine)
-                rows += list(mine)
-        if rows:
-            totals[c] = total = sum(weights)
-            means[c] = sum(w * row for w, row in zip(weights, rows, strict=True)) / total
-            for w, row in zip(weights, rows, strict=True):
-                matrices[c] += w / total * torch.outer(row - means[c], row - means[c])
-    return means, matrices, totals
+def covariances_of(kind: str, features: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """(C, A, A) what a model of this kind has to have learned from the features."""
+    if kind == "identity":
+        return torch.eye(features.shape[1], dtype=torch.float64).repeat(num_classes, 1, 1)
+    if kind == "shared":
+        return shared_covariance(features, targets, num_classes)
+    if kind == "within":
+        return within_covariance(features, targets, num_classes)
+    matrices = batch_covariance(features, targets, num_classes)
+    return torch.diag_embed(matrices.diagonal(dim1=1, dim2=2)) if kind == "diagonal" else matrices
 
 
 # -- quadratic forms ---------------------------------------------------------------------------------------------------
@@ -201,6 +156,105 @@ def minimum_of_tilt(logits: Tensor, weight: Tensor, covariance: Tensor, strength
 
     optimiser.step(evaluate)
     return evaluate().item()
+
+
+def tilt_behind(variance: Tensor, weight: Tensor, covariance: Tensor, label: int) -> Tensor:
+    """(C,) the tilt t whose tilted variances are ``variance``, for one sample; C - 1 is at most the rank of W Sigma W'.
+
+    v_j - v_y = g_jj - g_yy - 2 sum_k (g_jk - g_yk) t_k with g = W Sigma W', and sum_k t_k = 1.
+    """
+    gram = weight @ covariance @ weight.t()
+    own = gram.diagonal()
+    left = torch.cat([gram - gram[label], torch.ones(1, len(gram)).to(gram)])
+    right = torch.cat([(own - own[label] - variance + variance[label]) / 2, torch.ones(1).to(gram)])
+    return torch.linalg.lstsq(left, right.unsqueeze(1), driver="gelsd").solution.squeeze(1)
+
+
+def distributions(targets: Tensor, num_classes: int, smoothing: float = 0.0) -> Tensor:
+    """(N, C) the distributions that class indices or distributions stand for, smoothed."""
+    if targets.ndim == 1:
+        targets = torch.tensor([[float(k == y) for k in range(num_classes)] for y in targets.tolist()]).double()
+    return (1 - smoothing) * targets + smoothing / num_classes
+
+
+def reduced_loss(
+    augmented: Tensor,
+    plain: Tensor,
+    targets: Tensor,
+    *,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Rows of sum_c q_c weight_c (logsumexp(augmented) - plain_c), reduced as nn.CrossEntropyLoss says it does."""
+    num_classes = plain.shape[1]
+    weights = torch.ones(num_classes).to(plain) if class_weight is None else class_weight
+    shares = distributions(targets, num_classes, label_smoothing)
+    losses, mass = [], []
+    for i, (row, z) in enumerate(zip(augmented, plain, strict=True)):
+        counted = targets.ndim == 2 or int(targets[i]) != ignore_index
+        total = log_sum_exp(row)
+        terms = [shares[i, c] * weights[c] * (total - z[c]) for c in range(num_classes)]
+        losses.append(sum(terms) if counted else torch.zeros_like(total))
+        if counted:
+            mass.append(weights[targets[i]] if targets.ndim == 1 else torch.ones_like(total))
+    if reduction == "none":
+        return torch.stack(losses)
+    return sum(losses) / sum(mass) if reduction == "mean" else sum(losses)
+
+
+def binary_bound(logits: Tensor, targets: Tensor, weight: Tensor, covariance: Tensor, strength: float) -> Tensor:
+    """(N, K) q log(1 + exp(-z + strength/2 v)) + (1 - q) log(1 + exp(z + strength/2 v)), v = w' Sigma w."""
+    rows = []
+    for z, q in zip(logits, targets, strict=True):
+        added = [strength / 2 * (w @ covariance @ w) for w in weight]
+        zero = torch.zeros((), dtype=z.dtype)
+        rows.append(
+            torch.stack(
+                [
+                    q[k] * torch.logaddexp(added[k] - z[k], zero) + (1 - q[k]) * torch.logaddexp(added[k] + z[k], zero)
+                    for k in range(len(weight))
+                ]
+            )
+        )
+    return torch.stack(rows)
+
+
+# -- maps --------------------------------------------------------------------------------------------------------------
+
+
+def rows_of(maps: Tensor) -> Tensor:
+    """(N, D, H, W) to (N * H * W, D), pixel by pixel; (N, D) stays."""
+    if maps.ndim == 2:
+        return maps
+    n, _, height, width = maps.shape
+    return torch.stack([maps[i, :, y, x] for i in range(n) for y in range(height) for x in range(width)])
+
+
+def nearest_labels(labels: Tensor, height: int, width: int) -> Tensor:
+    """(N, height, width) labels picked at floor(i * in / out)."""
+    _, rows, columns = labels.shape
+    result = labels.new_zeros(len(labels), height, width)
+    for y in range(height):
+        for x in range(width):
+            result[:, y, x] = labels[:, y * rows // height, x * columns // width]
+    return result
+
+
+def bilinear(maps: Tensor, height: int, width: int, align_corners: bool = False) -> Tensor:
+    """(N, D, height, width) bilinear interpolation of (N, D, H, W), line by line."""
+    for axis, size in ((2, height), (3, width)):
+        before, lines = maps.shape[axis], []
+        for i in range(size):
+            middle = max(0.0, (i + 0.5) * before / size - 0.5)
+            source = i * (before - 1) / max(size - 1, 1) if align_corners else middle
+            low = min(int(source), before - 1)
+            high = min(low + 1, before - 1)
+            share = source - low
+            lines.append(maps.select(axis, low) * (1 - share) + maps.select(axis, high) * share)
+        maps = torch.stack(lines, axis)
+    return maps
 
 
 # -- explicit augmentation ---------------------------------------------------------------------------------------------

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine import Figure, Job, NonFiniteLoss, RunConfig, RunSettings, State, Task
 from isda.lab.engine.comparison import Planner
-from isda.lab.engine.executors import PlannedRun, Watcher, WorkerExecutor
-from isda.lab.engine.executors.worker import run_in_processes
+from isda.lab.engine.executors.runs import Execution, PlannedRun, Watcher, execute
 from isda.lab.engine.options import parse_options, split_method
+from isda.lab.engine.search import SearchOptions, SearchRecord, make_candidates, run_search
 from isda.lab.engine.task import HeldOut
-from isda.lab.engine.tuning.method_search import run_search
-from isda.lab.engine.tuning.records import SearchRecord
-from isda.lab.engine.tuning.request import SearchOptions, make_candidates
 
 BEGUN = "begun.txt"
 LIMIT, DIVERGES = 8, 40
@@ -139,15 +136,16 @@ class Parabola(Task):
         return ParabolaJob(config, context.processes, context.folder)
 
 
-class Here(WorkerExecutor):
+class Here(Executor):
     """Makes runs in this process: no time goes into starting others."""
 
-    jobs = 1
-
-    def submit(self, one):
+    def submit(self, function, /, *arguments, **options):
         future: Future[Any] = Future()
-        future.set_result(run_in_processes(1, one, 1))
+        future.set_result(function(*arguments))
         return future
+
+
+HERE = Execution(Here(), 1, execute)
 
 
 def parabolas(folder: Path, count: int = 3, steps: int | None = None) -> list[PlannedRun]:
@@ -171,7 +169,7 @@ def tuned(folder: Path, methods=("parabola",), words=(), settings=None, **how) -
     os.environ["PARABOLA"] = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = candidates(methods, words, settings, **how)
-    return run_search(found, folder, Watcher(), Here())
+    return run_search(found, folder, Watcher(), HERE)
 
 
 def begun(folder: Path) -> list[str]:

@@ -14,8 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from isda.lab.engine import RunConfig, find_task
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 from segmentation_runs import draw
 from shapes import draw_set
 
@@ -50,7 +52,6 @@ DETECTION: dict[str, Any] = {
 _METHODS = (
     "cross-entropy",
     "isda:lambda_0=2",
-    "isda:lambda_0=auto",
     "isda:lambda_0=2,covariance=diagonal,decay=0.9",
     "isda:lambda_0=2,covariance=low_rank,rank=3",
     "isda:lambda_0=2,covariance=learned",
@@ -61,29 +62,17 @@ _METHODS = (
     "distribution-net",
     "disturb-label+isda:lambda_0=2,rate=0.5",
     "explicit:lambda_0=2,samples=2,covariance=learned,rank=3",
-    "cutmix+isda:lambda_0=2",
-    "manifold-mixup:layers=5",
-    "sam+isda:lambda_0=2,covariance=learned,rank=3",
+    "mixup+isda:lambda_0=2",
 )
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "everything": ("classification", SUPERVISED | FULL_STATE | {"method": "isda-tilted:lambda_0=2,decay=0.9"}),
     **{method: ("classification", SUPERVISED | {"method": method}) for method in _METHODS},
-    **{
-        method: ("classification", SUPERVISED | {"method": method, "imbalance": 10})
-        for method in ("ldam+isda:lambda_0=2,drw=true", "risda:lambda_0=2,drw_start=0.5", "metasaug:lambda_0=2")
-    },
-    # Pseudo labels of networks that have hardly begun to learn do not reach FixMatch's threshold.
-    **{
-        name: ("semi-supervised", SEMI | {"method": f"{name}:threshold=0.15" if "fixmatch" in name else name})
-        for name in NAMES
-    },
+    **{name: ("semi-supervised", SEMI | {"method": name}) for name in NAMES},
     "segmentation": (
         "segmentation",
         SEGMENTATION | {"ema": 0.9, "method": "isda:covariance=full,decay=0.99,ohem=true,ohem_kept=900"},
     ),
-    "supervised+isda, auto": ("semi-supervised", SEMI | {"method": "supervised+isda:lambda_0=auto"}),
-    "segmentation, auto": ("segmentation", SEGMENTATION | {"method": "isda:lambda_0=auto"}),
     "segmentation, tilted": ("segmentation", SEGMENTATION | {"method": "isda-tilted:lambda_0=2"}),
     "mask-rcnn": ("detection", DETECTION | {"network": "mask-rcnn"}),
     "cascade-rcnn": ("detection", DETECTION | {"network": "cascade-rcnn"}),
@@ -116,18 +105,29 @@ def planned(name: str, epochs: int) -> tuple[RunConfig, Any]:
     return task.resolve(asked, data), data
 
 
+def saved(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """The groups of tensors in the newest checkpoint of a run."""
+    return torch.load(sorted(folder.glob("checkpoints/step-*"))[-1], weights_only=True)["tensors"]
+
+
 def outcome(folder: Path) -> dict[str, object]:
     """Everything a run leaves behind but times: weights, statistics, averages, metrics, pictures."""
-    newest = sorted(folder.glob("checkpoints/step-*"))[-1]
-    files = [folder / "model.safetensors", *sorted(newest.glob("*.safetensors")), *sorted(folder.glob("pictures/*"))]
+    files = [folder / "model.safetensors", *sorted(folder.glob("pictures/*"))]
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
     for record in (*metrics, result):
         record.pop("seconds")
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files} | {
-        "metrics": metrics,
-        "result": result,
+    tensors = {
+        f"{group}/{name}": t.numpy().tobytes() for group, part in saved(folder).items() for name, t in part.items()
     }
+    return (
+        {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+        | tensors
+        | {
+            "metrics": metrics,
+            "result": result,
+        }
+    )
 
 
 def check_kills(folder: Path, seed: int, wanted: dict[str, int]) -> None:

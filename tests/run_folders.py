@@ -16,7 +16,6 @@ import torch
 
 from isda.lab.engine import Curve, Figure, RunConfig
 from isda.lab.engine.config import result_figures
-from isda.lab.engine.digests import file_digest
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.common.evaluation import BASELINES, CURVES, figures_for
@@ -156,9 +155,6 @@ def drawn_predictions(seed: int, classes: int = 10, wrong: float = 0.3, count: i
 def leave_predictions(folder: Path, seed: int, **changes: Any) -> Path:
     """Put drawn predictions into the folder of a finished run, as a run does."""
     drawn_predictions(seed, **changes).save(folder / PREDICTIONS_FILE)
-    file = RunFolder(folder).result_file
-    digest = file_digest(folder / PREDICTIONS_FILE)["sha256"]
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"files": {PREDICTIONS_FILE: digest}}))
     return folder
 
 
@@ -179,7 +175,6 @@ def _write(
     run = RunFolder(folder)
     folder.mkdir(parents=True)
     stored = json.loads(config.as_json())
-    del stored["sha256"]  # as tests change files, and as earlier versions wrote them
     further = {name: value for name, value in settings.items() if name not in stored}
     run.config_file.write_text(json.dumps(stored | further))
     environment = {"python": "3.11.7", "torch": "2.15.0", "device": "cpu", "threads": 1}

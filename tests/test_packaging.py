@@ -206,7 +206,7 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(bare, built):
 
 
 def test_pip_accepts_what_is_said_to_install_an_extra(built):
-    from isda._utils.extras import requirement
+    from isda.lab.extras import requirement
 
     origins = [
         {"url": built[1].as_uri(), "archive_info": {}},
@@ -250,8 +250,8 @@ def test_the_oldest_versions_that_are_tested_are_those_that_are_promised():
 
 
 def test_every_library_of_an_extra_is_known_by_its_module_name():
-    """Each extra that users install: what it brings, as it is imported, is in the table of isda._utils.extras."""
-    from isda._utils.extras import install_command, missing_message
+    """Each extra that users install: what it brings, as it is imported, is in the table of isda.lab.extras."""
+    from isda.lab.extras import install_command, missing_message
 
     modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "umap"}
     for extra in ("lab", "onnx", "ray", "umap", "integrations"):

@@ -4,39 +4,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isda import covariance, functional, lab, losses
-    from isda.estimator import ISDAClassifier, refit
-    from isda.losses import ISDABCELoss, ISDALoss
+    from isda import bounds, lab
+    from isda.bce import ISDABCELoss
+    from isda.estimator import ISDAClassifier
+    from isda.explicit import ExplicitLoss
+    from isda.loss import ISDALoss
 
-__all__ = [
-    "ISDABCELoss",
-    "ISDAClassifier",
-    "ISDALoss",
-    "__version__",
-    "covariance",
-    "functional",
-    "lab",
-    "losses",
-    "refit",
-]
+__all__ = ["ExplicitLoss", "ISDABCELoss", "ISDAClassifier", "ISDALoss", "__version__", "bounds", "lab"]
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
-_NAMES = {
-    "ISDABCELoss": "isda.losses",
+_MODULES = {
+    "ExplicitLoss": "isda.explicit",
+    "ISDABCELoss": "isda.bce",
     "ISDAClassifier": "isda.estimator",
-    "ISDALoss": "isda.losses",
-    "refit": "isda.estimator",
+    "ISDALoss": "isda.loss",
 }
-"""Names that are imported on first access, so that `isda --help` does not import torch."""
+"""Where names are that are imported on first access, so that `isda --help` does not import torch."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from isda._utils.extras import needed_by
-
-        with needed_by(f"isda.{name}"):
-            return getattr(import_module(_NAMES[name]), name) if name in _NAMES else import_module(f"isda.{name}")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    if name in ("bounds", "lab"):
+        return import_module(f"isda.{name}")
     raise AttributeError(f"module 'isda' has no attribute {name!r}")
 
 

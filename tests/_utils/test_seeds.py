@@ -2,8 +2,8 @@
 
 import torch
 
-from isda._utils.seeds import generator, mix
 from isda.lab.data.augment.draws import splitmix64
+from isda.lab.seeds import generator, mix
 
 
 def test_mix_is_chained_splitmix64():

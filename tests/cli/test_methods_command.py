@@ -5,7 +5,7 @@ import json
 import pytest
 
 from isda.lab.engine import find_task
-from isda.lab.tasks.classification.methods import METHODS
+from isda.lab.methods.registry import METHODS
 from isda.lab.train import Settings, resolve
 from small_runs import digits, isda
 

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from isda.lab.engine.comparison import run_folder_name
-from isda.lab.semi import NAMES
-from semi_runs import SEMI_WORDS, WRITTEN
+from isda.lab.methods.semi import NAMES
+from semi_runs import SEMI_WORDS
 from small_runs import isda
 
 
@@ -24,7 +24,7 @@ def expected_terms(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_trains_with_all_its_terms(name, tmp_path):
-    out, _, code = isda("train", "--method", WRITTEN[name], *SEMI_WORDS, "--epochs", 6, "--out", tmp_path / "run")
+    out, _, code = isda("train", "--method", name, *SEMI_WORDS, "--epochs", 6, "--out", tmp_path / "run")
     assert code is None
     assert "test error" in out
     lines = metrics_of(tmp_path / "run")

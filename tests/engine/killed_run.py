@@ -48,7 +48,7 @@ def finish(run: tuple[Any, Any], folder: Path) -> None:
 
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint."""
-    return max((int(path.name[5:]) for path in folder.glob("checkpoints/step-*")), default=0)
+    return max((int(path.stem[5:]) for path in folder.glob("checkpoints/step-*")), default=0)
 
 
 def ended(child: int) -> bool:

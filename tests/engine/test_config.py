@@ -24,21 +24,9 @@ CASES = {
 
 
 def written(tmp_path, changes):
-    """Without its seal, by which any change would be noticed before what it changes."""
     path = tmp_path / "config.json"
-    stored = json.loads(small_config(**changes).as_json())
-    del stored["sha256"]
-    path.write_text(json.dumps(stored, indent=1))
+    path.write_text(small_config(**changes).as_json())
     return path
-
-
-def test_a_change_of_the_file_is_noticed_by_its_seal(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(small_config().as_json())
-    assert Config.read(path) == small_config()
-    path.write_text(small_config().as_json().replace('"lr": 0.1', '"lr": 0.2'))
-    with pytest.raises(ValueError, match=r"config\.json was changed after it was written"):
-        Config.read(path)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -97,11 +85,4 @@ def test_a_damaged_file_is_named_with_its_damage(damage, message, tmp_path):
     path = written(tmp_path, {})
     path.write_text(damage(path.read_text()))
     with pytest.raises(ValueError, match=message):
-        Config.read(path)
-
-
-def test_bytes_that_are_no_text_are_damage_too(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
         Config.read(path)

@@ -13,12 +13,8 @@ from isda.lab.train import Processes
 from many_processes import side_by_side
 
 WORKER = Path(__file__).with_name("stepping_worker.py")
-EQUAL = (
-    "isda:lambda_0=2,covariance=learned,rank=4",
-    "sam:rho=0.2",
-    "sam+isda:rho=0.2,lambda_0=2,covariance=learned,rank=4",
-)
-AGREE = ("explicit:lambda_0=2,covariance=learned,rank=4,samples=2", "mixup+isda:lambda_0=2", "manifold-mixup:layers=2")
+EQUAL = ("isda:lambda_0=2,covariance=learned,rank=4",)
+AGREE = ("explicit:lambda_0=2,covariance=learned,rank=4,samples=2", "mixup+isda:lambda_0=2")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +26,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("method", EQUAL)
 def test_two_processes_equal_one(folder, method):
-    """Weights, learned covariances and statistics. The gradients that SAM climbs along are those of the whole batch."""
+    """Weights, learned covariances and statistics."""
     run(folder / "one", Processes(0, 1, torch.device("cpu")), method)
     one, two = (load_file(folder / world / f"{method}.safetensors") for world in ("one", "two"))
     assert one.keys() == two.keys()

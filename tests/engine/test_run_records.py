@@ -8,8 +8,6 @@ import pytest
 
 from isda.lab.engine import Figure, find_runs, read_run
 from isda.lab.engine.config import result_figures
-from isda.lab.engine.digests import json_text, read_json_object, verified, with_digest
-from isda.lab.engine.run_folder import RunFolder
 from run_folders import write_run, write_strangers_run
 
 
@@ -73,17 +71,7 @@ def test_a_broken_line_before_the_last_is_named(tmp_path):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     lines[1] = lines[1][:20]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"a/metrics\.jsonl, line 2, is not JSON"):
-        read_run(folder)
-
-
-@pytest.mark.parametrize(
-    "line", ["[1, 2]", '{"step": 3}', '{"epoch": true}', '{"epoch": 3}', '{"epoch": 1.5, "step": 1}']
-)
-def test_a_line_without_epoch_and_step_is_named(tmp_path, line):
-    folder = write_run(tmp_path / "a", stop=0)
-    (folder / "metrics.jsonl").write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1, must be a JSON object with epoch and step"):
+    with pytest.raises(ValueError, match=r"a/metrics\.jsonl is damaged"):
         read_run(folder)
 
 
@@ -184,17 +172,6 @@ def test_a_path_that_is_no_folder_is_named(tmp_path):
 def test_no_paths_are_refused():
     with pytest.raises(ValueError, match="runs must name at least one folder, got none"):
         find_runs([])
-
-
-def test_nothing_that_is_not_json_is_written_or_read(tmp_path):
-    run = RunFolder(tmp_path)
-    run.write_metrics([{"epoch": 1, "step": 2, "test/miou": float("nan"), "per_class": [float("inf"), 1.5]}])
-    assert run.metrics_file.read_text() == '{"epoch": 1, "step": 2, "test/miou": null, "per_class": [null, 1.5]}\n'
-    written = json_text(with_digest({"miou": float("nan"), "error": 3.5}))
-    assert verified(json.loads(written, parse_constant=pytest.fail), "result.json") == {"miou": None, "error": 3.5}
-    (tmp_path / "result.json").write_text('{"miou": NaN}')
-    with pytest.raises(ValueError, match=r"result.json is not JSON: numbers must be finite, got NaN"):
-        read_json_object(tmp_path / "result.json")
 
 
 def test_a_figure_without_a_number_is_left_out_of_the_mean():

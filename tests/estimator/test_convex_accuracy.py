@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from isda.functional.tilt import converged_tilt
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
@@ -15,7 +16,6 @@ from isda.estimator.covariances import ClassRows, row_covariances
 from isda.estimator.objective import ConvexObjective
 from isda.estimator.solver import Solution, minimise
 from isda.estimator.tilts import approximate_tilt
-from isda.functional.tilt import converged_tilt
 
 
 def correlated(rows, features, classes, *, distance, seed=0):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from convex_cases import both_rows, least_tilted_value, matrices_of, problem, rows_of
+from isda.losses.long_tail import LDAMMargins, LogitAdjustment
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -15,7 +16,6 @@ import oracles
 from isda import ISDAClassifier
 from isda.estimator.covariances import row_covariances
 from isda.estimator.objective import ConvexObjective
-from isda.losses.long_tail import LDAMMargins, LogitAdjustment
 
 CLASSES = 3
 

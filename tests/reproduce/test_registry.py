@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from enlarged_digits import enlarged
+from isda.lab.engine.search import grid_points, parse_searches
 from isda.lab.engine.task import find_task
-from isda.lab.engine.tuning.search_space import grid_points, parse_searches
 from isda.lab.networks import create
 from isda.lab.reproduce.classifier_trainings import classifier, generator, semi_supervised
 from isda.lab.reproduce.experiment import TableExperiment, with_dependencies

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from isda.lab.methods.semi import SemiSupervised, UnlabelledBatch, create
 from isda.lab.networks import Network
-from isda.lab.semi import SemiSupervised, UnlabelledBatch, create
 
 CLASSES, FEATURES, SAMPLES, LABELS, SHAPE = 4, 6, 24, 8, (2, 3, 3)
 
@@ -28,7 +28,6 @@ def unlabelled(size: int = 6, seed: int = 1) -> UnlabelledBatch:
     return UnlabelledBatch(
         images,
         second=images + 0.3 * normal(size, *SHAPE, seed=seed + 100),
-        strong=images + 1.0 * normal(size, *SHAPE, seed=seed + 200),
         indices=torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(seed))[:size],
     )
 
@@ -39,8 +38,7 @@ def labelled(size: int = 5, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
 
 def objective_for(name: str, network: nn.Module, **settings: object) -> SemiSupervised:
     """The method with a strength and weights that are not zero, and a threshold that untrained networks pass."""
-    options = {"threshold": 0.3} if name.startswith("fixmatch") else {}
-    options |= {"epsilon": 1.0, "xi": 1e-3} if name.startswith("vat") else {}
+    options: dict[str, object] = {"epsilon": 1.0, "xi": 1e-3} if name.startswith("vat") else {}
     return create(name, network, labels=LABELS, samples=SAMPLES, total_steps=20, **(options | settings))
 
 

@@ -5,8 +5,8 @@ import torch
 from semi_helpers import normal, student
 from torch import nn
 
-from isda.lab.semi import frozen_batch_norm
-from isda.lab.semi.base import RandomState
+from isda.lab.methods.semi import frozen_batch_norm
+from isda.lab.methods.semi.base import RandomState
 
 
 def state(network):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from semi_helpers import normal
 
-from isda.lab.semi import entropy, kl_divergence, mean_squared_error
-from isda.lab.semi.base import DISTANCES
+from isda.lab.methods.semi import entropy, kl_divergence, mean_squared_error
+from isda.lab.methods.semi.base import DISTANCES
 
 
 def softmax(row):

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from isda.lab.networks import Network
-from isda.lab.semi import UnlabelledBatch, create
+from isda.lab.methods.semi import UnlabelledBatch, create
 
 def peak():
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024

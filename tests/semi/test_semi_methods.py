@@ -7,10 +7,9 @@ from torch import nn
 
 from isda import ISDALoss
 from isda.lab import networks
-from isda.lab.semi import (
+from isda.lab.methods.semi import (
     NAMES,
     VAT,
-    FixMatch,
     MeanTeacher,
     PiModel,
     TemporalEnsembling,
@@ -29,7 +28,6 @@ def test_every_method_comes_alone_and_with_isda():
         "temporal-ensembling": TemporalEnsembling,
         "mean-teacher": MeanTeacher,
         "vat": VAT,
-        "fixmatch": FixMatch,
     }
     assert sorted(NAMES) == sorted([*alone, *(f"{name}+isda" for name in alone)])
     for name, kind in alone.items():
@@ -52,7 +50,6 @@ def test_every_method_comes_alone_and_with_isda():
         ("mean-teacher", "cifar10", 2000, 100 * 2000 / 50_000, 800),
         ("mean-teacher", "svhn", 500, 1.0, 667),
         ("vat", "cifar10", 4000, 1.0, 0),
-        ("fixmatch", "cifar10", 4000, 1.0, 0),
     ],
 )
 def test_the_weight_and_its_ramp_are_the_publications(method, dataset, labels, weight, ramp_up_steps):
@@ -88,18 +85,16 @@ def test_settings_of_the_regularisers_are_the_publications():
     epsilons = [create("vat", student(), dataset=name, **CASE).regulariser.epsilon for name in ("cifar10", "svhn")]
     assert epsilons == [8.0, 3.5]
     assert create("vat", student(), **CASE).regulariser.power_iterations == 1
-    assert create("fixmatch", student(), **CASE).regulariser.threshold == 0.95
 
 
 def test_passes_and_noise_are_the_publications():
-    chosen = {name: create(name, student(), **CASE) for name in ("pi-model", "mean-teacher", "vat", "fixmatch")}
+    chosen = {name: create(name, student(), **CASE) for name in ("pi-model", "mean-teacher", "vat")}
     assert {name: o.passes for name, o in chosen.items()} == {
         "pi-model": "joint",
         "mean-teacher": "joint",
         "vat": "separate",
-        "fixmatch": "joint",
     }
-    assert [o.input_noise for o in chosen.values()] == [0.15, 0.15, 0.0, 0.0]
+    assert [o.input_noise for o in chosen.values()] == [0.15, 0.15, 0.0]
 
 
 def test_batches_and_inputs_are_the_publications():

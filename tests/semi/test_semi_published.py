@@ -5,9 +5,9 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from isda.lab.semi import defaults_for, inputs_for
-from isda.lab.semi.defaults import METHODS
-from isda.lab.semi.methods import REGULARISERS
+from isda.lab.methods.semi import defaults_for, inputs_for
+from isda.lab.methods.semi.defaults import METHODS
+from isda.lab.methods.semi.methods import REGULARISERS
 
 # Laine & Aila: batches of 100 from all samples; input noise 0.15; the weight follows 80 of 300 epochs of ramp-up.
 LAINE_AILA = {
@@ -21,7 +21,6 @@ LAINE_AILA = {
     "labelled_too": True,
     "second_view": False,
     "shared_flip": True,
-    "strong_view": False,
     "image_deviation": 1.0,
 }
 PLAIN = LAINE_AILA | {"scaled_by_labels": False, "mean_over": "labelled", "ramp_up": 0.0, "shared_flip": False}
@@ -55,15 +54,6 @@ PUBLISHED = {
     },
     ("vat", "cifar10"): VAT | {"options": {"epsilon": 8.0, "power_iterations": 1}},
     ("vat", "svhn"): VAT | {"image_deviation": 0.12, "options": {"epsilon": 3.5, "power_iterations": 1}},
-    ("fixmatch", "cifar10"): PLAIN
-    | {
-        "weight": 1.0,
-        "input_noise": 0.0,
-        "labelled_per_batch": 64,
-        "unlabelled_per_batch": 7 * 64,
-        "strong_view": True,
-        "options": {"threshold": 0.95},
-    },
 }
 
 
@@ -99,7 +89,6 @@ def test_defaults_of_what_is_made_are_the_publications():
         "mean-teacher": {"teacher_decay": 0.999, "ramp_up_teacher_decay": None, "distance": "mse"},
         # The authors' xi of 1e-6 is below what float32 can tell apart, see VAT.
         "vat": {"epsilon": 8.0, "xi": 1e-3, "power_iterations": 1, "entropy_minimisation": False},
-        "fixmatch": {"threshold": 0.95},
     }
 
 
@@ -109,7 +98,6 @@ def test_defaults_of_what_is_made_are_the_publications():
         ("vat", "cifar10", 128, 4000, 32),
         ("vat", "cifar10", 64, 4000, 16),
         ("vat", "cifar10", 128, 20, 20),  # there are no more
-        ("fixmatch", "cifar10", 448, 4000, 64),
         ("mean-teacher", "svhn", 99, 500, 1),
         ("mean-teacher", "svhn", 10, 500, 1),  # never none
         ("pi-model", "cifar10", 100, 4000, 8),  # by chance: 4,000 of 50,000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isda.lab.semi import RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
-from isda.lab.semi.defaults import RAMPS
+from isda.lab.methods.semi import RampedWeight, gaussian_ramp_down, gaussian_ramp_up, linear_ramp_up
+from isda.lab.methods.semi.defaults import RAMPS
 
 steps = st.integers(1, 10_000)
 step = st.integers(-100, 20_000)

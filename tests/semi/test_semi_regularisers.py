@@ -10,7 +10,14 @@ import torch
 from semi_helpers import CLASSES, SAMPLES, normal, student, unlabelled
 from torch import nn
 
-from isda.lab.semi import VAT, FixMatch, MeanTeacher, PiModel, TemporalEnsembling, UnlabelledBatch, averaging_decay
+from isda.lab.methods.semi import (
+    VAT,
+    MeanTeacher,
+    PiModel,
+    TemporalEnsembling,
+    UnlabelledBatch,
+    averaging_decay,
+)
 
 
 def softmax(logits):
@@ -201,33 +208,6 @@ def test_entropy_minimisation_adds_the_mean_entropy():
     close(values[1] - values[0], -(p * p.log()).sum(1).mean())
 
 
-# -- FixMatch ----------------------------------------------------------------------------------------------------------
-
-
-def test_fixmatch_is_the_cross_entropy_of_confident_pseudo_labels_over_the_whole_batch():
-    network, view = student(norm=False, dropout=0.0), unlabelled()
-    logits = 3 * normal(6, CLASSES, seed=4)
-    p, q = softmax(logits), softmax(network(view.strong).detach())
-    threshold = float(p.max(1).values.sort().values[1:3].mean())
-    expected, counted = 0.0, 0
-    for i in range(6):
-        best = max(range(CLASSES), key=lambda c, i=i: float(p[i, c]))
-        if float(p[i, best]) >= threshold:
-            expected, counted = expected - math.log(float(q[i, best])) / 6, counted + 1
-    assert counted == 4
-    close(FixMatch(threshold)(network, view, logits).detach(), torch.tensor(expected, dtype=torch.float64))
-
-
-def test_fixmatch_counts_a_sample_exactly_at_the_threshold():
-    network, view, even = student(), unlabelled(), torch.zeros(6, CLASSES, dtype=torch.float64)
-    assert float(FixMatch(1 / CLASSES)(network, view, even).detach()) > 0.1
-
-
-def test_fixmatch_without_a_confident_sample_is_zero():
-    network, view = student(), unlabelled()
-    assert float(FixMatch(0.999)(network, view, network(view.images)).detach()) == 0
-
-
 # -- what they refuse --------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +216,6 @@ def test_fixmatch_without_a_confident_sample_is_zero():
     [
         (PiModel(), "second"),
         (MeanTeacher(student()), "second"),
-        (FixMatch(), "strong"),
         (TemporalEnsembling(SAMPLES, CLASSES), "indices"),
     ],
 )
@@ -266,8 +245,6 @@ def test_a_missing_view_is_named(regulariser, name):
         (lambda: VAT(xi=0), "epsilon and xi must be positive, got 8.0 and 0"),
         (lambda: VAT(power_iterations=0.5), "power_iterations must be an integer >= 0, got 0.5"),
         (lambda: VAT(power_iterations=-1), "power_iterations must be an integer >= 0, got -1"),
-        (lambda: FixMatch(1.5), "threshold must lie in 0..1, got 1.5"),
-        (lambda: FixMatch(-0.5), "threshold must lie in 0..1, got -0.5"),
         (lambda: UnlabelledBatch(torch.zeros(2, 3), strong=torch.zeros(2, 4)), r"strong must have the shape of images"),
         (
             lambda: UnlabelledBatch(torch.zeros(2, 3), indices=torch.zeros(3, dtype=torch.int64)),
@@ -283,7 +260,6 @@ def test_bad_settings_are_refused(make, message):
 
 
 def test_what_lies_at_the_limits_is_allowed():
-    assert [FixMatch(threshold).threshold for threshold in (0, 1)] == [0.0, 1.0]
     assert VAT(power_iterations=0).power_iterations == 0
     assert TemporalEnsembling(1, 1, alpha=0).alpha == 0
     assert MeanTeacher(student(), teacher_decay=0, ramp_up_teacher_decay=0).teacher_decay == 0

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 from semi_helpers import objective_for, run_steps, student, warmed_up
 
-from isda.lab.semi import NAMES
+from isda.lab.methods.semi import NAMES
 
 
 @pytest.mark.parametrize("interrupted_after", [4, 6])  # at the end of an epoch and within one

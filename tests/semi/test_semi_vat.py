@@ -8,8 +8,8 @@ from semi_helpers import normal
 from sklearn.datasets import load_digits
 from torch import nn
 
+from isda.lab.methods.semi import VAT, UnlabelledBatch
 from isda.lab.networks import Network
-from isda.lab.semi import VAT, UnlabelledBatch
 
 EPSILON = 0.5
 

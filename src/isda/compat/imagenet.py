@@ -1,35 +1,21 @@
-"""The published ImageNet loss: output, features = model(x, isda=True), diagonal covariances."""
-
-from __future__ import annotations
+"""The published ImageNet loss: ``loss, output = ISDALoss(feature_num, class_num)(model, x, target_x, ratio)``."""
 
 from torch import Tensor, nn
 
-from isda.compat.base import DiagonalEstimator as EstimatorCV
-from isda.compat.base import PublishedLoss
-
-__all__ = ["EstimatorCV", "ISDALoss"]
+from isda.compat import Published, PublishedLoss
+from isda.covariance import DiagonalCovariance
 
 
-class ISDALoss(PublishedLoss[EstimatorCV]):
-    """``loss, output = criterion(model, x, target_x, ratio)``.
+class EstimatorCV(Published, DiagonalCovariance):
+    """The variances of each class."""
 
-    Args:
-        feature_num: A.
-        class_num: C.
-    """
 
-    def __init__(self, feature_num: int, class_num: int) -> None:
-        super().__init__(EstimatorCV(feature_num, class_num))
+class ISDALoss(PublishedLoss):
+    """``model(x, isda=True)`` gives logits and features; its classifier is ``fc``."""
+
+    Estimator = EstimatorCV
 
     def forward(self, model: nn.Module, x: Tensor, target_x: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
-        """The mean loss and the logits of a batch.
-
-        Args:
-            model: maps (x, isda=True) to logits (N, C) and features (N, A); its classifier is ``fc``. May be wrapped
-                for data parallel training.
-            x: inputs.
-            target_x: (N,) labels.
-            ratio: the current strength, lambda_0 times the share of training that is done.
-        """
+        """The mean loss and the logits of a batch."""
         output, features = model(x, isda=True)
         return self.loss_of(features, output, target_x, model, ratio), output

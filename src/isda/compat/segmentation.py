@@ -1,53 +1,33 @@
-"""The published Cityscapes loss: augmented logits at the resolution of the features, diagonal covariances."""
+"""The published Cityscapes loss: ``logits = ISDALoss(A, C, device)(features, final_conv, y, target_x, ratio)``."""
 
-from __future__ import annotations
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from isda.compat.base import DiagonalEstimator, PublishedLoss, classifier_weight
-
-__all__ = ["EstimatorCV", "ISDALoss"]
-
-IGNORED = 255
+from isda.attach import find_classifiers
+from isda.compat import PublishedLoss, imagenet
+from isda.loss import rows_of
 
 
-class EstimatorCV(DiagonalEstimator):
-    """Variances per class; pixels labelled 255 do not count."""
+class EstimatorCV(imagenet.EstimatorCV):
+    """The variances of each class; pixels labelled 255 do not count."""
 
     def update_CV(self, features: Tensor, labels: Tensor) -> None:
-        """Absorb features (N, A) of the classes ``labels`` (N,)."""
-        self.update(features, labels, mask=labels != IGNORED)
+        """Learn from features (N, A) of the classes ``labels`` (N,)."""
+        self.update(features, labels, labels != 255)
 
 
-class ISDALoss(PublishedLoss[EstimatorCV]):
-    """``augmented_logits = criterion(features, final_conv, y, target_x, ratio)``.
+class ISDALoss(PublishedLoss):
+    """Augmented logits (N, C, H, W), to be upsampled and compared with the labels; in eval mode y as it is."""
 
-    In eval mode it returns y as it is.
-
-    Args:
-        feature_num: A.
-        class_num: C.
-        device: where the statistics live.
-    """
-
-    def __init__(self, feature_num: int, class_num: int, device: torch.device | str | None = None) -> None:
-        super().__init__(EstimatorCV(feature_num, class_num, device), ignore_index=IGNORED, device=device)
+    Estimator = EstimatorCV
+    ignored = 255
 
     def forward(self, features: Tensor, final_conv: nn.Module, y: Tensor, target_x: Tensor, ratio: float) -> Tensor:
-        """(N, C, H, W) logits to upsample and compare with the labels; the statistics learn from the features.
-
-        Args:
-            features: (N, A, H, W).
-            final_conv: the classifier, a 1x1 convolution.
-            y: (N, C, H, W) its output.
-            target_x: (N, H', W') labels; pixels labelled 255 are neither counted nor augmented.
-            ratio: the current strength, lambda_0 times the share of training that is done.
-        """
+        """Learn from features (N, A, H, W), and augment the logits ``y`` of the 1x1 convolution ``final_conv``."""
         if not self.training:
             return y
-        with self.estimator.reporting_failure():
-            weight = classifier_weight(final_conv)
-            inputs = self.criterion._check_inputs(y, target_x, features, weight)
-        self.criterion._update_statistics(inputs, self.criterion._groups(inputs))
+        labels, counted = self.criterion.labels_of(y, target_x, features)
+        self.estimator.update(rows_of(features), labels, counted)
+        weight: Any = find_classifiers(final_conv)[0].weight
         return self.criterion.augmented_logits(y, target_x, weight=weight, strength=ratio)

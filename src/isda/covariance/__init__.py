@@ -1,66 +1,52 @@
-"""Class-conditional covariance models."""
+"""Covariances of classes in feature space, learned online: eqs. (1) to (3)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from isda._utils.choices import check_choice
-from isda.covariance.base import CovarianceModel
-from isda.covariance.diagonal import DiagonalCovariance, IdentityCovariance
+from isda._checks import check_choice
+from isda.covariance.base import Covariance, Groups
+from isda.covariance.diagonal import DiagonalCovariance, IdentityCovariance, LearnedCovariance, LowRankCovariance
 from isda.covariance.full import FullCovariance, SharedCovariance, WithinCovariance
-from isda.covariance.learned import LearnedCovariance
-from isda.covariance.low_rank import LowRankCovariance
-from isda.covariance.memory import AUTO, CovarianceTooLarge, auto_name, log_auto_choice
-from isda.covariance.online import OnlineCovariance
-from isda.covariance.shrunk import ShrunkCovariance
-from isda.covariance.wrappers import ConfusionCovariance, ScaledCovariance
 
 __all__ = [
-    "MODELS",
-    "ConfusionCovariance",
-    "CovarianceModel",
-    "CovarianceTooLarge",
+    "KINDS",
+    "Covariance",
     "DiagonalCovariance",
     "FullCovariance",
+    "Groups",
     "IdentityCovariance",
     "LearnedCovariance",
     "LowRankCovariance",
-    "OnlineCovariance",
-    "ScaledCovariance",
     "SharedCovariance",
-    "ShrunkCovariance",
     "WithinCovariance",
     "create",
 ]
 
-MODELS: dict[str, type[CovarianceModel]] = {
+KINDS: dict[str, type[Covariance]] = {
     "full": FullCovariance,
     "diagonal": DiagonalCovariance,
     "low_rank": LowRankCovariance,
     "shared": SharedCovariance,
     "within": WithinCovariance,
-    "shrunk": ShrunkCovariance,
     "identity": IdentityCovariance,
     "learned": LearnedCovariance,
 }
 
 
-def create(name: str, num_classes: int, feature_dim: int, **settings: Any) -> CovarianceModel:
-    """Make a covariance model by name; ``settings`` go to its constructor.
-
-    "auto" is "full" up to 1 GiB of state and 50 GFLOP per step (on an accelerator 5,000), else "low_rank", which alone
-    uses a ``rank``; the latter is logged once.
+def create(kind: str | Any, num_classes: int, feature_dim: int, **settings: Any) -> Any:
+    """The covariance model of that name, or the given one if it has the sizes.
 
     Example:
-        >>> create("low_rank", num_classes=10, feature_dim=64, rank=4)
-        LowRankCovariance(num_classes=10, feature_dim=64)
+        >>> create("low_rank", 10, 64, rank=8).rank
+        8
     """
-    requested = check_choice("covariance", name, (*MODELS, AUTO))
-    if requested == AUTO:
-        name = auto_name(num_classes, feature_dim, settings.get("device"))
-        if name == "full":
-            settings.pop("rank", None)
-    model = MODELS[name](num_classes, feature_dim, **settings)
-    if requested == AUTO and isinstance(model, LowRankCovariance):
-        log_auto_choice(num_classes, feature_dim, model.rank)
-    return model
+    if isinstance(kind, str):
+        return KINDS[check_choice("covariance", kind, KINDS)](num_classes, feature_dim, **settings)
+    settings = {name: value for name, value in settings.items() if name not in ("device", "dtype")}
+    if settings:
+        raise ValueError(f"{', '.join(settings)} must be given to the covariance model itself")
+    if (kind.num_classes, kind.feature_dim) != (num_classes, feature_dim):
+        sizes = f"{kind.num_classes} classes and {kind.feature_dim} features"
+        raise ValueError(f"the covariance model is for {sizes}, not for {num_classes} and {feature_dim}")
+    return kind

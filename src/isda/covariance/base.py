@@ -1,461 +1,290 @@
-"""Base class of the covariance models: margin variances, samples, checks and synchronised updates."""
+"""What all covariance models share: rows grouped by class, counts and means learned online, draws, merging."""
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from isda._utils import checks, distributed
-from isda._utils.devices import in_graph, on_host, outside_autocast
-from isda.functional.grouping import Groups, UnchangedBuffers, chunks, group_rows
-from isda.functional.patches import Patches
-from isda.functional.quadratic import ProjectedWeights
-from isda.functional.sampling import symmetric_root
+from isda._checks import check_integer, check_labels, check_rows, finite_rows, on_host
+from isda.distributed import gather_rows
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-_BAD_INPUT, _NOT_FINITE, _OTHER_ERROR = 1, 2, 3
-"""Codes that processes which share an update send each other when there is none."""
+WORKSPACE = 2**26
+"""Numbers that a temporary may hold: 256 MB in float32."""
 
 
-def without_autocast(method: _Method) -> _Method:
-    """Run a method of a covariance model outside autocast, so that its products stay in the dtype of the statistics."""
-
-    @functools.wraps(method)
-    def wrapped(self: CovarianceModel, *args: Any, **settings: Any) -> Any:
-        with outside_autocast(self.count.device):
-            return method(self, *args, **settings)
-
-    return cast(_Method, wrapped)
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Statistics and bounds are computed in float32 or better."""
+    kind = device.type if torch.amp.is_autocast_available(device.type) else "cpu"
+    return torch.autocast(kind, enabled=False)
 
 
-class CovarianceModel(nn.Module):
+class Groups(NamedTuple):
+    """The classes (K,) that a batch works with, and which of them each of its rows belongs to: slot (N,)."""
+
+    classes: Tensor
+    slot: Tensor
+    rows_each: int = 0
+    """How many consecutive rows every class has; 0 where that is not so."""
+
+    @classmethod
+    def of(cls, labels: Tensor, num_classes: int) -> Groups:
+        """On the host the classes that occur. Elsewhere, where counting them would wait, all; or one for each row."""
+        if on_host(labels):
+            return cls(*torch.unique(labels, return_inverse=True))
+        if num_classes <= len(labels):
+            return cls(torch.arange(num_classes, device=labels.device), labels)
+        return cls(labels, torch.arange(len(labels), device=labels.device))
+
+    @classmethod
+    def of_update(cls, labels: Tensor, num_classes: int) -> Groups:
+        """On the host the classes that occur, elsewhere all: no class is there twice."""
+        if on_host(labels):
+            return cls(*torch.unique(labels, return_inverse=True))
+        return cls(torch.arange(num_classes, device=labels.device), labels)
+
+    @classmethod
+    def equal(cls, classes: Tensor, rows_each: int) -> Groups:
+        """As many rows for each of the classes."""
+        return cls(classes, torch.arange(len(classes), device=classes.device).repeat_interleave(rows_each), rows_each)
+
+
+def parts(total: int, row_size: int) -> Iterator[slice]:
+    """Slices of ``total`` rows of ``row_size`` numbers that fit the workspace."""
+    step = max(1, WORKSPACE // max(row_size, 1))
+    return (slice(first, min(first + step, total)) for first in range(0, total, step))
+
+
+def multiply(rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
+    """(N, B): each row (A,) times the matrix (A, B) of its class; ``matrices`` are (C, A, B), or (1, A, B) for all."""
+    if len(matrices) == 1:
+        return rows @ matrices[0]
+    if groups.rows_each:
+        stacks = rows.unflatten(0, (-1, groups.rows_each)) @ matrices.index_select(0, groups.classes)
+        return stacks.flatten(0, 1)
+    if on_host(rows):
+        order = groups.slot.argsort()
+        sizes = torch.bincount(groups.slot, minlength=len(groups.classes)).tolist()
+        blocks = rows.index_select(0, order).split(sizes)
+        products = [block @ matrices[c] for c, block in zip(groups.classes.tolist(), blocks, strict=True)]
+        return torch.cat(products).index_select(0, order.argsort())
+    labels = groups.classes.index_select(0, groups.slot)
+    products = [
+        torch.bmm(rows[part].unsqueeze(1), matrices.index_select(0, labels[part])).squeeze(1)
+        for part in parts(len(rows), matrices[0].numel())
+    ]
+    return torch.cat(products)
+
+
+class Covariance(nn.Module):
     """Class-conditional covariances Sigma_c of features with A dimensions, for C classes.
 
-    A model defines Sigma_c by one map, ``product``: rows v to Sigma v. Everything else follows from it through a
-    bounded workspace; the models of isda override what they can do faster. Models that learn from features derive from
-    OnlineCovariance. examples/covariance_model.py is one in full.
+    A model of one's own derives from this class and defines ``absorb``, ``product`` and ``covariance``, or replaces any
+    method below by a better one. Sigma of a class not seen yet is zero.
+
+    Args:
+        num_classes: C.
+        feature_dim: A.
+        memory: before an update, a class that has seen more samples than this is scaled down to so many. Older features
+            then weigh less. None, as in the paper: all features weigh the same.
+        sync: whether updates gather the rows of all processes of torch.distributed.
+        process_group: the processes that share statistics; None for all.
+        device: where the statistics live.
+        dtype: their type, at least float32.
     """
 
     count: Tensor
-    """(C,) number of features seen per class, int64."""
-    row_counts: Tensor
-    """(3,) rows of recorded graphs: all, with a valid label, and valid altogether; since they were last looked at."""
-    _recorded = False
-    """Whether graphs change the statistics: a replay of a CUDA graph leaves no trace in Python."""
-    sync: bool = True
-    """Whether updates are shared between the processes of torch.distributed when it is running."""
-    process_group: dist.ProcessGroup | None = None
-    """The processes that share them; None for all."""
-    not_negative: tuple[str, ...] = ("count",)
-    """Entries of the state that are never below 0."""
+    """(C,) features seen per class, int64."""
+    mean: Tensor
+    """(C, A)."""
 
-    def __init__(self, num_classes: int, feature_dim: int, *, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        feature_dim: int,
+        *,
+        memory: int | None = None,
+        sync: bool = True,
+        process_group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        base = CovarianceModel
-        if type(self).product is base.product and type(self).transform is base.transform:
-            raise TypeError(
-                f"{type(self).__name__} must define product(vectors, matrices), the map of rows v to Sigma v"
-            )
-        self.num_classes = checks.check_integer("num_classes", num_classes, 1)
-        self.feature_dim = checks.check_integer("feature_dim", feature_dim, 1)
-        self.validate = True
-        self._late_errors = checks.DeferredErrors()
-        self.register_buffer("count", torch.zeros(self.num_classes, dtype=torch.int64, device=device))
-        counts = torch.zeros(3, dtype=torch.int64, device=device)
-        self.register_buffer("row_counts", counts, persistent=False)
+        self.num_classes = check_integer("num_classes", num_classes)
+        self.feature_dim = check_integer("feature_dim", feature_dim)
+        self.memory = None if memory is None else check_integer("memory", memory)
+        self.sync, self.process_group = sync, process_group
+        self.num_means = 1 if self.one_class else self.num_classes
+        dtype = torch.promote_types(dtype or torch.float32, torch.float32)
+        self.register_buffer("count", torch.zeros(self.num_means, dtype=torch.int64, device=device))
+        self.register_buffer("mean", torch.zeros(self.num_means, self.feature_dim, dtype=dtype, device=device))
+
+    one_class = False
+    """Whether all features are taken for one class."""
 
     # -- what a model defines ----------------------------------------------------------------------------------------
 
-    def product(self, vectors: Tensor, matrices: Tensor) -> Tensor:
-        """(N, A) rows Sigma_k v_i for the rows v_i of ``vectors`` (N, A) and k = matrices[i]."""
-        return self.transform(group_rows(matrices, self.num_matrices))(vectors)
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
+        """Add outer products: of rows (N, A) around the means of their classes, and of a row (K, A) for each class."""
+        raise NotImplementedError
 
-    def update(
-        self, features: Tensor | Patches, targets: Tensor, *, mask: Tensor | None = None, groups: Groups | None = None
-    ) -> None:
-        """Absorb features (N, A) of the classes ``targets`` (N,); rows where ``mask`` is False are left out.
-
-        Here they are only counted: for models whose covariance does not come from the features.
-        """
-        self._count_rows(features, targets, mask)
-
-    @property
-    def takes_patches(self) -> bool:
-        """Whether ``update`` takes Patches as they are; an update defined elsewhere gets a tensor."""
-        return type(self).update is CovarianceModel.update
-
-    uses_logits: bool = False
-    """Whether a criterion calls ``observe`` after each update."""
-
-    def observe(self, logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> None:
-        """Learn from the logits (N, C) of the samples of an update; here nothing."""
-
-    def merge(self, other: CovarianceModel) -> None:
-        """Absorb everything that ``other`` has seen; here the counts."""
-        self._check_same_kind(other)
-        self.count += other.count
-
-    def reset(self) -> None:
-        """Forget everything; here the counts."""
-        self.count.zero_()
-
-    def classes_below(self, samples: int) -> int:
-        """How many classes have a covariance of their own from fewer features than this; reads the counts."""
-        return 0
-
-    def penalty(self) -> Tensor | None:
-        """A term that the criterion adds to its loss in training, or None."""
-        return None
-
-    # -- what follows from the product -------------------------------------------------------------------------------
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating point type of the statistics, float32 or better."""
-        tensors = (*self.parameters(), *self.buffers())
-        return next((t.dtype for t in tensors if t.is_floating_point()), statistics_dtype(None))
-
-    @property
-    def mean(self) -> Tensor:
-        """(C, A) mean feature per class; zeros where none is kept."""
-        return torch.zeros((), dtype=self.dtype, device=self.count.device).expand(self.num_classes, self.feature_dim)
+    def product(self, rows: Tensor, groups: Groups) -> Tensor:
+        """(N, A) Sigma_y v of rows v, differentiable in the rows."""
+        raise NotImplementedError
 
     def covariance(self, index: int) -> Tensor:
-        """(A, A) covariance of class ``index``; zero for a class not seen yet."""
-        return self._dense(self.matrix_index(torch.tensor([index], device=self.count.device)))[0]
+        """(A, A) Sigma of a class."""
+        eye = torch.eye(self.feature_dim, dtype=self.mean.dtype, device=self.mean.device)
+        classes = torch.full((1,), index, device=self.mean.device)
+        return self.product(eye, Groups.equal(classes, self.feature_dim))
 
-    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C) table w_j' Sigma_k w_j; ``matrices`` (K,) are matrix indices."""
-        return self._by_matrix(lambda part: (self._products(weight, matrices[part]) * weight).sum(-1), weight, matrices)
+    def scale_scatter(self, factors: Tensor) -> None:
+        """Scale what was absorbed by a factor (C,) for each class; needed for ``memory``."""
+        raise NotImplementedError
 
-    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
-        """(K, C) table (w_j - w_p)' Sigma_k (w_j - w_p) for the pivot classes p(k)."""
+    def merge_scatter(self, other: Any, between: Tensor) -> None:
+        """Add the scatter of another model, and the outer product of a row (C, A) per class; needed for ``merge``."""
+        raise NotImplementedError
 
-        def table(part: slice) -> Tensor:
-            difference = weight - weight.index_select(0, pivots[part]).unsqueeze(1)
-            return (self._products(difference, matrices[part]) * difference).sum(-1).clamp_min(0)
-
-        return self._by_matrix(table, weight, matrices)
-
-    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C, C) tables W Sigma_k W'."""
-        return self._by_matrix(lambda part: self._products(weight, matrices[part]) @ weight.t(), weight, matrices)
-
-    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
-        """The map of (N, A) rows v_i to Sigma_{g(i)} v_i, where ``groups`` are groups of matrix indices."""
-        return lambda rows: self.product(rows, groups.labels)
-
-    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """(N, n, A) draws from the normal distribution N(0, Sigma_{targets}), through symmetric roots."""
-        shape = (len(targets), n, self.feature_dim)
-        noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=targets.device)
-        matrices, slot = torch.unique(self.matrix_index(targets), return_inverse=True)
-        draws = torch.zeros_like(noise)
-        for index in range(len(matrices)):
-            (rows,) = (slot == index).nonzero(as_tuple=True)
-            root = symmetric_root(self._dense(matrices[index : index + 1])[0])
-            draws = draws.index_copy(0, rows, noise.index_select(0, rows) @ root)
-        return draws
-
-    def _products(self, rows: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C, A) products Sigma_k v_j of rows (C, A), or (K, C, A), with every matrix."""
-        rows = rows.expand(len(matrices), *rows.shape[-2:])
-        index = matrices.unsqueeze(1).expand(rows.shape[:2])
-        return self.product(rows.flatten(0, 1), index.flatten()).view(rows.shape)
-
-    def _dense(self, matrices: Tensor) -> Tensor:
-        """(K, A, A) the matrices themselves."""
-        return self._products(torch.eye(self.feature_dim, dtype=self.dtype, device=matrices.device), matrices)
-
-    def _by_matrix(self, table: Callable[[slice], Tensor], weight: Tensor, matrices: Tensor) -> Tensor:
-        """Tables of all matrices, a few at a time; where there are many they are made again in the backward pass."""
-        parts = list(chunks(len(matrices), 4 * weight.numel() * weight.element_size()))
-        if len(parts) <= 1:
-            return table(slice(None))
-        unchanged = UnchangedBuffers(*self.buffers())
-
-        def again(part: slice) -> Tensor:
-            unchanged.check()
-            return table(part)
-
-        return torch.cat([checkpoint(again, part, use_reentrant=False, preserve_rng_state=False) for part in parts])
-
-    # -- shared by all -----------------------------------------------------------------------------------------------
-
-    @property
-    def num_matrices(self) -> int:
-        """How many distinct covariance matrices there are."""
-        return self.num_classes
-
-    def matrix_index(self, classes: Tensor) -> Tensor:
-        """Which matrix each class uses."""
-        return classes if self.num_matrices == self.num_classes else torch.zeros_like(classes)
-
-    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
-        """(N, C) margin variances R[y_i, :] of the rows of a batch, which are grouped by class."""
-        table = self.margins(weight, self.matrix_index(groups.classes), groups.classes)
-        return table if groups.one_slot_per_row else table.index_select(0, groups.slot)
-
-    def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """Whether C x C tables per matrix are cheaper than products per row for bounds that differ by row."""
-        return matrices * self.num_classes <= 4 * rows
-
-    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
-        """W Sigma_k of the matrices (K,), where the variances need it and it fits the workspace; here None."""
+    def penalty(self) -> Tensor | None:
+        """A term that the criterion adds to its loss in training."""
         return None
 
-    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
-        """(n, m, A) rows Sigma_k v for stacks of m rows v, each with the matrix k of ``matrices`` (n,)."""
-        groups = group_rows(matrices.repeat_interleave(rows.shape[1]), self.num_matrices)
-        return self.transform(groups)(rows.flatten(0, 1)).view_as(rows)
+    # -- what follows from that --------------------------------------------------------------------------------------
 
-    def as_statistics(self, tensor: Tensor) -> Tensor:
-        """The tensor in the dtype of the statistics, which is never below float32."""
-        dtype = self.dtype
-        return tensor if tensor.dtype == dtype else tensor.to(dtype)
+    @torch.no_grad()
+    def update(self, features: Tensor, labels: Tensor, counted: Tensor | None = None) -> None:
+        """Learn from features (N, A) of the classes (N,), eqs. (1) to (3), but for rows that are not ``counted``.
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CovarianceModel:
-        """Move or convert the module, but let ``.half()`` and ``.bfloat16()`` leave the statistics in their dtype."""
+        With n features seen, m new ones of mean b: M2 += Xc' Xc + (n m / (n + m)) (b - mean)(b - mean)' and
+        mean += (b - mean) m / (n + m); Sigma = M2 / n. Any order and split of the features gives the same. Rows that
+        are not finite raise on the host, and do not count elsewhere.
+        """
+        check_rows(features, labels, self.feature_dim)
+        check_labels(labels, self.num_classes, counted)
+        rows, labels = features.to(self.mean.dtype), labels.long()
+        if not on_host(rows):
+            finite = finite_rows(rows)
+            counted = finite if counted is None else finite & counted
+        if self.sync:
+            rows, labels, counted = gather_rows(rows, labels, counted, self.process_group)
+        if self.one_class:
+            labels = torch.zeros_like(labels)
+        if counted is not None:
+            labels, rows = torch.where(counted, labels, 0), torch.where(counted.unsqueeze(1), rows, 0)
+        self.forget()
+        groups = Groups.of_update(labels, self.num_means)
+        seen, mean = self.count.index_select(0, groups.classes), self.mean.index_select(0, groups.classes)
+        ones = rows.new_ones(len(rows)) if counted is None else counted.to(rows.dtype)
+        new = rows.new_zeros(len(seen)).index_add_(0, groups.slot, ones)
+        batch_mean = torch.zeros_like(mean).index_add_(0, groups.slot, rows).div_(new.clamp(min=1).unsqueeze(1))
+        centred = rows - batch_mean.index_select(0, groups.slot)
+        if counted is not None:
+            centred.mul_(ones.unsqueeze(1))
+        gap = torch.where((new > 0).unsqueeze(1), batch_mean - mean, 0)
+        part = new / (seen + new).clamp(min=1)
+        with outside_autocast(rows.device):
+            self.absorb(centred, groups, gap * (seen * part).sqrt().unsqueeze(1))
+        self.mean.index_add_(0, groups.classes, gap * part.unsqueeze(1))
+        self.count.index_add_(0, groups.classes, new.round().long())
+
+    def forget(self) -> None:
+        """Scale classes that have seen more than ``memory`` features down to so many."""
+        if self.memory is not None:
+            kept = self.count.clamp(max=self.memory)
+            self.scale_scatter(kept.to(self.mean.dtype) / self.count.clamp(min=1))
+            self.count.copy_(kept)
+
+    def scale(self, classes: Tensor) -> Tensor:
+        """(K,) 1 / n of classes, by which a scatter becomes a covariance."""
+        count = self.count.index_select(0, torch.zeros_like(classes) if self.one_class else classes)
+        return 1 / count.clamp(min=1).to(self.mean.dtype)
+
+    def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
+        """(K, C) R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y), y = classes[k]: the variance of the margin z_j - z_y."""
+        table = []
+        for part in parts(len(classes), weight.numel()):
+            own = weight.index_select(0, classes[part])
+            rows = (weight - own.unsqueeze(1)).flatten(0, 1)
+            image = self.product(rows, Groups.equal(classes[part], len(weight)))
+            table.append((rows * image).sum(1).view(-1, len(weight)))
+        return torch.cat(table).clamp(min=0)
+
+    def factors(self, classes: Tensor) -> Tensor:
+        """(K, A, r) matrices L with Sigma = L L'."""
+        return torch.stack([root(self.covariance(c)) for c in classes.tolist()])
+
+    def sample(self, labels: Tensor, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        """(N, n, A) draws from N(0, Sigma_y), eq. (4)."""
+        classes, slot, _ = Groups.of(labels, self.num_classes)
+        factors = self.factors(classes)
+        shape = (len(labels) * n, factors.shape[2])
+        noise = torch.randn(shape, generator=generator, dtype=factors.dtype, device=factors.device)
+        groups = Groups(torch.arange(len(classes), device=slot.device), slot.repeat_interleave(n))
+        return multiply(noise, factors.mT, groups).view(len(labels), n, -1)
+
+    @torch.no_grad()
+    def merge(self, other: Any) -> None:
+        """Learn all that ``other``, a model of the same kind and sizes, has seen."""
+        if (
+            type(other) is not type(self)
+            or other.count.shape != self.count.shape
+            or other.mean.shape != self.mean.shape
+        ):
+            raise ValueError(f"other must be a {type(self).__name__} of the same sizes, got {other!r}")
+        seen, new = self.count.to(self.mean.dtype), other.count.to(self.mean.dtype)
+        gap, part = other.mean - self.mean, new / (seen + new).clamp(min=1)
+        gap = torch.where((new > 0).unsqueeze(1), gap, 0)
+        self.merge_scatter(other, gap * (seen * part).sqrt().unsqueeze(1))
+        self.mean += gap * part.unsqueeze(1)
+        self.count += other.count
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget everything."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Covariance:
+        """Move or convert, but let ``.half()`` and ``.bfloat16()`` leave the statistics in their dtype."""
 
         def keep_precision(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
-            lost = moved.is_floating_point() and moved.dtype.itemsize < torch.float32.itemsize
-            return tensor.to(moved.device) if lost else moved
+            narrower = moved.is_floating_point() and moved.dtype.itemsize < 4
+            return tensor.to(moved.device) if narrower else moved
 
         super()._apply(keep_precision, recurse)
         return self
 
-    @without_autocast
-    def margin_variance(self, weight: Tensor, classes: Tensor | Sequence[int]) -> Tensor:
-        """R[k, j] = (w_j - w_y)' Sigma_y (w_j - w_y) for y = classes[k]: the variance of the margin z_j - z_y.
-
-        Differentiable in ``weight``; R[k, y] is exactly 0 and nothing is negative.
-
-        Args:
-            weight: (C, A) classifier weights.
-            classes: (K,) class indices.
-
-        Returns:
-            (K, C).
-        """
-        self.check_weight(weight)
-        classes = self._class_indices(classes, "classes", weight.device)
-        return self.margins(self.as_statistics(weight), self.matrix_index(classes), classes)
-
-    @without_autocast
-    def sample(
-        self,
-        targets: Tensor | Sequence[int],
-        n: int = 1,
-        *,
-        features: Tensor | None = None,
-        strength: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Draw n semantic directions per target, or augmented features when ``features`` are given.
-
-        Directions follow N(0, strength * Sigma_y), also when Sigma_y is rank deficient; augmented features are
-        a_i + direction, eq. (4) of the paper. Gradients reach the parameters of a learned covariance.
-
-        Args:
-            targets: (N,) class indices.
-            n: number of draws per target.
-            features: (N, A) features to augment.
-            strength: lambda.
-            generator: source of randomness.
-
-        Returns:
-            (N, n, A).
-        """
-        targets = self._class_indices(targets, "targets", self.count.device)
-        checks.check_integer("n", n, 1)
-        checks.check_strength("strength", strength)
-        if features is not None:
-            checks.check_rows(features, targets, self.feature_dim)
-        draws = self.directions(targets, n, generator) * math.sqrt(strength)
-        return draws if features is None else self.as_statistics(features).unsqueeze(1) + draws
-
-    def check_weight(self, weight: Tensor) -> None:
-        """Raise ValueError unless ``weight`` is (C, A)."""
-        checks.check_shape("weight", weight, (self.num_classes, self.feature_dim))
-
-    def _class_indices(self, classes: Tensor | Sequence[int], name: str, device: torch.device) -> Tensor:
-        """Class indices as an int64 tensor; their range is checked where that makes no device wait."""
-        indices = torch.as_tensor(classes, device=device)
-        checks.check_labels_dtype(indices, name)
-        if indices.ndim != 1:
-            raise ValueError(f"{name} must have one dimension, got shape {checks.shape_of(indices)}")
-        message = checks.label_error(indices, self.num_classes, name=name) if on_host(device) else None
-        if message is not None:
-            raise ValueError(message)
-        return indices.long()
-
-    def groups(self, classes: Tensor) -> Groups:
-        """Rows grouped by the matrix that their class uses."""
-        return group_rows(self.matrix_index(classes), self.num_matrices)
-
-    @torch.no_grad()
-    def _count_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        """All that an update does in models whose covariance does not come from the features."""
-        error: ValueError | None = None
-        with self.reporting_failure():
-            self._check_rows(features, targets, mask)
-            targets = targets.long()
-            if self.validate and on_host(targets):
-                rows, labels = (features, targets) if mask is None else (features[mask], targets[mask])
-                message = checks.label_error(labels, self.num_classes)
-                error = checks.finite_error(peaks(rows)) if message is None else ValueError(message)
-            labels = targets.clamp(0, self.num_classes - 1)
-            if self.validate and not on_host(targets):
-                mask = self._valid_rows(peaks(features), targets, labels, mask)
-            kept = labels == targets if mask is None else mask & (labels == targets)
-            seen = torch.zeros_like(self.count).index_add_(0, labels, kept.to(torch.int64))
-        self._exchange_errors(len(features), error)
-        if self._world_size() > 1:
-            dist.all_reduce(seen, group=self.process_group)
-        self.count.add_(seen)
-        if self.validate and mask is not None and on_host(mask) and not bool(mask.any()):
-            self._late_errors.warn_of_empty()
-
-    def _valid_rows(
-        self, features: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None, below: float = math.inf
-    ) -> Tensor:
-        """(N,) the rows that may enter the statistics; the others are counted, and reported later."""
-        if not in_graph():
-            return self._late_errors.valid_rows(features, targets, labels, mask, below)
-        self._recorded = True
-        valid, counts = checks.count_valid_rows(features, targets, labels, mask, below)
-        self.row_counts.add_(counts)
-        return valid
-
-    def _report_bad_rows(self) -> None:
-        """Raise for bad rows that were counted; reads the device."""
-        self._late_errors.raise_if_any()
-        if self._recorded and bool(self.row_counts.any()):
-            self._late_errors.add(self.row_counts.clone())
-            self.row_counts.zero_()
-            self._late_errors.raise_if_any()
-
-    def train(self, mode: bool = True) -> CovarianceModel:
-        """Change the mode; leaving training is a moment to report bad rows that a device has counted."""
-        if not mode:
-            self._report_bad_rows()
-        return super().train(mode)
-
-    def _save_to_state_dict(self, *args: Any, **settings: Any) -> None:
-        self._report_bad_rows()
-        super()._save_to_state_dict(*args, **settings)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        checks.check_state(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
-        """Raise ValueError for a state with NaN, infinite or negative statistics, before any of it is loaded."""
-        for name in (*self._parameters, *self._buffers):
-            checks.check_entry(prefix + name, state.get(prefix + name), 0 if name in self.not_negative else -math.inf)
-
-    # -- many processes ----------------------------------------------------------------------------------------------
-
-    def _world_size(self) -> int:
-        return distributed.world_size(self.process_group) if self.sync else 1
-
-    def _exchange_errors(self, rows: int, error: ValueError | None) -> list[int]:
-        """How many rows every process brings to an update; raises on all of them if one has an error."""
-        header = [[rows, 0 if error is None else _kind_of(error)]]
-        if self._world_size() > 1:
-            header = distributed.exchange_counts(header[0], self.count.device, self.process_group)
-        if error is not None:
-            raise error
-        for rank, (_, bad) in enumerate(header):
-            if bad == _OTHER_ERROR:
-                raise RuntimeError(f"process {rank} raised an error before the update; statistics were not changed")
-            if bad:
-                raised = checks.NonFiniteFeatures if bad == _NOT_FINITE else ValueError
-                raise raised(f"bad input on process {rank}; statistics were not changed")
-        return [size for size, _ in header]
-
-    def refuse_join(self) -> None:
-        """Raise where updates are shared: a process that has run out of batches would leave the others waiting."""
-        if self._world_size() > 1:
-            raise ValueError(
-                "statistics that are shared between processes need as many batches on each of them, so they cannot be "
-                "used inside join() of DistributedDataParallel; use drop_last or a DistributedSampler, or sync=False"
-            )
-
-    def report_failure(self, error: Exception | None = None) -> None:
-        """Tell the processes that are about to share an update that this one has none: they raise too.
-
-        Args:
-            error: why; bad input by default.
-        """
-        if self._world_size() > 1:
-            kind = _BAD_INPUT if error is None else _kind_of(error)
-            distributed.exchange_counts([0, kind], self.count.device, self.process_group)
-
-    def reporting_failure(self, active: bool = True) -> AbstractContextManager[None]:
-        """``report_failure`` if the block, which comes before a shared update, raises an error and it is ``active``."""
-        return _FailureReport(self, active)
-
-    def _check_rows(self, features: Tensor | Patches, targets: Tensor, mask: Tensor | None) -> None:
-        checks.check_rows(cast(Tensor, features), targets, self.feature_dim)  # Patches have all that it reads
-        checks.check_mask(mask, len(features))
-        if len(features) == 0:
-            raise ValueError("features must hold at least one row, got an empty batch")
-
-    def _check_same_kind(self, other: CovarianceModel) -> None:
-        mine = (type(self).__name__, self.num_classes, self.feature_dim)
-        theirs: Any = type(other).__name__
-        if isinstance(other, CovarianceModel):
-            theirs = (theirs, other.num_classes, other.feature_dim)
-        if mine != theirs or not isinstance(other, type(self)):
-            raise ValueError(f"other must be a {mine[0]} of {mine[1]} classes x {mine[2]} features, got {theirs}")
-
     def extra_repr(self) -> str:
         """Show the sizes in repr()."""
-        return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}"
+        memory = "" if self.memory is None else f", memory={self.memory}"
+        return f"num_classes={self.num_classes}, feature_dim={self.feature_dim}{memory}"
 
 
-class _FailureReport(AbstractContextManager[None]):
-    """A class, not a generator: it is entered several times in every training step."""
+class Once(torch.autograd.Function):
+    """A gradient that raises where it is differentiated by what it was made of.
 
-    def __init__(self, model: CovarianceModel, active: bool) -> None:
-        self._model, self._active = model, active
+    torch.autograd.function.once_differentiable would leave out a term in silence where torch.autograd.grad is asked for
+    the derivative by one of the sources.
+    """
 
-    def __enter__(self) -> None:
-        pass
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        """The gradient."""
+        return gradient.view_as(gradient)
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._active and isinstance(error, Exception):
-            self._model.report_failure(error)
-
-
-def dense(rows: Tensor | Patches) -> Tensor:
-    """Rows (N, A) as a tensor."""
-    return rows.dense() if isinstance(rows, Patches) else rows
-
-
-def peaks(rows: Tensor | Patches) -> Tensor:
-    """What tells whether rows are finite: the largest magnitudes (N, 1) of patches, or the rows themselves."""
-    return rows.peaks() if isinstance(rows, Patches) else rows
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        """An error."""
+        raise RuntimeError("there is no second derivative of the published bound with this covariance")
 
 
-def _kind_of(error: Exception) -> int:
-    """The code of an error that is sent to other processes."""
-    if isinstance(error, checks.NonFiniteFeatures):
-        return _NOT_FINITE
-    return _BAD_INPUT if isinstance(error, ValueError) else _OTHER_ERROR
-
-
-def statistics_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype to keep statistics in: the given one, but at least float32."""
-    return torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
+def root(matrix: Tensor) -> Tensor:
+    """L with L L' = Sigma for a positive semi-definite matrix (..., A, A) of any rank."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors * values.clamp(min=0).sqrt().unsqueeze(-2)

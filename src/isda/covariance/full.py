@@ -1,251 +1,223 @@
-"""Full covariance matrices: one per class (the paper's default on CIFAR), one shared by all classes (the paper's
-ablation), or one pooled within the classes.
-"""
+"""Covariance matrices in full: one per class (the paper's), one of all features, one pooled within the classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from isda._utils import checks
-from isda._utils.devices import on_host
-from isda.covariance.base import CovarianceModel, statistics_dtype
-from isda.covariance.memory import check_full_fits
-from isda.covariance.online import OnlineCovariance
-from isda.functional.grouping import LOOP_FROM_DIM, WORKSPACE_BYTES, Groups, chunks, frozen, join_chunks
-from isda.functional.moments import Blocks, add_outer_products, add_outer_products_on_device
-from isda.functional.quadratic import (
-    ProjectedWeights,
-    class_margins,
-    common_margins,
-    full_gram,
-    full_quadratic,
-    full_transform,
-    product_by_group,
-    projected_weights,
-    self_adjoint,
-)
-from isda.functional.sampling import covariance_root
+from isda._checks import on_host
+from isda.covariance.base import WORKSPACE, Covariance, Groups, Once, multiply, parts, root
 
 
-class FullCovariance(OnlineCovariance):
-    """Sigma_c = M2_c / n_c with all correlations; C x A x A numbers.
-
-    See OnlineCovariance for the arguments.
-
-    Example:
-        >>> model = FullCovariance(num_classes=3, feature_dim=2)
-        >>> model.update(torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([1, 1]))
-        >>> model.covariance(1)
-        tensor([[1., 2.],
-                [2., 4.]])
-    """
+class FullCovariance(Covariance):
+    """A matrix Sigma_c per class, eqs. (1) to (3); C A^2 numbers. See Covariance for the arguments."""
 
     scatter: Tensor
-    shared = False
-    """Whether one matrix serves all classes."""
+    """(C, A, A) n_c Sigma_c."""
 
     def __init__(self, num_classes: int, feature_dim: int, **settings: Any) -> None:
-        device = torch.device(settings.get("device") or torch.get_default_device())
-        dtype = statistics_dtype(settings.get("dtype"))
-        check_full_fits(1 if self.shared else num_classes, feature_dim, dtype.itemsize, device)
         super().__init__(num_classes, feature_dim, **settings)
-        shape = (self.num_matrices, self.feature_dim, self.feature_dim)
-        self.register_buffer("scatter", torch.zeros(shape, dtype=dtype, device=device))
+        matrices = 1 if self.one_matrix else self.num_classes
+        self.register_buffer("scatter", self.mean.new_zeros(matrices, self.feature_dim, self.feature_dim))
 
-    def covariance(self, index: int) -> Tensor:
-        """(A, A) covariance of class ``index``."""
-        matrix = self.matrix_index(torch.tensor([index], device=self.scatter.device))
-        return self.scatter[matrix[0]] * self.scale_of(matrix)
+    one_matrix = False
 
-    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C) table w_j' Sigma_k w_j."""
-        return full_quadratic(weight, self.scatter, matrices, scale=self.scale_of(matrices))
-
-    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
-        """(K, C) table of margin variances."""
-        return full_quadratic(weight, self.scatter, matrices, pivots, self.scale_of(matrices))
-
-    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
-        """(N, C) margin variances of the rows of a batch."""
-        if not on_host(weight) and groups.complete:
-            return class_margins(weight, self.scatter, self.scale).index_select(0, groups.slot)
-        if on_host(weight) and 0.85 * self.num_classes < len(groups.classes) < self.num_classes:
-            # Nearly every class occurs: one batched product over all matrices in place is faster than picking some.
-            everything = torch.arange(self.num_classes)
-            return self.margins(weight, everything, everything).index_select(0, groups.labels)
-        return super().row_margins(weight, groups)
-
-    def gram(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C, C) tables W Sigma_k W'."""
-        return full_gram(weight, self.scatter, matrices, self.scale_of(matrices))
-
-    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
-        """The map of (N, A) rows v to Sigma v."""
-        scale = self.scale_of(groups.classes)
-        copied = len(groups.classes) * self.scatter[0].numel() * self.dtype.itemsize
-        if self.feature_dim < LOOP_FROM_DIM and copied <= WORKSPACE_BYTES:
-            matrices = self.scatter.index_select(0, groups.classes).mul_(scale.view(-1, 1, 1))
-            return lambda rows: product_by_group(rows, matrices, groups)
-        of_row = scale[groups.slot].unsqueeze(1)
-        return lambda rows: self_adjoint(lambda v: full_transform(v, self.scatter, groups) * of_row, rows, self.scatter)
-
-    def transform_stacks(self, rows: Tensor, matrices: Tensor) -> Tensor:
-        """(n, m, A) rows Sigma_k v for stacks of m rows v, with as many matrices at a time as fit the workspace."""
-        stacks, scale = [], self.scale_of(matrices).view(-1, 1, 1)
-        for part in chunks(len(rows), self.scatter[0].numel() * rows.element_size()):
-            stacks.append(rows[part] @ self.scatter.index_select(0, matrices[part]) * scale[part])
-        return join_chunks(stacks)
-
-    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights | None:
-        """W Sigma_k of the matrices (K,), if it fits the workspace."""
-        return projected_weights(weight, self.scatter, matrices, self.scale_of(matrices))
-
-    def prefers_gram(self, rows: int, matrices: int) -> bool:
-        """Whether tables per matrix are cheaper than products per row, and fit the workspace."""
-        table_bytes = matrices * self.num_classes**2 * self.dtype.itemsize
-        return table_bytes <= WORKSPACE_BYTES and super().prefers_gram(rows, matrices)
-
-    def directions(self, targets: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """(N, n, A) draws L e from N(0, Sigma_y), with one Cholesky factor for each class in the batch."""
-        groups = self.groups(targets)
-        noise = torch.randn(
-            len(targets), n, self.feature_dim, generator=generator, dtype=self.dtype, device=self.scatter.device
-        )
-        matrix_bytes = self.scatter[0].numel() * self.dtype.itemsize
-        parts = chunks(len(groups.classes), 4 * matrix_bytes)
-        roots = torch.cat([self._roots(groups.classes[part]) for part in parts])
-        if groups.one_slot_per_row:
-            return noise @ roots.mT
-        return product_by_group(noise.flatten(0, 1), roots.mT, self.groups(targets.repeat_interleave(n))).view_as(noise)
-
-    def _roots(self, matrices: Tensor) -> Tensor:
-        """(K, A, A) lower triangular roots of the covariances."""
-        return covariance_root(self.scatter.index_select(0, matrices) * self.scale_of(matrices).view(-1, 1, 1))
-
-    def _learn_rows(self, features: Tensor, targets: Tensor, mask: Tensor | None, groups: Groups | None = None) -> None:
-        blocks = None
-        if on_host(targets) and not self.shared:
-            blocks = Blocks(targets, self.num_classes, None if groups is None else groups.counts)
-        if blocks is None or not blocks.is_worthwhile(self.feature_dim):
-            super()._learn_rows(features, targets, mask, groups)
-            return
-        seen = self.count if self.effective is None else self.effective
-        blocks.absorb(features, seen, self.origin, self.offset, self.scatter)
-        self.count.add_(torch.from_numpy(blocks.sizes))
-        if self.effective is not None:
-            self.effective.add_(torch.from_numpy(blocks.sizes))
-
-    def absorb(self, rows: Tensor, groups: Groups) -> None:
-        """Add the outer products of the rows to the scatter."""
-        if torch.compiler.is_compiling():
-            torch.ops.isda.add_outer_products(self.scatter, rows, groups.labels)
-        elif on_host(rows):
-            add_outer_products(self.scatter, rows, groups)
+    def absorb(self, centred: Tensor, groups: Groups, between: Tensor) -> None:
+        """Add outer products; one product of matrices per class."""
+        if self.one_matrix:
+            block = torch.cat([centred, between])
+            self.scatter[0].addmm_(block.t(), block)
+        elif on_host(centred):
+            sizes = (torch.bincount(groups.slot) + 1).tolist()
+            own = torch.arange(len(sizes), device=groups.slot.device)
+            order = torch.cat([groups.slot, own]).argsort()
+            blocks = torch.cat([centred, between]).index_select(0, order).split(sizes)
+            for c, block in zip(groups.classes.tolist(), blocks, strict=True):
+                self.scatter[c].addmm_(block.t(), block)
         else:
-            add_outer_products_on_device(self.scatter, rows, groups)
+            member = nn.functional.one_hot(groups.slot, self.num_classes).to(centred.dtype).t().unsqueeze(2)
+            for part in parts(self.num_classes, centred.numel()):
+                block = torch.cat([centred * member[part], between[part].unsqueeze(1)], 1)
+                self.scatter[part].baddbmm_(block.mT, block)
 
-    def _check_state(self, state: Mapping[str, Any], prefix: str) -> None:
-        super()._check_state(state, prefix)
-        scatter = state.get(f"{prefix}scatter")
-        if isinstance(scatter, Tensor) and scatter.ndim == 3:
-            checks.check_entry(f"the diagonal of {prefix}scatter", scatter.diagonal(dim1=1, dim2=2), 0)
+    def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
+        """(K, C) variances of the margins."""
+        return _Margins.apply(weight, self.scatter, self.scale(classes), classes)
 
-    def _scale(self, factors: Tensor) -> None:
-        # In place and only where something changes: the matrices of classes that do not occur are not even read.
-        if on_host(factors):
-            for index in (factors != 1).nonzero().flatten().tolist():
-                self.scatter[index] *= factors[index]
+    def product(self, rows: Tensor, groups: Groups) -> Tensor:
+        """(N, A) Sigma_y v."""
+        scale = self.scale(groups.classes).index_select(0, groups.slot).unsqueeze(1)
+        return _Product.apply(rows, self.scatter, groups) * scale
+
+    def factors(self, classes: Tensor) -> Tensor:
+        """(K, A, A) roots, by Cholesky where there is one."""
+        matrices = self.scatter.index_select(0, torch.zeros_like(classes) if self.one_matrix else classes)
+        return covariance_root(matrices * self.scale(classes).view(-1, 1, 1))
+
+    def scale_scatter(self, factors: Tensor) -> None:
+        """Scale the matrices."""
+        self.scatter.mul_(factors.view(-1, 1, 1))
+
+    def merge_scatter(self, other: Any, between: Tensor) -> None:
+        """Add the matrices of another model."""
+        self.scatter += other.scatter
+        if self.one_matrix:
+            self.scatter[0].addmm_(between.t(), between)
         else:
-            self.scatter *= factors.view(-1, 1, 1)
-
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        self.scatter += cast(FullCovariance, other).scatter
-        for matrix, row in zip(self.scatter, between, strict=True):
-            matrix.addr_(row, row)
+            self.scatter.baddbmm_(between.unsqueeze(2), between.unsqueeze(1))
 
 
-class SharedCovariance(FullCovariance):
-    """The covariance of all features of all classes together, around their common mean; A x A numbers.
+class WithinCovariance(FullCovariance):
+    """One matrix for all classes: sum_c n_c Sigma_c / sum_c n_c, the covariance around the means of the classes."""
 
-    See OnlineCovariance for the arguments.
+    one_matrix = True
 
-    Example:
-        >>> import torch
-        >>> model = SharedCovariance(num_classes=2, feature_dim=1)
-        >>> model.update(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]))
-        >>> model.covariance(0), model.covariance(1)
-        (tensor([[4.]]), tensor([[4.]]))
+    def scale(self, classes: Tensor) -> Tensor:
+        """(K,) 1 / n."""
+        return (1 / self.count.sum().clamp(min=1).to(self.mean.dtype)).expand(len(classes))
+
+    def margins(self, weight: Tensor, classes: Tensor) -> Tensor:
+        """(K, C) variances of the margins, from one product W Sigma."""
+        centred = weight - weight.detach().mean(0)
+        image = centred @ (self.scatter[0] * self.scale(classes[:1]))
+        own = (image * centred).sum(1)
+        cross = image.index_select(0, classes) @ centred.t()
+        table = own - 2 * cross + own.index_select(0, classes).unsqueeze(1)
+        return table.clamp(min=0).scatter(1, classes.unsqueeze(1), 0.0)
+
+    def product(self, rows: Tensor, groups: Groups) -> Tensor:
+        """(N, A) Sigma v."""
+        return rows @ (self.scatter[0] * self.scale(groups.classes[:1]))
+
+    def forget(self) -> None:
+        """Scale all classes alike, down to ``memory`` features for each in the mean."""
+        if self.memory is not None:
+            total = self.count.sum().clamp(min=1).to(self.mean.dtype)
+            part = (self.memory * self.num_means / total).clamp(max=1)
+            self.scatter.mul_(part)
+            self.count.copy_((self.count * part).round())
+
+
+class SharedCovariance(WithinCovariance):
+    """One matrix for all classes: the covariance of all features together, "single covariance matrix" in the paper."""
+
+    one_class = True
+
+
+class _Product(torch.autograd.Function):
+    """Rows times the scatter of their class, which is symmetric: its own derivative, of any order."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, scatter: Tensor, groups: Groups) -> Tensor:
+        ctx.groups = groups
+        ctx.save_for_backward(scatter)
+        return multiply(rows, scatter, groups)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _Product.apply(grad, *ctx.saved_tensors, ctx.groups), None, None
+
+
+class _Margins(torch.autograd.Function):
+    """R[k, j] = (w_j - w_k)' Sigma_k (w_j - w_k) by the images P_k = W Sigma_k, (C, A) for each class.
+
+    R[k, j] = w_j' P_k[j] - 2 w_j' P_k[k] + w_k' P_k[k], and with Sigma_k (w_j - w_k) = P_k[j] - P_k[k]
+    dR[k, j] / dw_j = 2 (P_k[j] - P_k[k]) = -dR[k, j] / dw_k. W is centred, so that little cancels. P is kept for the
+    backward pass where it fits the workspace, and made again where not.
     """
 
-    shared = True
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, scatter: Tensor, scale: Tensor, classes: Tensor) -> Tensor:
+        w = weight.detach() - weight.detach().mean(0)
+        table = w.new_empty(len(classes), len(w))
+        ctx.keep = len(classes) * w.numel() <= WORKSPACE
+        kept = []
+        ctx.parts = _class_parts(w, scatter, classes)
+        for part in ctx.parts:
+            k = classes[part]
+            image = _images(w, scatter, k)
+            cross = _of_own(image, k) @ w.t()
+            table[part] = (image * w).sum(2) - 2 * cross + cross.gather(1, k.unsqueeze(1))
+            if ctx.keep:
+                kept.append(image)
+        ctx.save_for_backward(weight, w, scale, classes, *(kept if ctx.keep else [scatter]))
+        return table.mul_(scale.unsqueeze(1)).clamp_(min=0).scatter_(1, classes.unsqueeze(1), 0.0)
 
-    @property
-    def num_matrices(self) -> int:
-        """One matrix serves all classes."""
-        return 1
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        with torch.no_grad():
+            result = _Margins.gradient(ctx, grad)
+        return (Once.apply(result, grad, ctx.saved_tensors[0]) if torch.is_grad_enabled() else result), None, None, None
 
-    def variances(self, weight: Tensor, matrices: Tensor) -> Tensor:
-        """(K, C) table w_j' Sigma w_j, the same in every row."""
-        return ((weight @ self._matrix()) * weight).sum(-1).expand(len(matrices), -1)
-
-    def margins(self, weight: Tensor, matrices: Tensor, pivots: Tensor) -> Tensor:
-        """(K, C) table of margin variances from one product W Sigma, whatever the number of rows."""
-        return common_margins(weight, self._matrix(), pivots)
-
-    def row_margins(self, weight: Tensor, groups: Groups) -> Tensor:
-        """(N, C) margin variances of the rows of a batch: one table row per class, gathered."""
-        return CovarianceModel.row_margins(self, weight, groups)
-
-    def transform(self, groups: Groups) -> Callable[[Tensor], Tensor]:
-        """The map of (N, A) rows v to Sigma v."""
-        matrix = self._matrix()
-        return lambda rows: rows @ matrix
-
-    def projected(self, weight: Tensor, matrices: Tensor) -> ProjectedWeights:
-        """W Sigma, once for all."""
-        products = weight @ self._matrix()
-        variances = (products * weight).sum(-1).unsqueeze(0)
-        return ProjectedWeights(products.detach().unsqueeze(0), torch.ones_like(self.scale), variances, None)
-
-    def _matrix(self) -> Tensor:
-        return frozen(self.scatter[0] * self.scale)
+    @staticmethod
+    def gradient(ctx: Any, grad: Tensor) -> Tensor:
+        """dL/dW for grad = dL/dR."""
+        _, w, scale, classes, *kept = ctx.saved_tensors
+        grad = (2 * grad * scale.unsqueeze(1)).scatter_(1, classes.unsqueeze(1), 0.0)
+        result = torch.zeros_like(w)
+        for i, part in enumerate(ctx.parts):
+            k, g = classes[part], grad[part]
+            image = kept[i] if ctx.keep else _images(w, kept[0], k)
+            own = _of_own(image, k)
+            if len(k) == 1:
+                result.addcmul_(image[0], g.t())
+            else:
+                result += (image * g.unsqueeze(2)).sum(0)
+            result.addmm_(g.t(), own, alpha=-1)
+            to_own = (g.unsqueeze(1) @ image).squeeze(1) - g.sum(1, keepdim=True) * own
+            result.index_add_(0, k, to_own, alpha=-1)
+        return result
 
 
-class WithinCovariance(SharedCovariance):
-    """Sigma = sum_c M2_c / sum_c n_c, pooled within classes; A x A numbers, and C means.
+ONE_BY_ONE_FROM = 128
+"""Features from which products with the matrices of single classes, not copied, are faster on the host."""
 
-    For few samples per class. Where "shared" also holds the differences between classes, which augmentation must not
-    bridge, this holds what varies inside of them. With ``decay`` every update weakens all that was known before.
 
-    See OnlineCovariance for the arguments.
+def _class_parts(weight: Tensor, scatter: Tensor, classes: Tensor) -> list[slice]:
+    one_by_one = on_host(weight) and weight.shape[1] >= ONE_BY_ONE_FROM and not _are_all(classes, scatter)
+    return list(parts(len(classes), WORKSPACE if one_by_one else weight.numel()))
 
-    Example:
-        >>> import torch
-        >>> model = WithinCovariance(num_classes=2, feature_dim=1)
-        >>> model.update(torch.tensor([[0.0], [2.0], [7.0]]), torch.tensor([0, 0, 1]))
-        >>> model.covariance(0), model.covariance(1)
-        (tensor([[0.6667]]), tensor([[0.6667]]))
+
+def _are_all(classes: Tensor, scatter: Tensor) -> bool:
+    """Whether these are all classes in order, whose matrices need no copy; looked at on the host only."""
+    number = len(scatter)
+    return on_host(classes) and len(classes) == number and torch.equal(classes, torch.arange(number))
+
+
+def _images(weight: Tensor, scatter: Tensor, classes: Tensor) -> Tensor:
+    """(K, C, A) W times the scatter of each class."""
+    if len(classes) == 1 and on_host(classes):
+        return (weight @ scatter[int(classes)]).unsqueeze(0)
+    return weight @ (scatter if _are_all(classes, scatter) else scatter.index_select(0, classes))
+
+
+def _of_own(images: Tensor, classes: Tensor) -> Tensor:
+    """(K, A) the row of each class in (K, C, A)."""
+    return images.gather(1, classes.view(-1, 1, 1).expand(-1, 1, images.shape[2])).squeeze(1)
+
+
+def covariance_root(matrices: Tensor) -> Tensor:
+    """Lower triangular L with L L' = Sigma for (K, A, A) covariances of any rank, variances exact.
+
+    Cholesky of the correlations, shrunk by 2 A eps towards the identity; where rounding makes that fail by an
+    eigendecomposition (on the host), or with a shrinkage of A (A + 1) eps (elsewhere, where looking would wait).
     """
+    size, eps = matrices.shape[1], torch.finfo(matrices.dtype).eps
+    deviation = matrices.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    inverse = torch.where(deviation > 0, 1 / deviation, 0)
+    correlation = matrices * inverse.unsqueeze(2) * inverse.unsqueeze(1)
 
-    @property
-    def num_means(self) -> int:
-        """Every class has a mean of its own."""
-        return self.num_classes
+    def shrunk(amount: float) -> tuple[Tensor, Tensor]:
+        result = correlation * (1 - min(1.0, amount))
+        result.diagonal(dim1=1, dim2=2).fill_(1)
+        factor, failed = torch.linalg.cholesky_ex(result)
+        return factor, failed.view(-1, 1, 1) > 0
 
-    def absorb(self, rows: Tensor, groups: Groups) -> None:
-        """Add the outer products of the rows to the one scatter."""
-        self.scatter[0].addmm_(rows.t(), rows)
-
-    def _forget(self, present: Tensor) -> None:
-        super()._forget(present.any().expand_as(present))
-
-    def _scale(self, factors: Tensor) -> None:
-        self.scatter *= factors[0]
-
-    def _merge_scatter(self, other: CovarianceModel, between: Tensor) -> None:
-        self.scatter += cast(WithinCovariance, other).scatter
-        self.scatter[0].addmm_(between.t(), between)
+    factor, failed = shrunk(2 * size * eps)
+    if not on_host(matrices):
+        factor = torch.where(failed, shrunk(size * (size + 1) * eps)[0], factor)
+    elif failed.any():
+        factor = torch.where(failed, root(correlation), factor)
+    return factor * deviation.unsqueeze(2)

@@ -21,12 +21,12 @@ from isda.lab.data.augment import Normalize
 from isda.lab.data.dataset import Images
 from isda.lab.data.npz import NPZ_KEYS
 from isda.lab.data.splits import balanced_sample
-from isda.lab.engine.digests import file_digest
+from isda.lab.files import file_digest
 from isda.lab.networks import Network
 from isda.lab.networks.timm_models import TIMM_PREFIX
 from isda.lab.networks.weight_files import match_weights, read_weights, strip_prefix
+from isda.lab.tasks.classification.pretrained import BUILD_ERRORS
 from isda.lab.tasks.common.data import images_at
-from isda.lab.tasks.common.dry_run import BUILD_ERRORS, first_line
 from isda.lab.tasks.transfer.features import Source, extract_features, load_source, match_input_format
 
 __all__ = ["Embeddings", "FeatureRows", "TableSplit", "embed", "read_tables"]
@@ -176,7 +176,7 @@ def _named_backbone(
     return NamedBackbone(
         name,
         network.eval(),
-        weights or f"{Path(str(pretrained)).name}, sha256 {file_digest(Path(str(pretrained)))['sha256']}",
+        weights or f"{Path(str(pretrained)).name}, sha256 {file_digest(Path(str(pretrained)))}",
         channels,
         (image_size, image_size) if image_size is not None else (int(size[0]), int(size[1])),
         Normalize(
@@ -282,7 +282,7 @@ def _features(backbone: EmbeddingBackbone, images: Images, batch: Tensor, device
     except (AssertionError, *BUILD_ERRORS) as error:  # timm asserts that images have the size of a vision transformer
         provenance = backbone.provenance
         raise ValueError(
-            f"{provenance['network']} cannot take images of size {provenance['image_size']}: {first_line(error)}"
+            f"{provenance['network']} cannot take images of size {provenance['image_size']}: {error}"
         ) from error
 
 

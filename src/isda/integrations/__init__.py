@@ -1,1 +1,1 @@
-"""Integrations with training libraries, one module per library; each library is imported with its module only."""
+"""Integrations with training libraries, one module for each; a library is imported with its module only."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isda._utils.errors import expect_type as of_type
+from isda.lab.choices import expect_type as of_type
 from isda.lab.data import DataSet
 from isda.lab.engine import Hook, NonFiniteLoss, Processes, Saving, Stopped, Task, find_task, join_processes, train
 from isda.lab.engine.task import task_for_method

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isda._utils import seeds
+from isda.lab import seeds
 from isda.lab.data import balanced_sample, hold_out, long_tailed, semi_supervised_split
 
 CIFAR10_LABELS = torch.arange(50_000) % 10

@@ -8,7 +8,7 @@ import torchvision
 from torch import nn
 from torch.nn.functional import conv2d, interpolate
 
-from isda.attach import find_classifier
+from isda.attach import find_classifiers
 from isda.lab.networks import segmentation
 
 CLASSES = 5
@@ -57,7 +57,7 @@ def test_dropout_comes_before_the_features_and_the_gradient_reaches_every_parame
 
 def test_the_classifier_is_found_although_there_are_two():
     network = create()
-    assert find_classifier(network) is network.classifier is list(network.modules())[-1]
+    assert find_classifiers(network) == [network.classifier] == [list(network.modules())[-1]]
     network = create(auxiliary=False).eval()
     assert (network.auxiliary_head, network.auxiliary_classifier, network.auxiliary_dim) == (None, None, None)
     assert network.outputs(torch.randn(1, 3, 24, 24)).auxiliary_logits is None

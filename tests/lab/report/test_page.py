@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from isda.lab.engine import Figure, find_runs
-from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord
-from isda.lab.engine.tuning.search_space import SearchedSetting, Trial
+from isda.lab.engine.search import MethodSearchRecord, SearchedSetting, SearchRecord, Trial
 from isda.lab.report import load
 from isda.lab.report.page import write_report
 from isda.lab.report.predictions import comparison_predictions

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -279,54 +277,16 @@ def test_two_processes_fine_tune_what_one_does(material, tmp_path):
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("further", "message"),
-    [
-        (["--network", "timm:test_vit"], "weights.safetensors must hold the weights of the backbone, it lacks 78 of"),
-        (["--network", "timm:resnet18"], "must hold the weights of the backbone, it lacks .*, the first of them conv1"),
-        (["--network", "cnn-13"], "pretrained must come with a network for ImageNet, timm:NAME or resnet-50"),
-        (["--network", "timm:test_resnt"], "did you mean 'test_resnet'"),
-        (["--pretrained", "nowhere.pth"], "nowhere.pth are not a file"),
-        (["--input-size", "0"], "input_size must be from 1 to 4096 pixels, got 0"),
-        (["--warm-up", "soon"], "warm_up must be a number of epochs, 2 or 0.5, or of steps, 100steps, got 'soon'"),
-        (["--warm-up", "9"], "warm_up must end within the 8 steps of the run, got '9'"),
-        (["--layer-decay", "1.5"], "layer_decay must be above 0 and at most 1, got 1.5"),
-        (["--method", "vat", "--labels", "9"], "method vat does not support --pretrained"),
-    ],
-)
-def test_what_does_not_fit_is_said_before_a_folder_is_made(further, message, material, tmp_path):
-    _, err, code = isda("train", *words(*material), "--out", tmp_path / "run", *further)
-    assert re.search(message, f"{code}{err}")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(("option", "name"), [(["--freeze"], "freeze"), (["--input-size", "64"], "input_size")])
 def test_options_of_pretrained_networks_do_not_stand_alone(option, name, material):
     _, _, code = isda("train", "--data", material[0], "--network", f"timm:{MODEL}", *option)
     assert f"{name} must come with pretrained" in str(code)
 
 
-@pytest.mark.parametrize("last", [True, False])
-def test_the_option_alone_asks_the_hub_and_says_that_it_is_not_there(last, material, tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    bare = ["--out", tmp_path / "run", "--pretrained"] if last else ["--pretrained", "--out", tmp_path / "run"]
-    _, _, code = isda("train", "--data", material[0], "--network", f"timm:{MODEL}", *bare)
-    assert re.fullmatch(r"isda: the pretrained weights of timm:test_resnet could not be had from the hub .*", str(code))
-    assert not (tmp_path / "run").exists()
-
-
 def test_one_file_is_enough(material):
     _, err, code = isda("train", "--data", material[0], "--network", f"timm:{MODEL}", "--pretrained", "one", "two")
     assert code == 2
     assert "takes one word at most" in err
-
-
-def test_a_size_that_the_network_cannot_see_is_refused(material, tmp_path):
-    weights = write_pretrained(tmp_path / "vit.safetensors", name="test_vit")
-    said = ["--network", "timm:test_vit", "--pretrained", weights, "--input-size", "33"]
-    _, _, code = isda("train", "--data", material[0], *said, "--out", tmp_path / "run")
-    assert "timm:test_vit cannot see images of 3x33x33" in str(code)
 
 
 def test_weights_that_have_changed_are_noticed(material, tmp_path):

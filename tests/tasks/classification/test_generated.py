@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +10,15 @@ import pytest
 import torch
 
 from generative_runs import small_config as generator_config
-from isda._utils.seeds import generator
 from isda.lab.data import DataSet
 from isda.lab.engine import Hook, Saving, Stopped
+from isda.lab.seeds import generator
 from isda.lab.tasks.classification.generated import count_per_batch
 from isda.lab.tasks.common.generators import GeneratedImages, load_generator, make_images
 from isda.lab.tasks.gan.task import Generation
 from isda.lab.train import Classification, SemiSettings, Settings, resolve, train
 from resumable_runs import outcome
-from small_runs import HERE, SMALL, digits, isda, small_config, small_job, train_small
+from small_runs import HERE, SMALL, digits, small_config, small_job
 from two_devices import assert_the_same, needs_a_device, on_host_and_device
 
 BATCH = 20
@@ -142,37 +140,6 @@ def test_a_run_with_any_method_survives_an_interruption_bit_for_bit(generators, 
     without = small_config(method=method, augment="translate")
     train(without, digits(), tmp_path / "without", saving=Saving(steps=1))
     assert outcome(tmp_path / "without")["model.safetensors"] != outcome(tmp_path / "whole")["model.safetensors"]
-
-
-def test_the_command_takes_a_generator_and_notices_when_it_has_changed(generators, tmp_path):
-    mine = shutil.copytree(generators["cgan"], tmp_path / "generator")
-    words = ["--generated", mine, "--generated-share", 0.25, "--checkpoint-steps", 5, "--threads", 1]
-    out, err, code = train_small(tmp_path / "run", *words)
-    assert code is None, err
-    assert "5 of 20 in a batch generated" in out
-    stored = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert stored["generated_per_batch"] == 5
-    assert stored["generated_sha256"] == load_generator(mine).sha256
-    # As if killed in the last epoch: it goes on from its folder alone, and refuses another generator.
-    before = outcome(tmp_path / "run")
-    for name in ("result.json", "model.safetensors"):
-        (tmp_path / "run" / name).unlink()
-    shutil.rmtree(sorted((tmp_path / "run").glob("checkpoints/step-*"))[-1])
-    shutil.copytree(tmp_path / "run", tmp_path / "other")
-    assert isda("train", "--resume", "--out", tmp_path / "run", "--checkpoint-steps", 5, "--threads", 1)[2] is None
-    assert outcome(tmp_path / "run") == before
-    assert isda("evaluate", tmp_path / "run")[2] is None
-    shutil.rmtree(mine)
-    told = isda("train", "--resume", "--out", tmp_path / "other")[2]
-    assert "no run in" in told
-    shutil.copytree(generators["cgan"], mine)
-    changed = generator_config(Path(json.loads((mine / "config.json").read_text())["judge"]), method="cgan", lr=1e-3)
-    shutil.rmtree(mine)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        train(changed, digits(), mine, task=Generation())
-    told = isda("train", "--resume", "--out", tmp_path / "other")[2]
-    assert "the generator has changed since the run was started" in told
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------

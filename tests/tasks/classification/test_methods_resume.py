@@ -14,9 +14,6 @@ METHODS = (
     "explicit:lambda_0=2,samples=2",
     "explicit:lambda_0=2,samples=2,covariance=learned,rank=3",
     "mixup+isda:lambda_0=2",
-    "cutmix:probability=0.7",
-    "manifold-mixup+isda:lambda_0=2,layers=5",
-    "sam+isda:lambda_0=2",
 )
 
 

@@ -19,10 +19,8 @@ def test_what_is_left_open_comes_from_the_recipe():
     assert (config.epochs, config.batch_size, config.lr, config.momentum) == (240, 128, 0.1, 0.9)
     assert (config.weight_decay, config.schedule, config.lr_factor) == (5e-4, "steps", 0.2)
     assert (config.milestones, config.average_last, config.scale) == ((60, 120, 160, 200), 10, "paper")
-    assert (config.method, config.method_options) == (
-        "isda",
-        {"lambda_0": 0.5, "covariance": "full", "bound": "jensen"},
-    )
+    assert config.method == "isda"
+    assert config.method_options.items() >= {"lambda_0": 0.5, "covariance": "full", "bound": "jensen"}.items()
     assert config.network_options == {"in_channels": 3}
 
 
@@ -95,8 +93,6 @@ def test_options_of_the_network_are_numbers_where_they_look_like_numbers():
     config = small_config(network="resnet-8", width=None, network_options={"width": "0.5", "dropout": "0"})
     assert config.network_options == {"in_channels": 1, "width": 0.5, "dropout": 0}
     assert small_config(network_options={"width": "2"}).network_options == {"in_channels": 1, "width": 0.25}
-    with pytest.raises(ValueError, match="width must be a positive number, got 'wide'"):
-        small_config(width=None, network_options={"width": "wide"})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +118,6 @@ def test_options_of_the_network_are_numbers_where_they_look_like_numbers():
         ({"weight_decay": float("nan")}, "weight_decay .* got nan"),
         ({"precision": "fp16"}, "precision must be one of .* got 'fp16'"),
         ({"seed": 2**64}, "seed .* got 18446744073709551616"),
-        ({"lambda_0": -1.0}, "lambda_0 .* got -1"),
         ({"labels": 1290}, "labels"),
         ({"ema": 0.0}, "ema must lie strictly between 0 and 1, got 0.0"),
         ({"ema": 1.0}, "ema must lie strictly between 0 and 1, got 1.0"),

@@ -139,14 +139,6 @@ def test_damaged_weights_are_named(finished_run, tmp_path, damage):
         load_trained(weights.parent)
 
 
-def test_weights_of_another_run_are_not_taken_for_its_own(finished_run, tmp_path):
-    weights = copy_of(finished_run, tmp_path) / "model.safetensors"
-    stored = load_file(weights)
-    save_file({name: tensor + 1 for name, tensor in stored.items()}, weights)
-    with pytest.raises(ValueError, match=r"the weights of fast-cnn: its SHA-256 is not the one in result\.json"):
-        load_trained(weights.parent)
-
-
 def test_weights_that_are_not_finite_are_named(finished_run, tmp_path):
     """Also where nothing tells whose they are: results of earlier versions have no digests."""
     weights = copy_of(finished_run, tmp_path) / "model.safetensors"
@@ -157,16 +149,6 @@ def test_weights_that_are_not_finite_are_named(finished_run, tmp_path):
         ValueError, match=r"of fast-cnn: it must hold finite weights, but classifier\.weight has \d+ NaN"
     ):
         load_trained(weights.parent)
-
-
-def test_data_that_is_no_name_is_named(finished_run, tmp_path):
-    path = copy_of(finished_run, tmp_path) / "config.json"
-    stored = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
-    path.write_text(json.dumps(stored | {"settings": {"data": [[]]}}))
-    with pytest.raises(
-        ValueError, match=r"config\.json must have the name of a data set as settings\['data'\], got \[\[\]\]"
-    ):
-        load_trained(path.parent)
 
 
 def test_missing_weights_are_named(finished_run, tmp_path):

@@ -231,12 +231,6 @@ def test_options_that_make_no_sense_are_refused(method, words, message):
         make(method, TwoHeads(), **find_method(method).resolve(words, RECIPE))
 
 
-def test_options_come_from_the_recipe_unless_a_user_says_otherwise():
-    options = find_method("isda").resolve("ohem=true", RECIPE)
-    assert options == {"lambda_0": 7.5, "covariance": "diagonal", "bound": "jensen", "ohem": True}
-    assert find_method("isda").resolve("covariance=full", RECIPE, {"lambda_0": 2.5})["lambda_0"] == 2.5
-
-
 def test_the_mean_is_over_pixels_that_count():
     losses = torch.tensor([[[1.0, 2.0], [5.0, math.inf]]])
     assert mean_over_pixels(losses, torch.tensor([[[True, True], [True, False]]])).item() == pytest.approx(8 / 3)

@@ -9,15 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import load_file
-from segmentation_worker import STEPS, run
+from segmentation_worker import run
 
 from isda.lab.data.segmentation import load
 from isda.lab.engine import Saving, learning_rate, train
 from isda.lab.tasks.segmentation.data import SegmentationBatches, evaluation_batches
 from isda.lab.tasks.segmentation.settings import SegmentationConfig
 from many_processes import side_by_side
-from resumable_runs import outcome
+from resumable_runs import outcome, saved
 from segmentation_runs import ALONE, CLASSES, drawn, scene, small_config, small_job
 
 HERE = Path(__file__).parent
@@ -178,9 +177,7 @@ def one_and_two(tmp_path_factory, request) -> tuple[Path, Path]:
 @pytest.mark.parametrize("group", ["model", "method"])
 def test_two_processes_equal_one(one_and_two, group):
     """A batch of 5 leaves 3 and 2 images, and other numbers of ignored pixels."""
-    one, two = (
-        load_file(folder / "checkpoints" / f"step-{STEPS:09d}" / f"{group}.safetensors") for folder in one_and_two
-    )
+    one, two = (saved(folder)[group] for folder in one_and_two)
     assert one.keys() == two.keys()
     for name, expected in one.items():
         torch.testing.assert_close(two[name], expected, rtol=1e-8, atol=1e-9)

@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 from isda.lab.data.segmentation import load
-from isda.lab.engine.options import NumberOrAuto
 from isda.lab.tasks.segmentation.settings import SegmentationSettings
 from isda.lab.tasks.segmentation.task import Segmentation
 from segmentation_runs import SMALL_WORDS, draw, drawn
@@ -18,7 +17,7 @@ TASK = Segmentation()
 def test_the_strengths_are_those_of_imagenet():
     assert TASK.grid(SegmentationSettings(method="isda"), drawn()) == {"lambda_0": (1.0, 2.5, 5.0, 7.5, 10.0)}
     assert TASK.grid(SegmentationSettings(method="cross-entropy"), drawn()) == {}
-    assert TASK.options("isda")["lambda_0"] is NumberOrAuto
+    assert TASK.options("isda")["lambda_0"] is float
 
 
 def test_the_validation_part_chooses_and_the_test_part_judges_where_it_has_labels(tmp_path):

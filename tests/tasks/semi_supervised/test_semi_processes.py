@@ -10,6 +10,7 @@ from semi_processes_worker import METHODS, run
 
 from isda.lab.train import Processes
 from many_processes import side_by_side
+from resumable_runs import saved
 
 WORKER = Path(__file__).with_name("semi_processes_worker.py")
 
@@ -25,10 +26,9 @@ def one_and_two(tmp_path_factory):
 @pytest.mark.parametrize("name", METHODS)
 def test_weights_and_state_are_those_of_one_process(one_and_two, name):
     """At the last checkpoint, which for temporal ensembling is in the middle of an epoch."""
-    one, two = (sorted((folder / name / "checkpoints").iterdir())[-1] for folder in one_and_two)
-    assert one.name == two.name
+    one, two = (saved(folder / name) for folder in one_and_two)
     for group in ("model", "method"):
-        expected, found = (load_file(folder / f"{group}.safetensors") for folder in (one, two))
+        expected, found = one[group], two[group]
         assert expected.keys() == found.keys()
         for key, value in expected.items():
             torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-9, msg=f"{group} {key}")

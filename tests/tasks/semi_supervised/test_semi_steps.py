@@ -84,12 +84,12 @@ def test_the_teacher_is_judged_and_not_trained():
 
 def test_other_methods_judge_the_student_or_its_average():
     assert (plain := semi_job(method="vat")).evaluated is plain.network
-    averaged = semi_job(method="fixmatch", ema=0.9)
+    averaged = semi_job(method="vat", ema=0.9)
     assert averaged.evaluated is averaged.average.module
 
 
 @pytest.mark.parametrize("changes", [{"channels_last": True}, {"precision": "bfloat16"}])
-@pytest.mark.parametrize("method", ["pi-model+isda", "fixmatch+isda:threshold=0"])
+@pytest.mark.parametrize("method", ["pi-model+isda"])
 def test_every_view_comes_in_the_form_the_run_has(changes, method):
     job = semi_job(method=method, **changes)
     shapes = []

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isda import __version__
-from isda._utils.files import write_text
 from isda.lab.analysis.markup import Markup, document, join, tag
+from isda.lab.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,16 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils import seeds
-from isda._utils.checks import check_strength
-from isda._utils.errors import expect_type
-from isda.covariance import CovarianceModel, FullCovariance
-from isda.functional.bounds import jensen_bound, margin_from_gram, tilted_bound
-from isda.functional.sampling import monte_carlo, symmetric_root
-from isda.lab.analysis.inversion.targets import DEFAULT_STRENGTH
+from isda import ISDALoss
+from isda.bounds import augmented_logits, margin_forms, pair_variances, tilted_variance
+from isda.covariance import Covariance, FullCovariance, Groups
+from isda.lab import seeds
+from isda.lab.analysis.inversion.targets import DEFAULT_STRENGTH, symmetric_root
 from isda.lab.analysis.markup import Markup, boxed_table, column, number_cell
 from isda.lab.analysis.pages import COLOURS, command_line, new_figure, svg_figure, write_page
 from isda.lab.analysis.training_features import Observed, observe, run_data
+from isda.lab.choices import check_number, expect_type
 from isda.lab.engine.config import read_config
 from isda.lab.engine.processes import Processes
 from isda.lab.engine.run_folder import RunFolder
@@ -35,7 +34,6 @@ from isda.lab.networks import Network
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.classification.trained import classifier_of
 from isda.lab.tasks.common.data import ImageBatch, evaluation_batches, to_network_input
-from isda.losses import SemanticLoss
 
 ENTRIES = 2**23
 """Logits that are drawn at once."""
@@ -89,7 +87,7 @@ def measure_bounds(
     logits: Tensor,
     targets: Tensor,
     weight: Tensor,
-    covariance: CovarianceModel,
+    covariance: Covariance,
     strength: float,
     draws: int = 1000,
     seed: int = 0,
@@ -109,21 +107,27 @@ def measure_bounds(
     """
     if draws < 4 or draws % 2:
         raise ValueError(f"draws must be an even number of at least 4, got {draws}")
-    check_strength("strength", strength)
+    check_number("strength", strength)
     rng = torch.Generator().manual_seed(seed)
     classes, count = logits.shape[1], len(logits)
-    identity = torch.eye(classes, dtype=logits.dtype)
+    own = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     expected, errors, published = (torch.empty(count, dtype=logits.dtype) for _ in range(3))
     at_once = max(1, ENTRIES // (draws * classes))
     for label in targets.unique().tolist():
         gram = weight @ covariance.covariance(label).to(weight) @ weight.T
-        root, margins = symmetric_root(gram), margin_from_gram(gram)[label]
+        root, margins = symmetric_root(gram), pair_variances(gram.unsqueeze(0))[0, label]
         for rows in (targets == label).nonzero().flatten().split(at_once):
             noise = torch.randn(len(rows), draws // 2, classes, generator=rng, dtype=logits.dtype)
-            estimate = monte_carlo(logits[rows], targets[rows], noise @ root, identity, strength)
-            expected[rows], errors[rows] = estimate
-            published[rows] = jensen_bound(logits[rows], targets[rows], margins.expand(len(rows), -1), strength)
-    tilted = tilted_bound(logits, targets, weight, covariance, strength) if strength else published
+            # Antithetic pairs cancel the linear part.
+            base, shift = logits[rows].unsqueeze(1), math.sqrt(strength) * (noise @ root)
+            pairs = ((base + shift).logsumexp(2) + (base - shift).logsumexp(2)) / 2
+            expected[rows] = pairs.mean(1) - own[rows]
+            errors[rows] = pairs.std(1) / math.sqrt(draws // 2)
+            published[rows] = augmented_logits(logits[rows], margins, strength).logsumexp(1) - own[rows]
+    groups = Groups.of(targets, classes)
+    variances, forms = margin_forms(weight, covariance, groups, targets)
+    variance = tilted_variance(logits, variances, forms, targets, strength)
+    tilted = augmented_logits(logits, variance, strength).logsumexp(1) - own if strength else published
     return Bounds(strength, expected, errors, published, tilted)
 
 
@@ -185,7 +189,7 @@ def bounds_over_training(
     chosen = indices[torch.randperm(len(indices), generator=seeds.generator(seed))[:most]]
     pipeline = task.evaluation_pipeline(config, folder)
     checkpoint = None
-    for checkpoint in run.checkpoints.intact(config.identity):
+    for checkpoint in run.checkpoints:
         job.restore(checkpoint.state)
         batches = evaluation_batches(data.x_train, data.y_train, chosen, pipeline, device)
         outputs = _outputs(job.network, batches, config)
@@ -225,9 +229,9 @@ def _outputs(network: nn.Module, batches: Iterable[ImageBatch], config: Classifi
     return _Outputs(features, labels, F.linear(features, weight, bias), weight)
 
 
-def _of_run(method: nn.Module, outputs: _Outputs, classes: int) -> tuple[CovarianceModel, float | None, bool]:
+def _of_run(method: nn.Module, outputs: _Outputs, classes: int) -> tuple[Covariance, float | None, bool]:
     """Covariances, strength (None if it has none), and whether the covariances were estimated by the run."""
-    criterion = next((part for part in method.modules() if isinstance(part, SemanticLoss)), None)
+    criterion = next((part for part in method.modules() if isinstance(part, ISDALoss)), None)
     if criterion is not None:
         return copy.deepcopy(criterion.covariance).cpu().double(), criterion.strength, True
     model = FullCovariance(classes, outputs.features.shape[1], dtype=torch.float64)

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isda._utils import seeds
-from isda._utils.errors import expect_type
 from isda.covariance import FullCovariance
+from isda.lab import seeds
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, load
 from isda.lab.data.augment import ResizeCenterCrop
 from isda.lab.data.augment.compose import ConvertChannels

@@ -1,15 +1,14 @@
-"""The commands ``isda directions``, ``visualize``, ``explore``, ``map`` and ``tightness``."""
+"""The commands ``isda directions``, ``visualize``, ``map`` and ``tightness``."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
-from isda._utils.choices import check_range
-from isda.lab.cli.runtime_options import DataOptions, MeasureOptions
+from isda.lab.choices import check_range
+from isda.lab.cli.runtime_options import MeasureOptions
 
 
 def directions(
@@ -153,63 +152,10 @@ def _inversion_progress(
         yield first, second
 
 
-def explore(
-    run: tyro.conf.Positional[Path],
-    common: tyro.conf.OmitArgPrefixes[DataOptions],
-    *,
-    directions: int = 5,
-    images: int = 8,
-    most: int | None = None,
-    generator: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    open: bool = True,
-) -> None:
-    """Serve a page to move features along the directions of classes and see the nearest images.
-
-    Args:
-        run: a run folder of a classifier.
-        common: data folder and device.
-        directions: of each class, those of the largest variance.
-        images: to show nearest to a moved feature.
-        most: use this many training images at most, equally many of each class; by default 2,000, or 10 of each class.
-        generator: the run folder of a generator (`isda generate train`) of the same data: the page then also generates
-            images of moved features.
-        host: the address to listen at. By default only this machine can reach the page.
-        port: to listen at; any free port by default.
-        open: open the page in a browser.
-    """
-    from isda.lab.analysis.explorer import Scene, make_application
-    from isda.lab.analysis.explorer.application import FeatureVisualizer
-    from isda.lab.analysis.explorer.server import is_loopback, listen, serve
-    from isda.lab.analysis.training_features import observe
-    from isda.lab.cli.output import print_escaped
-    from isda.lab.engine.processes import join_processes
-    from isda.lab.tasks.classification.trained import load_classifier
-
-    check_range("directions", directions, 1, 20)
-    check_range("images", images, 1, 60)
-    with listen(host, port) as listening, join_processes(common.device) as processes:
-        least = 10 * len(load_classifier(run).config.classes)
-        observed = observe(run, common.data_root, processes.device, most=max(2000, least) if most is None else most)
-        if not is_loopback(host):
-            warning = f"any computer that can reach {host} can see the images of this run; there is no password"
-            print_escaped(f"isda: warning: {warning}", sys.stderr)
-        visualizer = None if generator is None else FeatureVisualizer(observed, generator, processes.device)
-        application = make_application(Scene(observed, directions, images), host, visualizer)
-
-        def announce(address: str) -> None:
-            print_escaped(f"{run} at {address}, until Ctrl-C")
-            sys.stdout.flush()
-
-        serve(application, listening, host, announce, show=open)
-
-
 def map_features(  # the command has this name
     runs: tyro.conf.Positional[tuple[Path, ...]],
     common: tyro.conf.OmitArgPrefixes[MeasureOptions],
     *,
-    by: Literal["tsne", "umap"] = "tsne",
     images: int = 2000,
     perplexity: float = 30.0,
     neighbours: int = 10,
@@ -224,9 +170,8 @@ def map_features(  # the command has this name
     Args:
         runs: folders of finished runs of classifiers on one data set.
         common: data folder, device and JSON.
-        by: tsne, or umap (of the extra umap).
         images: to draw, of those that the runs were evaluated on; the same for all runs.
-        perplexity: of t-SNE, about the number of neighbours that count; for UMAP that number.
+        perplexity: of t-SNE, about the number of neighbours that count.
         neighbours: k of the accuracy of the nearest neighbours.
         seed: of the map and of the choice of images.
         out: the page, a self-contained file.
@@ -240,7 +185,7 @@ def map_features(  # the command has this name
 
     check_replaceable(out, "isda map", overwrite=overwrite)
     check_range("seed", seed, 0, 2**32 - 1)
-    options = MapOptions(by=by, images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
+    options = MapOptions(images=images, perplexity=perplexity, neighbours=neighbours, seed=seed)
     with join_processes(common.device) as processes:
         title, views = draw_maps(
             runs, out, options, common.data_root, processes.device, lambda seen: track_progress(seen, "maps", len(seen))

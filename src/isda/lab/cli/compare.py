@@ -4,17 +4,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from isda.lab.cli.console import print_next
-from isda.lab.cli.executors import command_executor
+from isda.lab.cli.executors import command_execution
 from isda.lab.cli.report import report as write_report
 from isda.lab.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.lab.cli.tasks import CommandTask, command_task
-from isda.lab.engine.executors import ExecutorOptions, RunsFailed
-from isda.lab.engine.settings import RARE, RunSettings
+from isda.lab.engine.executors.runs import ExecutorOptions, RunsFailed
+from isda.lab.engine.settings import RunSettings
 
 MAX_NAMED_RUNS = 6
 """How many run folders a message names."""
@@ -30,7 +29,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: Annotated[str | None, RARE] = None,
+        task: str | None = None,
         methods: tuple[str, ...] = default_methods,
         seeds: int = 3 if fixed else 5,
         plan: float | None = None,
@@ -109,7 +108,7 @@ def run_methods(
             announce_duration(config, processes, sum(not RunFolder(run).started for run in runs))
     failure: RunsFailed | None = None
     with (
-        command_executor(execution, runtime, folder, len(runs)) as executor,
+        command_execution(execution, runtime, folder) as opened,
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
         try:
@@ -124,7 +123,7 @@ def run_methods(
                 saving=runtime.saving(),
                 workers=runtime.workers,
                 watcher=watcher,
-                executor=executor,
+                execution=opened,
             )
         except RunsFailed as failed:
             failure = failed

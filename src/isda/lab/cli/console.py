@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from isda._utils.text import escape_control_characters, use_plain_warnings
+from isda.lab.text import escape_control_characters, use_plain_warnings
 
 if TYPE_CHECKING:
     from isda.lab.engine.processes import Stopped
@@ -98,12 +98,6 @@ def _is_read_by_person() -> bool:
     """Whether both streams are terminals, the command does not write JSON, and this is its first process."""
     json = any(word.startswith("--json") for word in COMMAND_WORDS.get())
     return sys.stdout.isatty() and sys.stderr.isatty() and not json and os.environ.get("RANK", "0") == "0"
-
-
-def announce_loading() -> None:
-    """Print a line on the terminal before libraries are imported, which takes seconds."""
-    if "torch" not in sys.modules and _is_read_by_person():
-        print("isda: loading ...", file=sys.stderr, flush=True)
 
 
 def print_next(hint: str) -> None:

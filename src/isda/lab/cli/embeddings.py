@@ -142,8 +142,6 @@ def classify(
         model: a file of --save: instead of training, evaluate and predict with this classifier.
         json: a file for the result as JSON.
     """
-    from isda._utils.choices import check_range
-    from isda._utils.files import write_text
     from isda.estimator.classifier import ISDAClassifier
     from isda.estimator.embedding_tables import (
         apply_model,
@@ -152,7 +150,9 @@ def classify(
         read_tables,
         save_model,
     )
+    from isda.lab.choices import check_range
     from isda.lab.cli.output import print_escaped, show
+    from isda.lab.files import write_text
 
     check_range("seed", seed, 0, 2**32 - 1)
     strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)

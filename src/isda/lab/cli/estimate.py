@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from isda._utils.devices import on_host
 from isda.lab.data.catalogue import CATALOGUE
+from isda.lab.devices import on_host
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.processes import Processes
 from isda.lab.reproduce.classifier_trainings import IMAGENET_SIDE, PASSES

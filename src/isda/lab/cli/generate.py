@@ -92,11 +92,11 @@ def sample(
     import numpy as np
     import torch
 
-    from isda._utils.choices import check_range
-    from isda._utils.files import atomic_write
-    from isda._utils.seeds import generator
+    from isda.lab.choices import check_range
     from isda.lab.cli.output import print_escaped
     from isda.lab.engine.processes import join_processes
+    from isda.lab.files import atomic_write
+    from isda.lab.seeds import generator
     from isda.lab.tasks.common.generators import load_generator, make_images
     from isda.lab.tasks.gan.job import sample_grid
 

@@ -27,7 +27,7 @@ def networks(
         device: auto, cpu, cuda or cuda:1, with --measure.
         json: a file for the result as JSON.
     """
-    from isda._utils.choices import check_choice
+    from isda.lab.choices import check_choice
     from isda.lab.cli.output import plain_table, show, table_console, track_progress
     from isda.lab.engine.processes import join_processes
     from isda.lab.reproduce.costs import (
@@ -93,12 +93,12 @@ def data(
         show: draw a contact sheet of the named data set into this image file.
         json: a file for the result as JSON.
     """
-    from isda._utils.text import escape_control_characters
     from isda.lab.cli import output
     from isda.lab.cli.output import table_console
     from isda.lab.data.catalogue import data_root as find_root
     from isda.lab.data.catalogue import load
     from isda.lab.data.display import data_set_details, data_set_row, data_set_rows, data_set_table, write_contact_sheet
+    from isda.lab.text import escape_control_characters
 
     if show is not None and name is None:
         raise ValueError("show needs the name of a data set, as in `isda data digits --show digits.png`")

@@ -1,24 +1,20 @@
-"""Parse the command line, run a command, and map errors to exit statuses."""
+"""Parse the command line, run a command, and print an error as one sentence."""
 
 from __future__ import annotations
 
-import functools
-import os
+import importlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
-from typing import cast
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from isda._utils.choices import did_you_mean
-from isda._utils.errors import DEBUG_VARIABLE, debugging, describe_error, is_package_error, traceback_text
-from isda._utils.extras import install_command, needed_by
-from isda._utils.text import escape_control_characters
-from isda.lab.cli.console import COMMAND_WORDS, announce_loading, prepare_console
+from isda.lab.choices import did_you_mean
+from isda.lab.cli.console import COMMAND_WORDS, prepare_console
 from isda.lab.engine.options import current_folder_on_path
+from isda.lab.extras import needed_by
+from isda.lab.text import escape_control_characters
 
 SECTIONS = {
     "Train and compare": {
@@ -40,7 +36,6 @@ SECTIONS = {
     },
     "Look inside": {
         "directions": "Show in which directions the features of each class vary: one HTML page with training images.",
-        "explore": "Serve a page to move features along the directions of classes and see the nearest images.",
         "visualize": "Show images of ISDA's augmented features: the paper's reverse mapping by a trained generator.",
         "map": "Draw maps of the features of runs, and measure how well they separate the classes.",
         "tightness": "Measure how far the published and the tilted bound lie above the expected loss.",
@@ -53,43 +48,14 @@ SECTIONS = {
     },
     "The paper": {
         "reproduce": "Reproduce tables and figures of the paper, and print ours beside the paper's.",
-        "study": "Train variants of a method and show the contribution of each part: Figures 10, 11 and Table 8.",
     },
     "Tools": {
         "methods": "List the methods of `isda train` and the other tasks, with their options and defaults.",
         "networks": "List the networks with image size and parameters, or their costs beside the paper's.",
         "data": "List the data sets and where they are searched; with a name, load and describe that set.",
-        "completion": "Print a shell script that completes commands and options.",
     },
 }
 """Commands and their summaries by section of `isda --help`, stated here so that it does not import torch."""
-HIDDEN = {"run": "Execute one run of a plan that --on slurm has written, as each element of its array job does."}
-"""Commands that other commands call."""
-COMMANDS = {name: summary for part in (*SECTIONS.values(), HIDDEN) for name, summary in part.items()}
-"""All commands and their summaries."""
-_MODULES = {
-    "evaluate": "classifiers",
-    "predict": "classifiers",
-    "export": "classifiers",
-    "embed": "embeddings",
-    "classify": "embeddings",
-    "networks": "info",
-    "data": "info",
-    "directions": "analysis",
-    "visualize": "analysis",
-    "explore": "analysis",
-    "map": "analysis",
-    "tightness": "analysis",
-    "reproduce": "reproduce_command",
-    "run": "executors",
-}
-"""Modules of `isda.lab.cli` that define commands of another name."""
-AT_ONCE = ("completion",)
-"""Commands that import nothing heavy."""
-MAX_WIDTH = 120
-"""Of the list of commands."""
-_FUNCTIONS = {"map": "map_features"}
-"""Functions that are not named like their command."""
 
 GROUPS = {
     "segment": {
@@ -113,26 +79,23 @@ GROUPS = {
 }
 """Groups of commands: modules of `isda.lab.cli` with functions, and TASK_COMMANDS that are generated from a TASK."""
 
-
-def command(name: str, words: Sequence[str] = ()) -> Callable[..., None]:
-    """The function of a command, with the options of the task that ``words`` select.
-
-    Args:
-        name: one of COMMANDS that is not a group, or GROUP.NAME.
-        words: that follow it.
-    """
-    group, _, short_name = name.rpartition(".")
-    module = import_module(f"isda.lab.cli.{group or _MODULES.get(short_name, short_name)}")
-    if group and short_name in module.TASK_COMMANDS:
-        from isda.lab.cli.tasks import group_task
-
-        fixed = group_task(module, f"{GROUPS[group][short_name]}\n{module.TASK_COMMANDS[short_name]}", words)
-        function = import_module(f"isda.lab.cli.{short_name}").command_for(words, fixed)
-    elif hasattr(module, "command_for"):
-        function = module.command_for(words)
-    else:
-        function = getattr(module, _FUNCTIONS.get(short_name, short_name))
-    return cast(Callable[..., None], function)
+_MODULES = {
+    "evaluate": "classifiers",
+    "predict": "classifiers",
+    "export": "classifiers",
+    "embed": "embeddings",
+    "classify": "embeddings",
+    "networks": "info",
+    "data": "info",
+    "directions": "analysis",
+    "visualize": "analysis",
+    "map": "analysis",
+    "tightness": "analysis",
+    "reproduce": "reproduce_command",
+}
+"""Modules of `isda.lab.cli` that define commands of another name."""
+_FUNCTIONS = {"map": "map_features"}
+"""Functions that are not named like their command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -144,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--debug"]
     COMMAND_WORDS.set(tuple(words))
-    with prepare_console(), _tracebacks("--debug" in given):
+    with prepare_console():
         try:
             _run(words)
             sys.stdout.flush()
@@ -154,97 +117,82 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("isda: interrupted", file=sys.stderr)
             sys.exit(130)
         except Exception as error:
-            sys.exit(f"isda: {escape_control_characters(_error_line(error))}")
+            if "--debug" in given:
+                traceback.print_exc()
+            sys.exit(f"isda: {escape_control_characters(error_sentence(error))}")
 
 
-@contextmanager
-def _tracebacks(requested: bool) -> Iterator[None]:
-    """Show tracebacks while the block runs, by an environment variable that started processes inherit."""
-    before = os.environ.get(DEBUG_VARIABLE)
-    if requested:
-        os.environ[DEBUG_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        if requested and before is None:
-            del os.environ[DEBUG_VARIABLE]
-        elif requested and before is not None:
-            os.environ[DEBUG_VARIABLE] = before
+def error_sentence(error: Exception) -> str:
+    """An error as one sentence: its message, and its type where that is no message of ours or of the system.
 
-
-def _error_line(error: Exception) -> str:
-    """The last line of a command that failed; prints the traceback before it if requested."""
-    if debugging():
-        print(escape_control_characters(traceback_text(error)), end="", file=sys.stderr)
-    elif not is_package_error(error):
-        return f"{describe_error(error)}; run again with --debug for the traceback"
-    return describe_error(error)
+    Example:
+        >>> error_sentence(ValueError("lr must be positive")), error_sentence(KeyError("lr"))
+        ('lr must be positive', "KeyError: 'lr'; --debug shows the traceback")
+    """
+    message = " ".join(str(error).split())
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError) and message:
+        return message
+    return f"{type(error).__name__}: {message}; --debug shows the traceback"
 
 
 def _run(words: list[str]) -> None:
     first = words[0] if words else "--help"
-    if first in GROUPS:
-        _dispatch({first: GROUPS[first]}, f"isda {first}", words[1:], f"{first}.", COMMANDS[first])
-    elif first == "--version":
+    if first == "--version":
         from isda import __version__
 
         print(f"isda {__version__}")
+    elif first in GROUPS:
+        about = next(part[first] for part in SECTIONS.values() if first in part)
+        _dispatch({first: GROUPS[first]}, f"isda {first}", about, words[1:])
     else:
-        _dispatch({**SECTIONS, "": HIDDEN}, "isda", words, "", "Implicit semantic data augmentation.")
+        _dispatch(SECTIONS, "isda", "Implicit semantic data augmentation.", words)
 
 
-def _dispatch(
-    sections: Mapping[str, Mapping[str, str]], program: str, words: list[str], prefix: str, about: str
-) -> None:
-    """Run the command that the first word names, or list the commands; a section without a name is not listed."""
-    commands = {name: summary for part in sections.values() for name, summary in part.items()}
+def _dispatch(sections: Mapping[str, Mapping[str, str]], program: str, about: str, words: list[str]) -> None:
+    """Run the command that the first word names, or list the commands."""
+    commands = [name for part in sections.values() for name in part]
     first = words[0] if words else "--help"
     if first in commands:
         with needed_by(f"{program} {first}"), current_folder_on_path():
-            _call(f"{program} {first}", prefix + first, words[1:])
+            import tyro
+
+            function = command(f"{program} {first}".removeprefix("isda "), words[1:])
+            tyro.cli(function, prog=f"{program} {first}", args=words[1:])
     elif first in ("-h", "--help", "help"):
         print(_help(sections, program, about))
     else:
-        listed = [name for title, part in sections.items() if title for name in part]
-        hint = did_you_mean(first, commands) or f"; there are {', '.join(listed)}"
+        hint = did_you_mean(first, commands) or f"; there are {', '.join(commands)}"
         raise ValueError(f"no command {f'{program} {first}'.removeprefix('isda ')!r}{hint}")
 
 
-def _call(program: str, name: str, words: list[str]) -> None:
-    """Parse the words of a command and call it, or print its help."""
-    import tyro
+def command(name: str, words: Sequence[str] = ()) -> Callable[..., Any]:
+    """The function of a command, with the options of the task that its ``words`` select.
 
-    from isda.lab.cli.help import HELP_ALL, HELP_WORDS, help_text, options_of, without_aliases
-    from isda.lab.cli.runtime_options import REGISTRY
+    Example:
+        >>> command("segment evaluate").__name__
+        'evaluate'
+    """
+    group, _, short_name = name.rpartition(" ")
+    module = importlib.import_module(f"isda.lab.cli.{group or _MODULES.get(short_name, short_name)}")
+    function: Callable[..., Any]
+    if group and short_name in module.TASK_COMMANDS:
+        from isda.lab.cli.tasks import group_task
 
-    function = command(name, words)
-    if HELP_ALL in words or not set(words).isdisjoint(HELP_WORDS):
-        print(help_text(function, program, everything=HELP_ALL in words))
-        sys.exit(0)
-    words = without_aliases(words, options_of(function))
-    COMMAND_WORDS.set((*program.split()[1:], *words))
-
-    @functools.wraps(function)
-    def announced(*values: object, **options: object) -> None:
-        announce_loading()
-        function(*values, **options)
-
-    tyro.cli(announced if name not in AT_ONCE else function, prog=program, args=words, registry=REGISTRY)
+        fixed = group_task(module, f"{GROUPS[group][short_name]}\n{module.TASK_COMMANDS[short_name]}", words)
+        function = importlib.import_module(f"isda.lab.cli.{short_name}").command_for(words, fixed)
+    elif hasattr(module, "command_for"):
+        function = module.command_for(words)
+    else:
+        function = getattr(module, _FUNCTIONS.get(short_name, short_name))
+    return function
 
 
 def _help(sections: Mapping[str, Mapping[str, str]], program: str, about: str) -> str:
-    listed = {title: part for title, part in sections.items() if title}
-    column = max(len(name) for part in listed.values() for name in part) + 4
-    width = max(2 * column, min(MAX_WIDTH, shutil.get_terminal_size().columns))
-    wrap = functools.partial(textwrap.wrap, width=width, break_on_hyphens=False)
-    lines = [f"usage: {program} COMMAND [OPTIONS]", "", *wrap(about)]
-    for title, part in listed.items():
-        lines += ["", *([title] if len(listed) > 1 else [])]
+    width = min(120, max(60, shutil.get_terminal_size().columns))
+    lines = [f"usage: {program} COMMAND [OPTIONS]", "", about]
+    for title, part in sections.items():
+        lines += ["", title] if len(sections) > 1 else [""]
         for name, summary in part.items():
-            lines += wrap(summary, initial_indent=f"  {name:{column - 2}}", subsequent_indent=" " * column)
-    version = ", `isda --version` prints the version." if program == "isda" else "."
-    lines += ["", *wrap(f"`{program} COMMAND --help` explains a command{version}")]
-    lines += wrap("`--debug` with any command shows the traceback of an error.")
-    if find_spec("tyro") is None:
-        lines.append(f"The commands need libraries that are not installed: {install_command('lab')} installs them.")
+            lines += textwrap.wrap(summary, width, initial_indent=f"  {name:12}", subsequent_indent=" " * 14)
+    lines += ["", f"`{program} COMMAND --help` explains a command; --debug with any shows the traceback of an error."]
     return "\n".join(lines)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from isda.lab.cli.runtime_options import JsonFile
@@ -57,7 +61,7 @@ def methods(name: str | None = None, /, *, json: JsonFile = None) -> None:
         name: a method, to list all of its options.
         json: a file for the result as JSON.
     """
-    from isda._utils.choices import check_choice
+    from isda.lab.choices import check_choice
     from isda.lab.cli.output import show, table_console
 
     described = list(describe_methods())
@@ -113,14 +117,14 @@ def _options(task: str, name: str) -> tuple[list[type], dict[str, Any], list[str
     from isda.lab.tasks.classification.settings import recipe_for
 
     if task == "semi-supervised":
-        from isda.lab.semi import defaults_for
+        from isda.lab.methods.semi import defaults_for
         from isda.lab.tasks.semi_supervised.settings import declared_options, resolve_options, tuning_grid
 
         published, recipe = defaults_for(name.removesuffix(WITH_ISDA), "cifar10"), recipe_for("cnn-13")
         options = resolve_options(name, published, 4000, 50_000, recipe)
         return declared_options(name), options, list(tuning_grid(name, options, recipe))
     if task == "classification":
-        from isda.lab.tasks.classification.methods import METHODS as known
+        from isda.lab.methods.registry import METHODS as known
 
         method: Any = known[name]
         recipe = recipe_for("resnet-32")
@@ -141,9 +145,19 @@ def _options(task: str, name: str) -> tuple[list[type], dict[str, Any], list[str
 
 
 def _texts(kind: type) -> dict[str, str]:
-    from isda.lab.cli.help import field_texts
-
-    return {name: " ".join(text.split()) for name, text in field_texts(kind).items()}
+    """The docstrings below the fields of a dataclass and its bases, from their source."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        try:
+            (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError):  # a class without a source
+            continue
+        for statement, following in pairwise(getattr(definition, "body", [])):
+            target = getattr(getattr(statement, "target", None), "id", None)
+            value = getattr(getattr(following, "value", None), "value", None)
+            if isinstance(target, str) and isinstance(value, str):
+                texts[target] = " ".join(value.split())
+    return texts
 
 
 def _list(described: list[MethodDescription]) -> Iterator[Any]:

@@ -13,9 +13,8 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from isda._utils.files import write_text
-from isda._utils.text import escape_control_characters
-from isda.lab.engine.digests import json_text
+from isda.lab.files import json_text, write_text
+from isda.lab.text import escape_control_characters
 
 
 def print_escaped(text: str, file: TextIO | None = None) -> None:

@@ -12,7 +12,7 @@ from isda.lab.cli.runtime_options import JsonFile
 
 if TYPE_CHECKING:
     from isda.lab.engine.run_records import RunRecord
-    from isda.lab.engine.tuning.records import SearchRecord
+    from isda.lab.engine.search import SearchRecord
     from isda.lab.report import Comparison
 
 
@@ -37,7 +37,7 @@ def report(
     """
     from isda.lab.cli.output import check_replaceable, show
     from isda.lab.engine.run_records import find_runs, run_folders
-    from isda.lab.engine.tuning.records import find_searches
+    from isda.lab.engine.search import find_searches
     from isda.lab.report.planning import check_planned
 
     if plan is not None:

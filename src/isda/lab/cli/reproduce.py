@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isda._utils.errors import describe_error
-from isda.lab.cli.executors import command_executor
+from isda.lab.cli.executors import command_execution
 from isda.lab.cli.output import check_replaceable, plain_table, print_escaped, show, table_console
 from isda.lab.cli.runtime_options import RuntimeOptions
 from isda.lab.engine.callbacks.progress import RoundsWatcher, make_watcher
 from isda.lab.engine.comparison import seed_range
-from isda.lab.engine.executors import ExecutorOptions
+from isda.lab.engine.executors.runs import ExecutorOptions
 from isda.lab.engine.processes import join_processes
 from isda.lab.engine.run_folder import folder_lock
 from isda.lab.reproduce.experiment import (
@@ -62,7 +61,6 @@ def reproduce(
     folder = options.out or Path("runs") / f"reproduce-{options.scale}"
     runtime.set_threads()
     if list(names) == [LIST]:
-        execution.check()
         _list(size, count, folder, runtime.data_root, options.gpu, execution.processes_per_run, options.json)
         return
     experiments = find_experiments(names)
@@ -108,11 +106,11 @@ def _reproduce(
     distinct = {training.name: training for group in trainings.values() for training in group}
     _check_changes(request.scale, distinct.values())
     with (
-        command_executor(execution, runtime, request.folder) as executor,
+        command_execution(execution, runtime, request.folder) as opened,
         folder_lock(request.folder),
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
-        outcomes = run_trainings(list(distinct.values()), options, RoundsWatcher(watcher), executor)
+        outcomes = run_trainings(list(distinct.values()), options, RoundsWatcher(watcher), opened)
     own = {
         name: {training.name: outcomes[training.name] for training in with_dependencies(group)}
         for name, group in trainings.items()
@@ -165,7 +163,7 @@ def _draw(figure: FigureExperiment, outcomes: Mapping[str, TrainingOutcome], con
     try:
         return _Pictures(figure.draw(outcomes, context))
     except Exception as error:
-        return _Pictures([], f"{figure.name}: {describe_error(error)}")
+        return _Pictures([], f"{figure.name}: {error}")
 
 
 _Result = tuple[dict[str, Any], Callable[[], None]]

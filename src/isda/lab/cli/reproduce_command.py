@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from isda.lab.cli.runtime_options import JsonFile, RuntimeOptions
-from isda.lab.engine.executors import ExecutorOptions
+from isda.lab.engine.executors.runs import ExecutorOptions
 
 PRECISION = "float32"
 GPU_TFLOPS = {"float64": 10.0, "float32": 75.0, "bfloat16": 150.0, "float16": 150.0}
@@ -46,8 +46,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
         Args:
             names: table-1 to table-8, table-11, table-12, figure-5 to figure-11, figure-13, figure-14; all; or list.
             runtime: data folder, device and checkpoints of each run.
-            execution: where the runs are executed. With --on slurm, submit and repeat the command until it prints the
-                table: final runs depend on those on held-out data.
+            execution: where the runs are executed.
             scale: paper; small, an hour or two on a CPU; or smoke, minutes, to check that everything works.
             only: words that row and column must have, such as CIFAR-10 or ResNet-110; for figures, a training's name.
                 One of several words that are separated by commas, such as ResNet-32,ResNet-110, is enough.

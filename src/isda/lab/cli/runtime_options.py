@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from isda._utils.choices import check_range
-from isda.lab.engine.settings import Saving, setting
+from isda.lab.choices import check_range
+from isda.lab.engine.settings import Saving
 
 JSON_HELP = 'also write the result to this file as JSON; "-" writes JSON to the standard output and nothing else.'
 JsonFile = Annotated[str | None, tyro.conf.arg(metavar="FILE", help=JSON_HELP)]
@@ -24,66 +22,15 @@ DataRoot = Annotated[
 ]
 Device = Annotated[str, tyro.conf.arg(help="auto, cpu, cuda or cuda:1.")]
 
-REGISTRY = ConstructorRegistry()
-"""How tyro parses values."""
-
-
-@REGISTRY.primitive_rule
-def _optional_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Parse an option of type ``T | None`` as T; None is the value of an option that is not given."""
-    if get_origin(info.type) not in (Union, UnionType):
-        return None
-    parts = [part for part in get_args(info.type) if part is not NoneType]
-    # A type with an optional value takes precedence over plain text, which only Python code passes.
-    parts = [part for part in parts if hasattr(part, "bare")] or parts
-    if NoneType not in get_args(info.type):
-        return None
-    either: Any = Union[tuple(parts)]  # noqa: UP007
-    inner = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(either, set()))
-    if not isinstance(inner, PrimitiveConstructorSpec):
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=inner.nargs,
-        metavar=inner.metavar,
-        instance_from_str=inner.instance_from_str,
-        is_instance=lambda value: value is None or inner.is_instance(value),
-        str_from_instance=lambda value: ["none"] if value is None else inner.str_from_instance(value),
-        choices=inner.choices,
-    )
-
-
-@REGISTRY.primitive_rule
-def _optional_word_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Parse an option whose type has an attribute ``bare``, the value of the option when no word follows it."""
-    kind: Any = info.type
-    if not hasattr(kind, "bare"):
-        return None
-
-    def parse(words: list[str]) -> Any:
-        if len(words) > 1:
-            raise ValueError(f"takes one word at most, got {' '.join(words)}")
-        return kind(words[0] if words else kind.bare)
-
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar=kind.metavar,
-        instance_from_str=parse,
-        is_instance=lambda value: isinstance(value, str),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
 MAX_THREADS = 1024
-MACHINE = "Data folder and machine"
-"""A section of help texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Options of commands that load data."""
 
-    data_root: DataRoot = setting(None, section=MACHINE)
-    device: Device = setting("auto", section=MACHINE)
+    data_root: DataRoot = None
+    device: Device = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +44,15 @@ class MeasureOptions(DataOptions):
 class RuntimeOptions(DataOptions):
     """Options of commands that train."""
 
-    workers: int | None = setting(None, section=MACHINE, default_text="4", rare=True)
+    workers: int | None = None
     """Threads that decode and augment images ahead, where they are files."""
-    threads: int | None = setting(None, section=MACHINE, default_text="torch's choice")
+    threads: int | None = None
     """CPU threads."""
-    checkpoint_minutes: float = setting(5.0, section=MACHINE, metavar="MINUTES", rare=True)
+    checkpoint_minutes: float = 5.0
     """Write a checkpoint when this much time has passed since the last."""
-    checkpoint_steps: int | None = setting(None, section=MACHINE, metavar="STEPS", rare=True)
+    checkpoint_steps: int | None = None
     """Write a checkpoint every so many steps as well."""
-    keep: int = setting(2, section=MACHINE, rare=True)
+    keep: int = 2
     """How many checkpoints to keep."""
 
     def saving(self) -> Saving:

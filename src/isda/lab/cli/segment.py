@@ -113,9 +113,9 @@ def predict(
         device: to compute on.
         json: a file for the result as JSON.
     """
-    from isda._utils.files import atomic_write
     from isda.lab.cli.output import print_escaped, show
     from isda.lab.engine.processes import join_processes
+    from isda.lab.files import atomic_write
     from isda.lab.tasks.segmentation.pictures import dataset_colours, label_picture, overlay
     from isda.lab.tasks.segmentation.settings import crop_size
     from isda.lab.tasks.segmentation.trained import InferenceOptions, load_segmenter

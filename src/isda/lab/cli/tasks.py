@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import read_config
 from isda.lab.engine.options import import_class, split_method
 from isda.lab.engine.settings import RunSettings
 from isda.lab.engine.task import Task, find_task, task_for_method
-from isda.lab.tasks.classification.method_summaries import COMPARED
+from isda.lab.methods.summaries import COMPARED
 
 IMAGE_SETTINGS = {
     "classification": "isda.lab.tasks.classification.settings:ClassificationSettings",

@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from isda.lab.cli.console import COMMAND_WORDS, exit_stopped, print_next
 from isda.lab.cli.runtime_options import RuntimeOptions
 from isda.lab.cli.tasks import CommandTask, command_task
-from isda.lab.engine.config import RunConfig, check_types, read_config
-from isda.lab.engine.settings import RARE, RunSettings
+from isda.lab.engine.config import RunConfig, read_config
+from isda.lab.engine.settings import RunSettings
 from isda.lab.engine.task import Task
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         settings: tyro.conf.OmitArgPrefixes[selected.settings_type],  # type: ignore[name-defined]
         runtime: tyro.conf.OmitArgPrefixes[RuntimeOptions],
         *,
-        task: Annotated[str | None, RARE] = None,
+        task: str | None = None,
         out: Path | None = None,
         resume: bool = False,
-        hook: Annotated[tuple[str, ...], RARE] = (),
+        hook: tuple[str, ...] = (),
     ) -> None:
         """Train a network and write a run folder: configuration, metrics, checkpoints, result and weights.
 
@@ -77,7 +77,6 @@ def _train(
             raise ValueError(f"{run.path} holds a run already; add --resume to resume it, or choose another --out")
         run.check_resumable(config)
     if run.finished:
-        run.check_finished()
         print(f"{run.path} is finished already")
         return
     hooks = [make_progress(sys.stderr.isatty()), TensorBoard(), *map(load_hook, hook)]
@@ -152,7 +151,6 @@ def _resumed_settings(task: Task, settings: RunSettings, run: "RunFolder") -> Ru
             f"{run.config_file} has the settings {', '.join(sorted(set(stored) - known))}, which are unknown to "
             f"{type(settings).__module__}"
         )
-    check_types(type(settings), stored, run.config_file)
     given = settings.given() | {name: getattr(settings, name) for name in known & _named_options(COMMAND_WORDS.get())}
     # Code is imported because the command line names it, not because a file does.
     method = str((stored | given).get("method", ""))

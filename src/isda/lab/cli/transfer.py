@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from isda.lab.cli.executors import command_executor
+from isda.lab.cli.executors import command_execution
 from isda.lab.cli.report import report as write_report
 from isda.lab.cli.runtime_options import JsonFile, RuntimeOptions
-from isda.lab.engine.executors import ExecutorOptions, PlannedRun
+from isda.lab.engine.executors.runs import ExecutorOptions, PlannedRun
 from isda.lab.engine.settings import RunSettings
 from isda.lab.engine.task import Task
 
@@ -89,10 +89,10 @@ def transfer(
     check_replaceable(page, "isda report", "--report")
     planned = list(_plan(find_runs(runs), data, [modes[mode] for mode in how], folder, runtime))
     with (
-        command_executor(execution, runtime, folder, len(planned)) as executor,
+        command_execution(execution, runtime, folder) as opened,
         make_watcher(sys.stderr.isatty()) as watcher,
     ):
-        run_planned(planned, watcher=watcher, executor=executor)
+        run_planned(planned, watcher=watcher, execution=opened)
     write_report(tuple(run.folder for run in planned), out=page, json=json)
 
 
@@ -103,7 +103,7 @@ def _plan(
     folder: Path,
     runtime: RuntimeOptions,
 ) -> Iterator[PlannedRun]:
-    from isda.lab.engine.executors.worker import load_data_cached
+    from isda.lab.engine.executors.runs import load_data_cached
 
     names: dict[Path, Path] = {}
     for name in data:

@@ -4,17 +4,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from isda.lab.cli.compare import method_folders
-from isda.lab.cli.executors import command_executor
+from isda.lab.cli.executors import command_execution
 from isda.lab.cli.report import print_tables, write_page
 from isda.lab.cli.runtime_options import JsonFile, RuntimeOptions
 from isda.lab.cli.tasks import CommandTask, command_task
-from isda.lab.engine.executors import ExecutorOptions, PlannedRun, RunsFailed
-from isda.lab.engine.settings import RARE, RunSettings
+from isda.lab.engine.executors.runs import ExecutorOptions, PlannedRun, RunsFailed
+from isda.lab.engine.settings import RunSettings
 
 SEED_OFFSET = 100
 """Between the seeds of final runs and those of the search."""
@@ -25,17 +25,13 @@ class TuneOptions:
     """What to choose, and how."""
 
     methods: tuple[str, ...] | None = None
-    """Methods to tune, each as in --method, with equally many trials; those without anything to choose are trained and
+    """Methods to tune, each as in --method; those without anything to choose are trained and
     compared, too. By default the one of --method."""
     search: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUES")] = ()
-    """What to choose: NAME=0.1,0.5,1, or NAME=0.01..10 for the samplers tpe and random. NAME is an option of a method,
-    or of METHOD:NAME alone, or else a setting of the run such as lr. By default the published grids of the methods."""
-    sampler: Literal["grid", "tpe", "random"] = "grid"
-    """grid: every combination; tpe: tree-structured Parzen estimators; random."""
+    """What to choose: NAME=0.1,0.5,1. NAME is an option of a method, or of METHOD:NAME alone, or else a setting of the
+    run such as lr. By default the published grids of the methods."""
     trials: int | None = None
-    """Trials of each method; by default as many as the largest grid takes, 20 for tpe and random."""
-    widen: int = 3
-    """Steps that a grid is extended by when its edge wins."""
+    """Trials of each method, evenly spaced in its grid; all by default."""
     choose_seeds: int = 1
     """Runs of each trial; their seeds differ from those of the final runs."""
     by: str | None = None
@@ -62,7 +58,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         tuning: tyro.conf.OmitArgPrefixes[TuneOptions],
         execution: tyro.conf.OmitArgPrefixes[ExecutorOptions],
         *,
-        task: Annotated[str | None, RARE] = None,
+        task: str | None = None,
     ) -> None:
         """Choose settings of methods on held-out data, then train with the choice on all data and compare.
 
@@ -92,11 +88,10 @@ def _tune(
     execution: ExecutorOptions,
 ) -> None:
     from isda.lab.cli.output import check_replaceable
-    from isda.lab.engine.callbacks.progress import RoundsWatcher, make_watcher
+    from isda.lab.engine.callbacks.progress import make_watcher
     from isda.lab.engine.comparison import Planner, run_planned, seed_range
     from isda.lab.engine.run_folder import folder_lock
-    from isda.lab.engine.tuning.method_search import run_search
-    from isda.lab.engine.tuning.request import SearchOptions, final_runs, make_candidates
+    from isda.lab.engine.search import SearchOptions, final_runs, make_candidates, run_search
 
     runtime.set_threads()
     if tuning.methods is not None and settings.method is not None:
@@ -112,12 +107,9 @@ def _tune(
     first = settings.seed or 0
     final_seeds = seed_range(tuning.seeds, first)
     options = SearchOptions(
-        sampler=tuning.sampler,
         trials=tuning.trials,
-        widen=tuning.widen,
         seeds=tuple(seed_range(tuning.choose_seeds, first + max(SEED_OFFSET, tuning.seeds), "choose_seeds")),
         by=tuning.by,
-        seed=first,
     )
     words = [word for group in tuning.search for word in group]
     candidates = make_candidates(settings, methods, words, options, planner)
@@ -125,9 +117,9 @@ def _tune(
     page = tuning.report or folder / "report.html"
     check_replaceable(page, "isda report", "--report")
     failure: RunsFailed | None = None
-    with command_executor(execution, runtime, folder, sequential=True) as executor, folder_lock(folder):
+    with command_execution(execution, runtime, folder) as opened, folder_lock(folder):
         with make_watcher(sys.stderr.isatty()) as watcher:
-            search = run_search(candidates, folder, RoundsWatcher(watcher), executor)
+            search = run_search(candidates, folder, watcher, opened)
         if tuning.json != "-":
             print_tables([search])
         planned: list[PlannedRun] = []
@@ -135,7 +127,7 @@ def _tune(
             planned = final_runs(candidates, search.methods, final_seeds, folder)
             with make_watcher(sys.stderr.isatty()) as watcher:
                 try:
-                    run_planned(planned, watcher=watcher, executor=executor)
+                    run_planned(planned, watcher=watcher, execution=opened)
                 except RunsFailed as failed:
                     failure = failed
     _show(folder, planned, page, tuning.json)
@@ -151,7 +143,7 @@ def _show(folder: Path, planned: Sequence[PlannedRun], page: Path, json: str | N
     from isda.lab.cli.output import show
     from isda.lab.engine.run_folder import RunFolder
     from isda.lab.engine.run_records import find_runs
-    from isda.lab.engine.tuning.records import read_search
+    from isda.lab.engine.search import read_search
 
     started = [run.folder for run in planned if RunFolder(run.folder).started]
     runs = find_runs(method_folders(started)) if started else []

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.choices import did_you_mean
-from isda._utils.extras import needed_by
+from isda.lab.choices import did_you_mean
 from isda.lab.data.dataset import Arrays, DataSet
 from isda.lab.data.folder import read_folder, read_imagenet
 from isda.lab.data.normalise import PUBLISHED_STATISTICS
 from isda.lab.data.npz import read_npz
 from isda.lab.data.splits import balanced_sample
+from isda.lab.extras import needed_by
 
 DIGITS_TEST_PER_CLASS = 50
+SKIP_VARIABLE = "ISDA_SKIP_UNREADABLE"
+"""Set to 1 in the environment, which the processes of a comparison inherit: as `skip_unreadable` of `load`."""
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
@@ -37,7 +39,7 @@ def _digits(folder: Path, download: bool) -> Arrays:
     images = torch.from_numpy(table.images * (255 / 16)).round().to(torch.uint8)[:, None]
     labels = torch.from_numpy(table.target).long()
     classes = tuple(map(str, range(10)))
-    # Not isda._utils.seeds: the test set must never change.
+    # Not isda.lab.seeds: the test set must never change.
     test = balanced_sample(labels, DIGITS_TEST_PER_CLASS * len(classes), torch.Generator().manual_seed(0))
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False
@@ -76,7 +78,11 @@ def _svhn(*training: str) -> Callable[[Path, bool], Arrays]:
     return read
 
 
-@dataclass(frozen=True, kw_only=True)
+def _imagenet(folder: Path, download: bool) -> Arrays:
+    return read_imagenet(folder)
+
+
+@dataclass(frozen=True)
 class NamedDataSet:
     """A named data set, with the published number of images."""
 
@@ -84,10 +90,10 @@ class NamedDataSet:
     train: int
     test: int
     classes: int
-    channels: int = 3
-    size: int | None = 32
+    channels: int
+    size: int | None
     """Height and width, None where it varies."""
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...]
     """What must be below its folder: downloaded archives, or folders."""
     read: Callable[[Path, bool], Arrays]
     """From its folder, and whether missing files may be downloaded; torchvision verifies what it reads."""
@@ -110,61 +116,18 @@ class NamedDataSet:
         return f"put {files} into {folders}, or {self.name}.npz (x_train, y_train, x_test, y_test) into {root}"
 
 
-_FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+_FASHION = tuple(
+    f"FashionMNIST/raw/{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+)
+_SVHN = ("train_32x32.mat", "test_32x32.mat", "extra_32x32.mat")
 _SETS = (
-    NamedDataSet(name="digits", train=1_297, test=500, classes=10, channels=1, size=8, read=_digits),
-    NamedDataSet(
-        name="fashion-mnist",
-        train=60_000,
-        test=10_000,
-        classes=10,
-        channels=1,
-        size=28,
-        files=tuple(f"FashionMNIST/raw/{part}-ubyte.gz" for part in _FASHION),
-        read=_fashion_mnist,
-    ),
-    NamedDataSet(
-        name="cifar10",
-        train=50_000,
-        test=10_000,
-        classes=10,
-        files=("cifar-10-python.tar.gz",),
-        read=_cifar("CIFAR10"),
-    ),
-    NamedDataSet(
-        name="cifar100",
-        train=50_000,
-        test=10_000,
-        classes=100,
-        files=("cifar-100-python.tar.gz",),
-        read=_cifar("CIFAR100"),
-    ),
-    NamedDataSet(
-        name="svhn",
-        train=73_257,
-        test=26_032,
-        classes=10,
-        files=("train_32x32.mat", "test_32x32.mat"),
-        read=_svhn("train"),
-    ),
-    NamedDataSet(
-        name="svhn-extra",
-        train=73_257 + 531_131,
-        test=26_032,
-        classes=10,
-        files=("train_32x32.mat", "test_32x32.mat", "extra_32x32.mat"),
-        read=_svhn("train", "extra"),
-    ),
-    NamedDataSet(
-        name="imagenet",
-        train=1_281_167,
-        test=50_000,
-        classes=1_000,
-        size=None,
-        files=("train", "val"),
-        read=lambda folder, download: read_imagenet(folder),
-        fetched=False,
-    ),
+    NamedDataSet("digits", 1_297, 500, 10, 1, 8, (), _digits),
+    NamedDataSet("fashion-mnist", 60_000, 10_000, 10, 1, 28, _FASHION, _fashion_mnist),
+    NamedDataSet("cifar10", 50_000, 10_000, 10, 3, 32, ("cifar-10-python.tar.gz",), _cifar("CIFAR10")),
+    NamedDataSet("cifar100", 50_000, 10_000, 100, 3, 32, ("cifar-100-python.tar.gz",), _cifar("CIFAR100")),
+    NamedDataSet("svhn", 73_257, 26_032, 10, 3, 32, _SVHN[:2], _svhn("train")),
+    NamedDataSet("svhn-extra", 73_257 + 531_131, 26_032, 10, 3, 32, _SVHN, _svhn("train", "extra")),
+    NamedDataSet("imagenet", 1_281_167, 50_000, 1_000, 3, None, ("train", "val"), _imagenet, fetched=False),
 )
 
 CATALOGUE = {named.name: named for named in _SETS}
@@ -199,6 +162,7 @@ def load(
         DataSet('digits', 1297 training and 500 test images of 1x8x8, 10 classes)
     """
     name, root = os.fspath(name), data_root(root)
+    skip_unreadable = skip_unreadable or os.environ.get(SKIP_VARIABLE) == "1"
     path = named_path(name, root)
     if path is not None:
         arrays = read_npz(path) if path.suffix == ".npz" else read_folder(path, skip_unreadable)

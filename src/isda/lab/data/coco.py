@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_regular_file
 from isda.lab.data.catalogue import data_root
 from isda.lab.data.image_files import read_image
 from isda.lab.data.segmentation import PART_NAMES
+from isda.lab.files import check_regular_file
 
 COCO_SPLITS = {"train": PART_NAMES["train"], "validation": (*PART_NAMES["validation"], *PART_NAMES["test"])}
 MIN_BOX_SIDE = 1.0
@@ -66,13 +66,8 @@ def encode_mask(pixels: Tensor) -> dict[str, Any]:
     return {"size": list(encoded["size"]), "counts": encoded["counts"].decode("ascii")}
 
 
-def segmentation_problem(segmentation: Any, height: int, width: int) -> str | None:
-    """The problem of a segmentation of an image, as the end of a sentence; None if it is valid.
-
-    Example:
-        >>> segmentation_problem([[1, 2]], 64, 64)
-        'must have polygons of at least three points x, y'
-    """
+def _segmentation_problem(segmentation: Any, height: int, width: int) -> str | None:
+    """The problem of a segmentation of an image, as the end of a sentence; None if it is valid."""
     if isinstance(segmentation, list):
         # Through numpy: COCO has some hundred million coordinates.
         polygons = [np.array(polygon) for polygon in segmentation]
@@ -203,7 +198,7 @@ def read_part(file: Path, folders: Sequence[Path]) -> CocoPart:
         index = position[entry["image_id"]]
         box = _clip_box(context, entry["bbox"], images[index])
         segmentation = entry.get("segmentation")
-        problem = segmentation and segmentation_problem(segmentation, images[index].height, images[index].width)
+        problem = segmentation and _segmentation_problem(segmentation, images[index].height, images[index].width)
         if problem:
             raise ValueError(f"{context}: its segmentation {problem}")
         if box is None:

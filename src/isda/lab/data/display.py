@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from isda._utils.files import atomic_write
-from isda._utils.text import escape_control_characters
 from isda.lab.data.catalogue import CATALOGUE, NamedDataSet
 from isda.lab.data.dataset import DataSet
 from isda.lab.data.npz import npz_contents
+from isda.lab.files import atomic_write
+from isda.lab.text import escape_control_characters
 
 if TYPE_CHECKING:
     from rich.table import Table

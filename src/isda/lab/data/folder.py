@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isda._utils.files import check_is_folder
 from isda.lab.data.dataset import Arrays
 from isda.lab.data.image_files import (
     GREY_MODES,
@@ -25,6 +24,7 @@ from isda.lab.data.image_files import (
     upright_size,
 )
 from isda.lab.data.splits import hold_out
+from isda.lab.files import check_is_folder
 
 TEST_FRACTION = 0.2
 
@@ -47,7 +47,7 @@ def read_folder(path: Path, skip_unreadable: bool = False) -> Arrays:
     if not train.is_dir():
         classes = class_folders(path)
         files, labels = _readable(*images_by_class(path, classes), skip_unreadable)
-        # Not isda._utils.seeds: the test set must never change.
+        # Not isda.lab.seeds: the test set must never change.
         fixed = torch.Generator().manual_seed(0)
         parts = hold_out(labels, max(1, round(len(files) * TEST_FRACTION)), fixed)
         training, held_out = (([files[i] for i in part.tolist()], labels[part]) for part in parts)

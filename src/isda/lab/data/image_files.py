@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from isda._utils.files import check_regular_file
+from isda.lab.files import check_regular_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image

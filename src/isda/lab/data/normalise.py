@@ -99,7 +99,7 @@ def normalise_per_image(images: Tensor) -> Tensor:
         raise ValueError(f"images must have the shape (N, C, H, W), got {tuple(images.shape)}")
     pixels = as_float(images)
     # Half precision cannot hold the sum of thousands of pixels.
-    wide = pixels if pixels.dtype == torch.float64 else pixels.float()
+    wide = pixels.float()
     std, mean = torch.std_mean(wide, dim=(1, 2, 3), correction=0, keepdim=True)
     constant = std <= CONSTANT
     return ((wide - mean) / std.masked_fill(constant, 1.0)).masked_fill(constant, 0.0).to(pixels.dtype)

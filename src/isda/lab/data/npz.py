@@ -15,8 +15,8 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isda._utils.files import check_is_file, check_regular_file
 from isda.lab.data.dataset import Arrays, check_labels
+from isda.lab.files import check_is_file, check_regular_file
 
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 MAX_CHANNELS = 4

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from isda._utils.seeds import generator
+from isda.lab.seeds import generator
 
 PREFETCH_WORKERS = 4
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.data.catalogue import data_root
 from isda.lab.data.folder import files_below
 from isda.lab.data.image_files import IMAGE_SUFFIXES, IN_MEMORY_BYTES, open_image, read_image, upright_size

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils import seeds
+from isda.lab import seeds
 
 Seed = int | torch.Generator
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from isda._utils.files import atomic_write, check_regular_file
 from isda.lab.data.catalogue import data_root
 from isda.lab.data.dataset import DataSet
 from isda.lab.data.normalise import as_float
+from isda.lab.files import atomic_write, check_regular_file
 
 if TYPE_CHECKING:
     from isda.lab.data.augment import Draws
@@ -36,13 +36,7 @@ class ZCAWhitening(nn.Module):
     they are, W = 1: an unseen image is not blown up along them, and the inverse is exact for every image.
 
     It is a transform as those of `isda.lab.data.augment` are, for the end of a pipeline: `zca(images, draws)`.
-
-    Args:
-        mean: (D,) of the pixels, D = channels * height * width.
-        whitening: (D, D) W, which is symmetric.
-        image_shape: (channels, height, width).
-        rank: how many directions vary.
-        eps: added to the variances.
+    ``mean`` is (D,), ``whitening`` (D, D), and ``rank`` the number of directions that vary.
 
     Example:
         >>> images = torch.randint(0, 256, (500, 1, 4, 4), dtype=torch.uint8)

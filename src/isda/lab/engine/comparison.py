@@ -10,11 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isda._utils.choices import check_range
+from isda.lab.choices import check_range
 from isda.lab.engine.config import RunConfig
-from isda.lab.engine.executors import Executor, PlannedRun, RunsFailed, Watcher
-from isda.lab.engine.executors.local import local_executor
-from isda.lab.engine.executors.worker import load_data_cached
+from isda.lab.engine.executors.runs import (
+    Execution,
+    ExecutorOptions,
+    PlannedRun,
+    RunsFailed,
+    Watcher,
+    load_data_cached,
+    open_execution,
+    run_all,
+)
 from isda.lab.engine.options import canonical_method
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.settings import RunSettings, Saving
@@ -22,30 +29,28 @@ from isda.lab.engine.task import Task
 
 
 def run_planned(
-    planned: Sequence[PlannedRun], jobs: int = 1, watcher: Watcher | None = None, executor: Executor | None = None
+    planned: Sequence[PlannedRun], jobs: int = 1, watcher: Watcher | None = None, execution: Execution | None = None
 ) -> None:
     """Execute every run that is not finished.
 
     Args:
         planned: the runs; all folders are checked before the first run starts.
-        jobs: processes that train at the same time if no executor is given; they share the cores evenly.
+        jobs: processes that train at the same time if no execution is given; they share the cores evenly.
         watcher: receives the progress.
-        executor: executes the runs, see `isda.lab.engine.executors`; by default worker processes of this machine.
+        execution: how runs are executed, see `open_execution`; by default by processes of this machine.
 
     Raises:
         ValueError: a folder holds another run or a damaged one, before anything is trained.
         RunsFailed: runs failed, after all others are finished.
         Stopped: after SIGTERM or Ctrl-C; the current runs have saved a checkpoint.
-        RunsDeferred: the executor has prepared the runs for later.
     """
     for run in planned:
         folder = RunFolder(run.folder)
         if folder.started:
             folder.check_resumable(run.config)
-        if folder.started and folder.finished:
-            folder.read_result()
-    with local_executor(min(jobs, len(planned))) if executor is None else nullcontext(executor) as opened:
-        problems = opened.run(planned, watcher or Watcher())
+    options = ExecutorOptions(jobs=max(1, min(jobs, len(planned))))
+    with open_execution(options, Path()) if execution is None else nullcontext(execution) as opened:
+        problems = run_all(planned, opened, watcher or Watcher())
     if problems:
         raise RunsFailed(problems, len(planned))
 
@@ -119,7 +124,7 @@ def compare(
     saving: Saving | None = None,
     workers: int | None = None,
     watcher: Watcher | None = None,
-    executor: Executor | None = None,
+    execution: Execution | None = None,
 ) -> list[Path]:
     """Train every method with every seed; returns the run folders. Finished runs are not repeated.
 
@@ -131,13 +136,13 @@ def compare(
         seeds: of the runs.
         out: the folder for the run folders.
         task_of: maps a method string to its task.
-        jobs: processes that train at the same time if no executor is given; they share the cores evenly.
+        jobs: processes that train at the same time if no execution is given; they share the cores evenly.
         data_root: the folder of data sets.
         device: where to train, as in `join_processes`.
         saving: when runs write checkpoints.
         workers: threads of each run that prepare batches ahead.
         watcher: receives the progress.
-        executor: executes the runs, see `run_planned`.
+        execution: how runs are executed, see `run_planned`.
 
     Raises:
         ValueError: a setting or the folder of a run is invalid, before anything is trained.
@@ -161,5 +166,5 @@ def compare(
         if resolved in seen:
             raise ValueError(f"methods must differ, got {seen[resolved]!r} and {method!r}, which are the same")
         seen[resolved] = method
-    run_planned(planned, jobs, watcher, executor)
+    run_planned(planned, jobs, watcher, execution)
     return [run.folder for run in planned]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from isda.lab.engine.digests import json_text, read_verified, with_digest
 from isda.lab.engine.settings import AUTO, RunSettings, TrainingSettings
+from isda.lab.files import json_text, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +89,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is no configuration, or one of another format.
     """
-    stored = read_verified(path)
+    stored = read_json(path)
     written = stored.get("format")
     if type(written) is int and written == CONFIG_FORMAT:
         return stored
@@ -157,9 +155,9 @@ class RunConfig(RunSettings):
 
     @property
     def identity(self) -> str:
-        """A digest of all that decides what the run computes; checkpoints carry it."""
+        """All that decides what the run computes, as text."""
         decisive = {name: value for name, value in asdict(self).items() if name not in NOT_DECISIVE}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return json.dumps(decisive, sort_keys=True)
 
     def evaluates(self, epoch: int) -> bool:
         """Whether figures are measured after an epoch (from 1): every few, and all that the result averages."""
@@ -176,7 +174,7 @@ class RunConfig(RunSettings):
         elsewhere = {f.name for f in fields(self) if "stored_in" in f.metadata}
         values = {name: value for name, value in asdict(self).items() if name not in elsewhere}
         values |= {"of_method": [*self.of_method, *self.chosen], "of_run": list(self.of_run)}
-        return json_text(with_digest(values), indent=1) + "\n"
+        return json_text(values, indent=1) + "\n"
 
     @classmethod
     def read(cls: type[_AnyConfig], path: Path) -> _AnyConfig:
@@ -190,18 +188,12 @@ class RunConfig(RunSettings):
         missing = [name for name, f in known.items() if name not in stored and _required(f)]
         if missing:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
-        check_types(cls, stored, path, resolved=True)
-        data = stored.get("settings", {}).get("data")
-        if not isinstance(data, str | None):
-            raise ValueError(f"{path} must have the name of a data set as settings['data'], got {data!r}")
         values = {name: _tuples(stored[name]) for name in known if name in stored}
         try:
             values["figures"] = tuple(Figure(**figure) for figure in stored["figures"])
             values["curves"] = tuple(Curve(**curve) for curve in stored.get("curves", ()))
         except TypeError as error:
             raise ValueError(f"{path} describes its figures in a way that is not known here: {error}") from error
-        for shown in (*stored["figures"], *stored.get("curves", ())):
-            check_types(Figure if "name" in shown else Curve, shown, path)
         return cls(**values)
 
     def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -240,64 +232,6 @@ class TrainingConfig(TrainingSettings, RunConfig):
         import torch
 
         return torch.float64 if self.precision == "float64" else torch.float32
-
-
-def check_types(kind: type[Any], stored: Mapping[str, Any], path: Path, resolved: bool = False) -> None:
-    """Raise a ValueError for the first field of a dataclass that is stored as another type than it has.
-
-    Args:
-        kind: the dataclass.
-        stored: values by field, as JSON has them.
-        path: where they are from, for messages.
-        resolved: whether settings that may be AUTO must have a value.
-    """
-    hints = get_type_hints(kind)
-    for f in fields(kind):
-        if f.name not in stored or any(map(is_dataclass, get_args(hints[f.name]))):
-            continue  # nested dataclasses check their values when they are created
-        value, types = stored[f.name], _alternatives(hints[f.name])
-        if resolved and "auto" in f.metadata:
-            types = tuple(part for part in types if part is not NoneType)
-        accepted = [json_type for part in types for json_type in _json_types(part)]
-        if type(value) not in accepted and object not in accepted:
-            raise ValueError(f"{path} must have {accepted[0].__name__} as {f.name}, got {value!r}")
-        if not any(_fits(value, part) for part in types):
-            raise ValueError(f"{path} must have {f.type} as {f.name}, got {value!r}")
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-def _json_types(hint: Any) -> tuple[type, ...]:
-    """The types of JSON values that may stand for a type; (object,) for any."""
-    kind = get_origin(hint) or hint
-    if kind is Any:
-        return (object,)
-    if kind is Literal:
-        return (str,)
-    if kind is float:
-        return (float, int)
-    if kind is tuple:
-        return (list,)
-    if not isinstance(kind, type):
-        return (object,)
-    return (next((base for base in (str, dict) if issubclass(kind, base)), kind),)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a JSON value, and what it holds, is of a type."""
-    accepted, arguments = _json_types(hint), get_args(hint)
-    if object in accepted:
-        return True
-    if type(value) not in accepted:
-        return False
-    if isinstance(value, dict) and len(arguments) == 2:
-        return all(any(_fits(member, part) for part in _alternatives(arguments[1])) for member in value.values())
-    if not isinstance(value, list):
-        return True
-    members = arguments[:1] * len(value) if Ellipsis in arguments else arguments
-    return len(value) == len(members) and all(map(_fits, value, members))
 
 
 def _required(f: Field[Any]) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from isda._utils.errors import is_package_error
 from isda.lab.engine.callbacks import Hook
 from isda.lab.engine.checkpoint import Checkpoint
 from isda.lab.engine.config import RunConfig, result_figures
@@ -59,14 +58,14 @@ class CheckpointSchedule:
         self.job.check()
         state = self.job.state()
         if self.job.processes.first:
-            self.run.checkpoints.save(Checkpoint(step, state, metrics, self.job.config.identity))
+            self.run.checkpoints.save(Checkpoint(step, state, metrics))
         self.job.processes.wait()
         self.last = time.monotonic()
 
     def latest_checkpoint(self) -> str:
         """A sentence that names the latest checkpoint."""
-        latest = self.run.checkpoints.latest_step()
-        return "there is no earlier checkpoint" if latest is None else f"the checkpoint of step {latest} is kept"
+        steps = self.run.checkpoints.steps
+        return f"the checkpoint of step {steps[-1]} is kept" if steps else "there is no earlier checkpoint"
 
     def _elapsed(self) -> bool:
         return time.monotonic() - self.last > 60 * self.saving.minutes
@@ -106,21 +105,24 @@ def train(
     saving = saving or Saving()
     run = RunFolder(folder, saving.keep)
     if run.finished:
-        result = run.check_finished()
         run.check_resumable(config)
-        return result
+        return run.read_result()
     context = RunContext(processes, folder, data_root)
     if workers is not None:
         context = replace(context, workers=workers)
+    # What cannot be built is refused before a folder is made.
+    job = (task or find_task(config.task)).start(config, data, context)
     with _locked_by_first_process(folder, processes):
         if RunFolder(folder).finished:  # by the process that held the lock before
             return run.read_result()
-        # The folder may be that of another run: validation errors are not written to it.
-        with _traceback_written(run, processes, validation_errors=False):
-            job = (task or find_task(config.task)).start(config, data, context)
-            step, lines = _begin(run, job)
-        with _traceback_written(run, processes):
+        step, lines = _begin(run, job)
+        try:
             return _run(job, run, saving, hooks if processes.first else (), step, lines)
+        except Stopped:
+            raise
+        except Exception as error:
+            run.keep_traceback(error, processes.rank)
+            raise
 
 
 @contextmanager
@@ -137,19 +139,6 @@ def _locked_by_first_process(folder: Path, processes: Processes) -> Iterator[Non
         if failed:
             raise problem or FolderInUse(f"{folder} could not be locked by the first process")
         yield
-
-
-@contextmanager
-def _traceback_written(run: RunFolder, processes: Processes, validation_errors: bool = True) -> Iterator[None]:
-    """Write the traceback of an error to the run folder; of errors of the package only if ``validation_errors``."""
-    try:
-        yield
-    except Stopped:
-        raise
-    except Exception as error:
-        if validation_errors or not is_package_error(error):
-            run.keep_traceback(error, processes.rank)
-        raise
 
 
 def _run(
@@ -198,14 +187,13 @@ def _run(
 
 
 def _begin(run: RunFolder, job: Job) -> tuple[int, list[dict[str, Any]]]:
-    """Open the folder and restore the newest intact checkpoint; returns the finished steps and the epochs' metrics."""
+    """Open the folder and restore the newest checkpoint; returns the finished steps and the epochs' metrics."""
     processes = job.processes
     if processes.first:
         run.begin(job.config, processes)
-        run.checkpoints.tidy()
         job.keep(run.path)
     processes.wait()
-    checkpoint, warnings = run.checkpoints.load_latest(job.config.identity)
+    checkpoint = run.checkpoints.latest()
     step, lines = 0, list[dict[str, Any]]()
     if checkpoint is not None:
         step, lines = checkpoint.step, checkpoint.metrics
@@ -215,9 +203,6 @@ def _begin(run: RunFolder, job: Job) -> tuple[int, list[dict[str, Any]]]:
             raise ValueError(f"the checkpoint of step {step} cannot be used: {error}") from error
     processes.wait()
     if processes.first:
-        for warning in warnings:
-            run.warn(warning)
-        run.checkpoints.discard_after(step)
         # The epochs of the restored weights, whatever was written to the file since.
         run.write_metrics(lines)
     return step, lines

@@ -6,16 +6,15 @@ A `NamedMethod` is chosen by name on the command line and has typed options.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.options import NoMethodOptions, import_class, option_types, parse_options
 from isda.lab.engine.settings import Recipe
-
-_Pass = TypeVar("_Pass")
 
 
 class Outcome(NamedTuple):
@@ -40,16 +39,6 @@ class Method(nn.Module, ABC):
     def prepare(self, batch: Any) -> Any:
         """The batch as the step sees it, made once per step: as it is, unless a method mixes its samples."""
         return batch
-
-    def differentiate(
-        self, make_pass: Callable[[], _Pass], network: nn.Module, parameters: Sequence[nn.Parameter]
-    ) -> _Pass:
-        """Leave the gradients of a step on the parameters, and return the pass that is measured.
-
-        ``make_pass`` goes forward and back through the network once, over all processes together, and adds to the
-        gradients. That is all, unless a method says otherwise.
-        """
-        return make_pass()
 
     def measures(self) -> dict[str, float]:
         """Numbers worth recording with each epoch."""
@@ -108,7 +97,8 @@ class NamedMethod(Method):
         known = option_types(cls.Options)
         defaults = [*(recipe.method_defaults.get(family, {}) for family in cls.families), shortcuts or {}]
         options = {key: value for values in defaults for key, value in values.items() if key in known}
-        return options | cls.settled | given
+        options |= cls.settled | given
+        return asdict(cls.Options(**options))
 
     @classmethod
     def create(cls: type[_Named], network: Any, config: Any) -> _Named:

@@ -6,16 +6,16 @@ Methods declare their options as dataclasses. This module does not import torch:
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from isda._utils.choices import check_choice
-from isda._utils.errors import describe_error
+from isda.lab.choices import check_choice
 
 _Kind = TypeVar("_Kind")
 
@@ -40,7 +40,7 @@ def import_class(name: str, kind: type[_Kind], what: str) -> type[_Kind]:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{what} {name!r} could not be loaded: {error}") from error
     except Exception as error:  # whatever a module does when it is imported
-        raise ValueError(f"{what} {name!r} could not be loaded: {describe_error(error)}") from error
+        raise ValueError(f"{what} {name!r} could not be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ValueError(f"{what} {name!r} must be a subclass of {_public_name(kind)}, got {_short(found)}")
     return found
@@ -81,28 +81,11 @@ class NoMethodOptions:
     """The options of methods that have none."""
 
 
-AUTOMATIC = "auto"
-
-
-class NumberOrAuto:
-    """The type of options that are a number or "auto": ``float | Literal["auto"]``.
-
-    Example:
-        >>> NumberOrAuto("0.5"), NumberOrAuto("auto")
-        (0.5, 'auto')
-    """
-
-    def __new__(cls, text: str) -> Any:
-        """The value that a word says."""
-        return AUTOMATIC if text == AUTOMATIC else float(text)
-
-
 _KINDS: dict[type, str] = {
     int: "an integer",
     float: "a number",
     bool: "true or false",
     str: "a word",
-    NumberOrAuto: "a number or auto",
 }
 
 
@@ -154,7 +137,7 @@ def option_types(declared: type) -> dict[str, type]:
 def _option_type(hint: Any) -> type:
     found = scalar_type(hint)
     if found is None:
-        raise TypeError(f"an option of a method must be an int, float, bool, str or float | 'auto', got {hint!r}")
+        raise TypeError(f"an option of a method must be an int, float, bool or str, got {hint!r}")
     return found
 
 
@@ -169,8 +152,6 @@ def scalar_type(hint: Any) -> type | None:
     """
     if get_origin(hint) in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not NoneType]
-        if len(parts) == 2 and float in parts and Literal["auto"] in parts:
-            return NumberOrAuto
         parts = [part for part in parts if get_origin(part) is not Literal] or parts
         hint = parts[0] if len(parts) == 1 else hint
     if get_origin(hint) is Literal:
@@ -216,6 +197,22 @@ def parse_value(what: str, text: str, kind: type) -> Any:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError) as error:
         raise ValueError(f"{what} must be {_KINDS[kind]}, got {text!r}") from error
+
+
+def options_from_text(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Options from text: numbers, truth values and null as in JSON, other texts as they are.
+
+    Example:
+        >>> options_from_text({"width": "0.5", "stem": "deep"})
+        {'width': 0.5, 'stem': 'deep'}
+    """
+    options: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            options[name] = json.loads(text)
+        except (TypeError, ValueError):
+            options[name] = text
+    return options
 
 
 def canonical_method(text: str) -> str:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isda._utils.devices import on_host
+from isda.lab.devices import on_host
 
 # Seconds between two checks whether the parent process is alive.
 PARENT_POLL_SECONDS = 1.0

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from isda.lab.engine.config import Figure, RunConfig, read_config
-from isda.lab.engine.digests import read_verified
 from isda.lab.engine.run_folder import CONFIG_FILE, RunFolder
+from isda.lab.files import read_json
 
 MAX_LISTED = 20
 """Runs in a message."""
@@ -145,7 +145,7 @@ def read_run(folder: Path) -> RunRecord:
         folder=run.path,
         config=config,
         stored=stored,
-        environment=read_verified(run.environment_file) if run.environment_file.is_file() else {},
+        environment=read_json(run.environment_file) if run.environment_file.is_file() else {},
         metrics=_last_of_each_epoch(run.read_metrics()),
         result=_read_result(run, config.figures[0]) if run.finished else None,
     )
@@ -153,7 +153,6 @@ def read_run(folder: Path) -> RunRecord:
 
 def _read_result(run: RunFolder, headline: Figure) -> dict[str, Any]:
     result = run.read_result()
-    run.check_metrics(result)
     value = result.get(headline.name)
     if not is_number(value) or not math.isfinite(result[headline.name]):
         raise ValueError(f"{run.result_file} must have a number as {headline.name}, got {value!r}")
@@ -219,9 +218,7 @@ def load_weights(run: RunFolder, network: nn.Module, name: str) -> None:
     """
     from isda.lab.networks.weight_files import check_weight_values  # a report reads records without networks
 
-    result = run.read_result()
     try:
-        run.check_weights(result)
         weights = load_file(run.weights_file)
         check_weight_values(weights, network.state_dict(), "it")
         network.load_state_dict(weights)

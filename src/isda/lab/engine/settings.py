@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypedDict, TypeVar
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 
 SCALES = {"paper": 1.0, "small": 1 / 10, "smoke": 1 / 80}
 """The share of the paper's epochs that a scale trains for."""

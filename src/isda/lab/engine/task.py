@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.options import import_class, split_method, user_code_names
 from isda.lab.engine.settings import RunSettings
@@ -73,7 +73,6 @@ class Job(ABC):
     def conclude(self, folder: Path) -> dict[str, Any]:
         """The content of result.json beside the figures, after the last step; may write files to the folder.
 
-        The names of files under the key "files" are recorded with their digests (`run_folder.FILES`).
         Called in all processes; the result of the first is written. Called again if the run is killed meanwhile.
         """
         return {}

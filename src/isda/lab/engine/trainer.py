@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from isda._utils.checks import NonFiniteFeatures
-from isda._utils.errors import expect_type
-from isda._utils.seeds import mix
+from isda._checks import NonFiniteError
+from isda.lab.choices import expect_type
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.method import Method, Outcome
 from isda.lab.engine.processes import FiniteLoss, NonFiniteLoss, Processes
 from isda.lab.engine.settings import learning_rate
 from isda.lab.engine.task import Job
+from isda.lab.seeds import mix
 
 RATE_SHARE = "rate"
 """What a group of parameters calls its share of the learning rate."""
@@ -206,8 +206,7 @@ class Trainer(Job):
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(step) * group.get(RATE_SHARE, 1.0)
         batch = self.method.prepare(batch)
-        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
-        loss, (terms, outputs) = self.method.differentiate(lambda: self._pass(batch, step), self.network, parameters)
+        loss, (terms, outputs) = self._pass(batch, step)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
@@ -225,7 +224,7 @@ class Trainer(Job):
         with self._autocast():
             try:
                 outcome = self.method(self.forward, batch)
-            except NonFiniteFeatures as error:
+            except NonFiniteError as error:
                 # The features follow from losses that have not been checked yet.
                 raise self.finite.own() or NonFiniteLoss(f"step {step + 1} failed: {error}") from error
             loss = torch.stack([*outcome.terms.values()]).sum()

@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from isda._utils.choices import check_choice
-from isda._utils.devices import in_eval_mode
+from isda.lab.choices import check_choice
+from isda.lab.devices import in_eval_mode
 
 
 def count_parameters(network: nn.Module) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
-from isda._utils.extras import needed_by
-from isda._utils.files import atomic_write
+from isda.lab.choices import check_choice
+from isda.lab.extras import needed_by
+from isda.lab.files import atomic_write
 from isda.lab.networks.network import Network
 from isda.lab.networks.registry import IMAGENET
 from isda.lab.networks.timm_models import TIMM_PREFIX, timm_state

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import check_choice
-from isda._utils.devices import send
+from isda.lab.choices import check_choice, positive_integer
+from isda.lab.devices import send
 from isda.lab.networks.network import scaled_channels
 
 NOISE_DIM = 100

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.networks.network import Network, dropout_rate, scaled_channels
 
 TORCHVISION_PREFIX = "torchvision:"

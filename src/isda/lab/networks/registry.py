@@ -5,9 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import did_you_mean
-from isda._utils.extras import needed_by
+from isda.lab.choices import did_you_mean, positive_integer
+from isda.lab.extras import needed_by
 from isda.lab.networks.cifar import (
     cnn_13,
     densenet,

@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice, positive_integer
 from isda.lab.networks.network import dropout_rate, initialise, scaled_channels
 from isda.lab.networks.weight_files import match_weights, read_weights
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from isda._utils.devices import on_host
-from isda._utils.distributed import all_reduce_sum, world_size
+from isda.lab.devices import on_host
+from isda.lab.distributed import all_reduce_sum, world_size
 
 
 def synchronise_batch_norm(network: nn.Module, device: torch.device) -> nn.Module:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isda._utils.choices import did_you_mean
+from isda.lab.choices import did_you_mean
 from isda.lab.networks.network import Network
 
 TIMM_PREFIX = "timm:"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isda import __version__
-from isda._utils.files import write_text
 from isda.lab.engine.run_records import RunRecord
-from isda.lab.engine.tuning.records import SearchRecord
+from isda.lab.engine.search import SearchRecord
+from isda.lab.files import write_text
 from isda.lab.report.comparison import summarise
 from isda.lab.report.searches import search_section
 from isda.lab.report.sections import comparison_section

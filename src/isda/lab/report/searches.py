@@ -13,7 +13,7 @@ from isda.lab.report.wording import counted, scale_note, seeds_text, sentence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from isda.lab.engine.tuning.records import MethodSearchRecord, SearchRecord
+    from isda.lab.engine.search import MethodSearchRecord, SearchRecord
 
 
 def point_text(point: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isda._utils.text import escape_control_characters
 from isda.lab.report.wording import plus_minus, sentence
+from isda.lab.text import escape_control_characters
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data.catalogue import CATALOGUE, data_root, named_path
 from isda.lab.engine.options import split_method
 from isda.lab.engine.settings import AUTO, Recipe
+from isda.lab.methods.registry import find_method
+from isda.lab.methods.semi import defaults_for
 from isda.lab.networks.generative import DiscriminatorBody
 from isda.lab.reproduce.training import Scale, ScaledSettings, Training
 from isda.lab.reproduce.workload import NetworkSize, Work, count_size, fitting_width, network_size, training_work
-from isda.lab.semi import defaults_for
-from isda.lab.tasks.classification.methods import find_method
 from isda.lab.tasks.classification.settings import ClassificationSettings, recipe_for
 from isda.lab.tasks.gan.methods import find_method as find_gan_method
 from isda.lab.tasks.gan.settings import BATCH_SIZE, GANSettings

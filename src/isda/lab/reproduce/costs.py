@@ -19,13 +19,13 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from isda._utils.devices import on_host
+from isda import ISDALoss
+from isda.lab.devices import on_host
 from isda.lab.networks import Network, create
 from isda.lab.networks.cost import additional_multiply_adds, count_multiply_adds, count_parameters
 from isda.lab.networks.registry import CIFAR, names
 from isda.lab.reproduce.printed_tables import PaperCell, paper_table
 from isda.lab.tasks.classification.settings import recipe_for
-from isda.losses import ISDALoss
 
 CIFAR_NETWORKS = {
     "ResNet-32": "resnet-32",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 
 CONTENTS = {
     "table-1": ("ImageNet Results", "Top-1 and top-5 error on ImageNet, with and without ISDA, and what ISDA costs."),

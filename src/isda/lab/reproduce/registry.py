@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.reproduce.experiment import Experiment
 from isda.lab.reproduce.figures import (
     Figure5,

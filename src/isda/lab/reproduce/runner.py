@@ -10,16 +10,23 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.engine.comparison import Planner, run_folder_name, run_planned
-from isda.lab.engine.executors import Executor, PlannedRun, RunProblem, RunsFailed, Watcher
+from isda.lab.engine.executors.runs import Execution, PlannedRun, RunProblem, RunsFailed, Watcher
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import SEARCH_FOLDER, run_folders
+from isda.lab.engine.search import (
+    FINAL_FOLDER,
+    Candidate,
+    MethodSearchRecord,
+    SearchOptions,
+    Trial,
+    apply_point,
+    make_candidates,
+    value_text,
+)
 from isda.lab.engine.settings import RunSettings, Saving
 from isda.lab.engine.task import find_task
-from isda.lab.engine.tuning.method_search import SearchState
-from isda.lab.engine.tuning.request import FINAL_FOLDER, SearchOptions, make_candidates
-from isda.lab.engine.tuning.search_space import Proposal, apply_point, value_text
 from isda.lab.reproduce.experiment import Experiment, TableExperiment, with_dependencies
 from isda.lab.reproduce.training import Scale, Training, TrainingOutcome
 from isda.lab.reproduce.workload import MachineSpeed, Work
@@ -44,7 +51,7 @@ class ReproductionOptions:
 
 
 def run_trainings(
-    trainings: Sequence[Training], options: ReproductionOptions, watcher: Watcher, pool: Executor
+    trainings: Sequence[Training], options: ReproductionOptions, watcher: Watcher, pool: Execution
 ) -> dict[str, TrainingOutcome]:
     """Run what is missing of all trainings and their dependencies; return the outcomes by name.
 
@@ -52,7 +59,6 @@ def run_trainings(
 
     Raises:
         Stopped: SIGTERM or Ctrl-C; current runs have saved a checkpoint.
-        HandedOver: the pool has submitted all runs that are ready elsewhere.
     """
     requested = {training.name for training in trainings}
     first_seed = replace(options, seeds=options.seeds[:1])
@@ -66,7 +72,7 @@ def run_trainings(
             return {name: training.outcome() for name, training in progress.items()}
         problems: Mapping[Path, RunProblem] = {}
         try:
-            run_planned(list(ready.values()), watcher=watcher, executor=pool)
+            run_planned(list(ready.values()), watcher=watcher, execution=pool)
         except RunsFailed as failed:
             problems = failed.problems
         for training in progress.values():
@@ -76,8 +82,8 @@ def run_trainings(
 class _TrainingProgress:
     """The state of one training: its search on held-out data, if it is tuned, then its final runs.
 
-    The search is a `SearchState` of `engine.tuning`; `run_search` is not used because it stops at the first run
-    that fails and knows no dependencies and no final runs of other trainings to execute at the same time.
+    `run_search` is not used because it stops at the first run that fails and knows no dependencies and no final runs
+    of other trainings to execute at the same time.
     """
 
     def __init__(self, training: Training, options: ReproductionOptions) -> None:
@@ -87,8 +93,8 @@ class _TrainingProgress:
         self.problems: list[str] = []
         self.settings: RunSettings | None = None
         self.inherited = ""
-        self.search: SearchState | None = None
-        self.trials: list[tuple[Proposal, list[PlannedRun]]] = []
+        self.search: Candidate | None = None
+        self.trials: list[Trial] = []
         self.final: list[PlannedRun] = []
         self.ended = False
 
@@ -99,11 +105,8 @@ class _TrainingProgress:
         try:
             if self.settings is None:
                 self._start(others)
-            if self.search is not None:
-                candidate = self.search.candidate
-                self.trials = [(trial, candidate.runs(trial.point, self.folder)) for trial in self.search.propose()]
-                if self.trials:
-                    return [run for _, runs in self.trials for run in runs]
+            if self.search is not None and not self.trials:
+                return self._trial_runs(self.search)
             self.final = [self._final_run(seed) for seed in self.options.seeds]
             for run in self.final:
                 if RunFolder(run.folder).started:
@@ -115,13 +118,13 @@ class _TrainingProgress:
 
     def absorb(self, problems: Mapping[Path, RunProblem]) -> None:
         """Record the results of the runs that `next` returned."""
-        for trial, runs in self.trials:
-            failed = [problems[run.folder] for run in runs if run.folder in problems]
+        if self.search is not None and not self.trials and not self.ended:
+            failed = [problems[run.folder] for run in self._trial_runs(self.search) if run.folder in problems]
             if any(not problem.diverged for problem in failed):
                 self._fail("; ".join(problem.sentence for problem in failed))
-            elif self.search is not None:
-                self.search.add(trial, runs, problems)
-        self.trials = []
+            else:
+                points = range(len(self.search.points))
+                self.trials = [self.search.trial(number, self.folder, problems) for number in points]
         if self.final:
             lost = [run for run in self.final if run.folder in problems]
             self.problems += [f"seed {run.config.seed}: {problems[run.folder].sentence}" for run in lost]
@@ -136,7 +139,7 @@ class _TrainingProgress:
 
     def outcome(self) -> TrainingOutcome:
         """The result of the training."""
-        record = self.search.record() if self.search is not None else None
+        record = self._record()
         return TrainingOutcome(
             self.training,
             {run.config.seed: run.folder for run in self.final if RunFolder(run.folder).finished},
@@ -148,13 +151,20 @@ class _TrainingProgress:
 
     def with_choice(self, settings: RunSettings) -> tuple[RunSettings, str]:
         """The settings of another training with what was chosen for this one, and those of the run in words."""
-        point = None if self.search is None else self.search.record().chosen
+        record = self._record()
+        point = None if record is None else record.chosen
         if self.search is None or point is None:
             raise ValueError(f"it takes the options that are chosen for {self.training.name}, which failed")
-        searched = self.search.candidate.searched
+        searched = self.search.searched
         of_run = ", ".join(f"{one.name}={value_text(point[one.name])}" for one in searched if not one.of_method)
         words = f"{of_run} as chosen for {self.training.method}" if of_run else ""
         return apply_point(settings, searched, point)[0], words
+
+    def _record(self) -> MethodSearchRecord | None:
+        return None if self.search is None else self.search.record(self.trials)
+
+    def _trial_runs(self, search: Candidate) -> list[PlannedRun]:
+        return [run for point in search.points for run in search.runs(point, self.folder)]
 
     def _inherited_method(self) -> str:
         """The method with the options of another training, if it takes any."""
@@ -171,9 +181,8 @@ class _TrainingProgress:
         self.settings = settings
         planner = self._planner()
         if training.tuned:
-            how = SearchOptions(trials=options.scale.trials, widen=0, seeds=(SEARCH_SEED,))
-            candidates = make_candidates(settings, [str(settings.method)], training.search, how, planner)
-            self.search = SearchState(candidates[0])
+            how = SearchOptions(trials=options.scale.trials, seeds=(SEARCH_SEED,))
+            (self.search,) = make_candidates(settings, [str(settings.method)], training.search, how, planner)
         else:
             planner.resolve(replace(settings, seed=options.seeds[0]))
 
@@ -193,10 +202,10 @@ class _TrainingProgress:
             settings = replace(expect_type(self.settings, RunSettings), seed=seed)
             run = self._planner().plan(settings, folder / run_folder_name(str(settings.method), seed))
         else:
-            point = self.search.record().chosen
+            point = self.search.record(self.trials).chosen
             if point is None:
                 raise ValueError(f"all trials of {self.training.method} diverged")
-            run = self.search.candidate.final_run(point, seed, folder)
+            run = self.search.final_run(point, seed, folder)
         kept = self.training.checkpoints if seed == self.options.seeds[0] else 0
         if not kept:
             return run

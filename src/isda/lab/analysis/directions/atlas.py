@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from isda._utils import seeds
-from isda._utils.choices import check_choice
+from isda.lab import seeds
 from isda.lab.analysis.directions.eigenvectors import Landing, class_directions, land
 from isda.lab.analysis.pages import thumbnail
 from isda.lab.analysis.training_features import Observed, features_of
+from isda.lab.choices import check_choice
 from isda.lab.tasks.classification.trained import load_classifier
 
 MOST_IMAGES = 2000

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from isda._utils.errors import expect_type
 from isda.lab.analysis.directions.atlas import DEVIATIONS, MOST_CLASSES, Atlas, ClassView, DirectionView
 from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, tag
 from isda.lab.analysis.pages import LARGEST, encode_image, thumbnail, write_page
+from isda.lab.choices import expect_type
 from isda.lab.report.tables import Cell, Column, Table
 from isda.lab.report.wording import counted, number
 

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import check_choice
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
+from isda.lab.choices import check_choice, expect_type, positive_integer
+from isda.lab.devices import send
 from isda.lab.engine.options import import_class
 from isda.lab.networks.weight_files import read_weights
 from isda.lab.tasks.classification.trained import load_classifier

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.checks import check_strength
-from isda._utils.devices import send
-from isda._utils.seeds import generator
 from isda.lab.analysis.inversion.encoder import Encoder, encoder_of_run
+from isda.lab.choices import check_number
+from isda.lab.devices import send
 from isda.lab.networks.generative import to_pixels
+from isda.lab.seeds import generator
 
 if TYPE_CHECKING:
     from isda.lab.analysis.inversion.generator_adapters import LatentGenerator
@@ -285,7 +285,7 @@ class Inverter:
     encoder: Encoder = field(init=False)
 
     def __post_init__(self) -> None:
-        check_strength("pixel_weight", self.pixel_weight)
+        check_number("pixel_weight", self.pixel_weight)
         object.__setattr__(self, "encoder", encoder_of_run(self.observed, self.generator.device))
 
     def reconstruct(self, rows: Tensor, progress: Callable[[int], None] | None = None) -> InvertedFeatures:

@@ -12,8 +12,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from isda._utils.checks import check_strength
-from isda._utils.files import atomic_write
 from isda.lab.analysis.inversion.generator_adapters import find_generator
 from isda.lab.analysis.inversion.inverter import PIXEL_WEIGHT, Descent, Inverter
 from isda.lab.analysis.inversion.study import NEAREST, InversionStudy, choose_rows, study
@@ -21,6 +19,8 @@ from isda.lab.analysis.inversion.targets import strength_of
 from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, number_cell, tag
 from isda.lab.analysis.pages import command_line, write_page
 from isda.lab.analysis.training_features import observe
+from isda.lab.choices import check_number
+from isda.lab.files import atomic_write
 from isda.lab.tasks.common.data import images_at
 
 GAP, WIDER = 2, 24
@@ -189,7 +189,7 @@ class InversionOptions:
             raise ValueError(f"augmented must be from 1 to {MOST_AUGMENTED}, got {self.augmented}")
         for name in ("strength", "pixel_weight"):
             if getattr(self, name) is not None:
-                check_strength(name, getattr(self, name))
+                check_number(name, getattr(self, name))
         self.steps()
 
     def steps(self) -> tuple[Descent, Descent]:

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator as seeded_generator
 from isda.lab.analysis.inversion.inverter import InvertedFeatures, Inverter
 from isda.lab.analysis.inversion.targets import augmented_features
 from isda.lab.analysis.training_features import Observed
+from isda.lab.choices import check_choice, expect_type
 from isda.lab.data.image_files import ImageFiles
 from isda.lab.data.prefetch import PREFETCH_WORKERS, prefetch
 from isda.lab.networks.generative import to_pixels
+from isda.lab.seeds import generator as seeded_generator
 from isda.lab.tasks.common.data import images_at
 
 NEAREST = 5

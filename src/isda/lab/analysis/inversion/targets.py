@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isda._utils.checks import check_strength
-from isda._utils.seeds import generator
 from isda.covariance import FullCovariance
-from isda.functional.sampling import symmetric_root
-from isda.lab.engine.options import AUTOMATIC
+from isda.lab.choices import check_number
+from isda.lab.seeds import generator
 
 if TYPE_CHECKING:
     from isda.lab.analysis.training_features import Observed
@@ -29,7 +27,7 @@ _MOVES = 0x6D6F7665
 def strength_of(observed: Observed) -> float:
     """lambda_0 of the run's method if it is a number, else 0.5."""
     strength = observed.trained.config.method_options.get("lambda_0")
-    return DEFAULT_STRENGTH if strength in (None, 0, AUTOMATIC) else float(strength)
+    return DEFAULT_STRENGTH if strength in (None, 0) else float(strength)
 
 
 def class_covariance(observed: Observed, label: int) -> Tensor:
@@ -45,9 +43,15 @@ def class_covariance(observed: Observed, label: int) -> Tensor:
     return torch.diag(matrix.diagonal()) if diagonal else matrix
 
 
+def symmetric_root(matrix: Tensor) -> Tensor:
+    """S with S S = matrix for a symmetric positive semi-definite matrix of any rank."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp_min(0).sqrt()) @ vectors.mT
+
+
 def class_root(observed: Observed, label: int) -> Tensor:
     """(A, A) symmetric root of `class_covariance`."""
-    return symmetric_root(class_covariance(observed, label)[None])[0]
+    return symmetric_root(class_covariance(observed, label))
 
 
 def augmented_features(
@@ -71,7 +75,7 @@ def augmented_features(
         root: by default `class_root` of the run; a caller that keeps roots passes its own.
     """
     strength = strength_of(observed) if strength is None else strength
-    check_strength("strength", strength)
+    check_number("strength", strength)
     root = root or lru_cache(maxsize=None)(partial(class_root, observed))
     moved = []
     for row in rows.tolist():

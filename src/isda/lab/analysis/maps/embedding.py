@@ -1,31 +1,25 @@
-"""Features in the plane by t-SNE (van der Maaten and Hinton, 2008) or UMAP, and measures of class separation."""
+"""Features in the plane by t-SNE (van der Maaten and Hinton, 2008), and measures of class separation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
-from isda._utils.extras import missing_message
 
-
-def embed(features: Tensor, by: str = "tsne", *, perplexity: float = 30.0, seed: int = 0) -> Tensor:
+def embed(features: Tensor, *, perplexity: float = 30.0, seed: int = 0) -> Tensor:
     """(N, 2) float64 points in the plane for features (N, A); the same for the same seed.
 
     Args:
         features: of any images.
-        by: tsne or umap.
-        perplexity: of t-SNE; for UMAP the number of neighbours. It must be below N.
+        perplexity: about the number of neighbours that count, below N.
         seed: of the embedding.
 
     Raises:
         ValueError: an option is out of range, or the features have no map, see `without_map`.
     """
-    check_choice("by", by, METHODS)
     if not 1 <= perplexity < len(features):
         raise ValueError(f"perplexity must be from 1 to below the {len(features)} images, got {perplexity:g}")
     if reason := without_map(features):
@@ -37,7 +31,7 @@ def embed(features: Tensor, by: str = "tsne", *, perplexity: float = 30.0, seed:
     scaled = scaled / scaled.square().mean().sqrt()
     if scaled.shape[1] == 1:  # t-SNE starts from two principal components
         scaled = torch.nn.functional.pad(scaled, (0, 1))
-    return torch.as_tensor(METHODS[by](scaled.numpy(), perplexity, seed)).double()
+    return torch.as_tensor(_tsne(scaled.numpy(), perplexity, seed)).double()
 
 
 def without_map(features: Tensor) -> str | None:
@@ -65,17 +59,6 @@ def _tsne(features: Any, perplexity: float, seed: int) -> Any:
 
     return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(features)
 
-
-def _umap(features: Any, perplexity: float, seed: int) -> Any:
-    try:
-        from umap import UMAP
-    except ImportError as error:
-        raise ValueError(f"a map by umap needs {missing_message('umap')}; tsne needs no extra") from error
-    return UMAP(n_neighbors=max(2, round(perplexity)), random_state=seed, n_jobs=1).fit_transform(features)
-
-
-METHODS: dict[str, Callable[[Any, float, int], Any]] = {"tsne": _tsne, "umap": _umap}
-"""By name; each takes features, the perplexity and a seed."""
 
 ROWS_AT_ONCE = 1000
 

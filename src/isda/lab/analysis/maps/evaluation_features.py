@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isda._utils import seeds
+from isda.lab import seeds
 from isda.lab.analysis.training_features import run_data
 from isda.lab.data.dataset import Images
 from isda.lab.tasks.classification.settings import ClassificationConfig

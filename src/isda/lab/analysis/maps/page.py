@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from isda._utils.text import escape_control_characters
 from isda.lab.analysis.maps.embedding import Separation, embed, measure_separation, without_map
 from isda.lab.analysis.maps.evaluation_features import EvaluationFeatures, evaluation_features
 from isda.lab.analysis.markup import Markup, boxed_table, column, data_uri, join, name_cell, number_cell, tag
 from isda.lab.analysis.pages import GAP, command_line, encode_image, image_strip, thumbnail, write_page
 from isda.lab.engine.run_records import read_run
+from isda.lab.text import escape_control_characters
 
 MAP_COLUMNS = ("run", "silhouette", "kNN accuracy, %", "within / between scatter", "error, %")
 MOST_THUMBNAILS = 4000
@@ -178,13 +178,12 @@ def _controls(classes: Sequence[str]) -> Markup:
     )
 
 
-def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, neighbours: int, command: str) -> None:
+def write_maps(path: Path, title: str, views: Sequence[FeatureMap], neighbours: int, command: str) -> None:
     """Write the page."""
     first = views[0].evaluated
     data, thumbnails = page_data(views)
-    method = "t-SNE" if by == "tsne" else "UMAP"
     lede = (
-        f"Each point is one of {len(first.labels):,} {first.config.evaluated_on} images, placed by {method} so that "
+        f"Each point is one of {len(first.labels):,} {first.config.evaluated_on} images, placed by t-SNE so that "
         "images with similar features are neighbours. Colour and shape show the class, a ring a wrong prediction."
     )
     how = (
@@ -218,7 +217,6 @@ def write_maps(path: Path, title: str, views: Sequence[FeatureMap], by: str, nei
 class MapOptions:
     """Options of `isda map`."""
 
-    by: str = "tsne"
     images: int = 2000
     perplexity: float = 30.0
     neighbours: int = 10
@@ -252,11 +250,11 @@ def draw_maps(
     for run in watched(evaluated):
         points, separation = None, None
         if without_map(run.features) is None:
-            points = embed(run.features, options.by, perplexity=options.perplexity, seed=options.seed)
+            points = embed(run.features, perplexity=options.perplexity, seed=options.seed)
             separation = measure_separation(run.features, run.labels, options.neighbours)
         views.append(FeatureMap(run, points, separation, read_run(run.folder).value))
     config = evaluated[0].config
     title = f"Features of {config.network} on {config.data}"
     command = command_line("map", *runs, **asdict(options), out=out)
-    write_maps(out, title, views, options.by, options.neighbours, command)
+    write_maps(out, title, views, options.neighbours, command)
     return title, views

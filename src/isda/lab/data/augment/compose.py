@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
 from isda.lab.data.augment.draws import Draws
+from isda.lab.devices import send
 
 
 class Transform(Protocol):

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isda._utils.choices import check_choice
-from isda._utils.devices import send
+from isda.lab.choices import check_choice
 from isda.lab.data.augment.compose import Compose, Normalize, Transform, check_images
 from isda.lab.data.augment.draws import Draws, require_draws
+from isda.lab.devices import send
 
 
 def _reflect(images: Tensor, padding: int, dim: int) -> Tensor:

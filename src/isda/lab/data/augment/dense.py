@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
 from isda.lab.data.augment.draws import Draws, require_draws
+from isda.lab.devices import send
 
 DenseSample = tuple[Tensor, Tensor]
 """uint8 (3, H, W) image and uint8 (H, W) labels."""

@@ -65,7 +65,7 @@ class Draws:
     @classmethod
     def for_samples(cls, indices: Tensor, *, seed: int, epoch: int = 0) -> Draws:
         """Draws that depend on the seed, the epoch and the positions (N,) of the samples in their data set only."""
-        # The chain of `isda._utils.seeds.mix`, with the last link on a tensor.
+        # The chain of `isda.lab.seeds.mix`, with the last link on a tensor.
         run = splitmix64(torch.tensor(_signed(seed % (1 << 64))))
         return cls(splitmix64(splitmix64(run + epoch) + indices.cpu().to(torch.int64)))
 

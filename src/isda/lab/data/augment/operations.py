@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
 from isda.lab.data.augment.compose import check_images
+from isda.lab.devices import send
 
 Fill = int | Sequence[int]
 """Colour outside the image: one grey value or one value per channel, 0 .. 255."""

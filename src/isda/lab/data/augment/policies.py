@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.data.augment.compose import check_images
 from isda.lab.data.augment.draws import Draws, require_draws
 from isda.lab.data.augment.operations import GREY, OPERATION_NAMES, Fill, apply_operations

@@ -12,11 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from isda._utils.text import escape_control_characters
 from isda.lab.engine.callbacks import Hook
 from isda.lab.engine.config import RunConfig
-from isda.lab.engine.executors import Watcher
+from isda.lab.engine.executors.runs import Watcher
 from isda.lab.engine.run_records import read_run
+from isda.lab.text import escape_control_characters
 
 
 def progress_bar(disable: bool = False) -> Progress:

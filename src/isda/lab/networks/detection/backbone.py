@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, FeaturePyramidNetwork
 
-from isda._utils.devices import in_eval_mode
+from isda.lab.devices import in_eval_mode
 from isda.lab.networks.network import Network
 from isda.lab.networks.registry import create
 from isda.lab.networks.timm_models import TIMM_PREFIX, check_timm_model

@@ -12,8 +12,7 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-from isda._utils.checks import positive_integer
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice, positive_integer
 from isda.lab.networks.detection.backbone import FeaturePyramid, backbone_stages
 from isda.lab.networks.detection.heads import CascadeHeads, HeadOptions, RegionHeads
 from isda.lab.networks.detection.proposals import RegionProposals

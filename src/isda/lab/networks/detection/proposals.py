@@ -17,7 +17,7 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 
-from isda._utils.seeds import generator
+from isda.lab.seeds import generator
 
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
+from isda.lab.choices import check_choice, expect_type
 from isda.lab.data import DataSet
 from isda.lab.data.augment import (
     AutoAugment,

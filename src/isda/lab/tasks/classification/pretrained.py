@@ -1,10 +1,9 @@
-"""The network of a run: creation, dry run, and pretrained weights."""
+"""The network of a run: creation, and pretrained weights."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,37 +14,17 @@ from torch import Tensor, nn
 from isda.lab import networks
 from isda.lab.networks import Network
 from isda.lab.networks.pretrained import HUB, load_pretrained, pretrained_inputs, pretrained_weights
-from isda.lab.networks.timm_models import TIMM_PREFIX
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
-from isda.lab.tasks.common import dry_run as common
-from isda.lab.tasks.common.dry_run import BUILD_ERRORS, first_line
 
 CLASSIFIER_STD = 0.01
 """Of the weights of a new classifier."""
+BUILD_ERRORS = (RuntimeError, TypeError, OverflowError, MemoryError, ArithmeticError, LookupError)
+"""What torch raises for impossible sizes, besides the ValueErrors of our own checks."""
 
 
 def create_network(config: ClassificationConfig) -> Network:
     """The network that a configuration names, with random weights."""
     return networks.create(config.network, num_classes=len(config.classes), **config.network_options)
-
-
-def dry_run(
-    config: ClassificationConfig, make_method: Callable[[Network], nn.Module], image: Tensor, batch_size: int
-) -> None:
-    """Raise a ValueError if the network or the method cannot be built, needs too much memory, or fails on a batch.
-
-    Args:
-        config: of the run.
-        make_method: the method for a network.
-        image: (C, H, W) an input of the network.
-        batch_size: the smallest number of images in a training pass.
-    """
-    if "num_classes" in config.network_options:
-        raise ValueError(f"network_options must not name num_classes, which the data set {config.data} decides")
-    # Not every model of timm can be built on the meta device.
-    if not config.network.startswith(TIMM_PREFIX):
-        images = (batch_size, *image.shape)
-        common.dry_run(config, lambda: create_network(config), make_method, images, cached=True)
 
 
 def pretrained_fields(settings: ClassificationSettings, network: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +99,7 @@ def check_pretrained(config: ClassificationConfig, image: Tensor) -> None:
             network(image.unsqueeze(0))
     except (ValueError, AssertionError, *BUILD_ERRORS) as error:
         shape = "x".join(map(str, image.shape))
-        raise ValueError(f"{config.network} cannot see images of {shape}: {first_line(error)}") from error
+        raise ValueError(f"{config.network} cannot see images of {shape}: {error}") from error
 
 
 def _read(network: str, source: str, options: dict[str, Any]) -> tuple[dict[str, Tensor], str]:

@@ -11,36 +11,33 @@ import torch
 from torch import Tensor
 
 from isda import __version__
-from isda._utils.choices import check_choice
 from isda.lab import networks
-from isda.lab.data import CATALOGUE, DataSet, long_tailed
+from isda.lab.choices import check_choice
+from isda.lab.data import CATALOGUE, DataSet
 from isda.lab.data.augment import Draws
-from isda.lab.engine.options import split_method
+from isda.lab.engine.options import options_from_text, split_method
 from isda.lab.engine.settings import AUTO, Recipe, fit_batch_size, warm_up_steps
 from isda.lab.engine.trainer import OPTIMISERS
+from isda.lab.methods.registry import find_method
 from isda.lab.networks.registry import IMAGENET
 from isda.lab.networks.timm_models import TIMM_PREFIX
 from isda.lab.tasks.classification.generated import compatible_generator, count_per_batch
-from isda.lab.tasks.classification.methods import find_method
 from isda.lab.tasks.classification.pipelines import (
     RESIZING,
     check_augmentation,
     default_augmentation,
     training_pipeline,
 )
-from isda.lab.tasks.classification.pretrained import check_pretrained, dry_run, pretrained_fields
+from isda.lab.tasks.classification.pretrained import check_pretrained, pretrained_fields
 from isda.lab.tasks.classification.settings import (
     RATES,
     ClassificationConfig,
     ClassificationSettings,
-    class_parts,
     fine_tuning_recipe,
     recipe_for,
 )
-from isda.lab.tasks.common.data import count_training_images, images_at, split_data, training_and_evaluation
-from isda.lab.tasks.common.dry_run import options_from_text
+from isda.lab.tasks.common.data import count_training_images, images_at, split_data
 from isda.lab.tasks.common.evaluation import BASELINES, CURVES, figures_for
-from isda.lab.tasks.common.matching import check_automatic
 
 
 def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationConfig:
@@ -55,34 +52,27 @@ def resolve(settings: ClassificationSettings, data: DataSet) -> ClassificationCo
     values = image_fields(settings, data, network, recipe)
     pretrained = settings.pretrained is not None
     augment = settings.augment or default_augmentation(data, network in IMAGENET and not pretrained, pretrained)
-    images = _training_images(settings, data)
+    images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
     size = fit_batch_size(values["batch_size"], images, settings.batch_size is not AUTO)
-    counts = _class_counts(settings, data)
-    parts = class_parts(counts) if settings.imbalance is not None else {}
     values |= {
         "task": "classification",
         "method": name,
         "method_options": method.resolve(words, recipe, settings.part_of("method_options")),
         "augment": check_augmentation(augment),
         "batch_size": size,
-        "class_counts": counts,
         "train_images": images,
         "steps_per_epoch": images // size,
         "warm_up_steps": warm_up_steps(settings.warm_up, recipe, images // size),
-        "figures": figures_for(values["evaluated_on"], data.num_classes, parts),
     }
     # A comparison with semi-supervised methods has further settings, which are not of this task.
     other = {f.name for f in fields(settings)} - {f.name for f in fields(ClassificationSettings)}
     values = {name: value for name, value in values.items() if name not in other}
     config = ClassificationConfig(**(values | _generated_fields(settings, data, size)))
-    check_automatic(config.method_options, images)
     try:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
-    image = _augmented(config, data)
-    dry_run(config, lambda made: method.create(made, config), image, size)
-    check_pretrained(config, image)
+    check_pretrained(config, _augmented(config, data))
     return config
 
 
@@ -159,25 +149,6 @@ def _warn_of_classes(data: DataSet) -> None:
             f"{first!r}{hint}",
             stacklevel=3,
         )
-
-
-def _training_images(settings: ClassificationSettings, data: DataSet) -> int:
-    images = count_training_images(settings.held_out, settings.labels, len(data.y_train))
-    tail = settings.labels is None and settings.imbalance is not None
-    return sum(_class_counts(settings, data)) if tail else images
-
-
-def _class_counts(settings: ClassificationSettings, data: DataSet) -> tuple[int, ...]:
-    """Training images of each class where the seed has no say in it; none where equally many of each are drawn."""
-    labels = data.y_train[training_and_evaluation(data, settings.held_out or 0)[0]]
-    if settings.imbalance is not None:
-        try:
-            labels = labels[long_tailed(labels, settings.imbalance, size=settings.labels)]
-        except ValueError as error:
-            raise ValueError(f"imbalance={settings.imbalance:g} does not fit {data.name}: {error}") from error
-    elif settings.labels is not None:
-        return ()
-    return tuple(labels.bincount(minlength=data.num_classes).tolist())
 
 
 def _generated_fields(settings: ClassificationSettings, data: DataSet, batch_size: int) -> dict[str, Any]:

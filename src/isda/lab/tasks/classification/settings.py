@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.settings import (
     BY_RECIPE,
@@ -26,18 +26,10 @@ from isda.lab.engine.settings import (
     setting,
     stored_in,
 )
-from isda.lab.tasks.classification.method_summaries import METHOD_SUMMARIES
+from isda.lab.methods.summaries import METHOD_SUMMARIES
 
 if TYPE_CHECKING:
     from isda.lab.tasks.classification.pipelines import InputFormat
-
-
-class HubOrFile(str):
-    """Where weights come from: a file, or what the option stands for without one."""
-
-    bare: ClassVar[str] = "hub"
-    """The value of the option alone."""
-    metavar: ClassVar[str] = "[FILE]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +46,19 @@ class ClassificationSettings(TrainingSettings):
     semi-supervised methods. A class of your own: package.module.Class:key=value (docs/extend.md)."""
     labels: int | None = setting(None, section=DATA, default_text="all")
     """Train on this many images, equally many of each class, drawn with the seed."""
-    imbalance: float | None = setting(None, section=DATA, rare=True)
-    """Train on a long tail: class sizes fall exponentially, the first class has this many times as many images as the
-    last (100 in most publications); drawn with the seed, --labels in all. The evaluation images do not change."""
     held_out: Auto[int] = auto(0, section=DATA)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
-    lambda_0: float | Literal["auto"] | None = stored_in(
+    lambda_0: float | None = stored_in(
         "method_options", section=METHOD, default_text="the recipe's, see `isda methods`"
     )
-    """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
+    """ISDA's strength at the end of training."""
     augment: Auto[str] = auto(section=DATA, default_text="the data set's")
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop.
     randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9."""
-    pretrained: str | HubOrFile | None = setting(None, section=NETWORK)
+    pretrained: str | None = setting(None, section=NETWORK)
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
-    torch.save writes them) or, where none is named, with those that timm has on the hub; its classifier is new, and
-    images are brought to the size and normalisation that it knows (docs/finetuning.md)."""
+    torch.save writes them) or with those that timm has on the hub (hub); its classifier is new, and images are brought
+    to the size and normalisation that it knows."""
     freeze: bool = setting(False, section=NETWORK)
     """Train the classifier only; all below it stays as it is pretrained, running figures of batch norm included."""
     input_size: Auto[int] = auto(
@@ -104,8 +93,6 @@ class ClassificationSettings(TrainingSettings):
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         if not (math.isfinite(self.layer_decay) and 0 < self.layer_decay <= 1):
             raise ValueError(f"layer_decay must be above 0 and at most 1, got {self.layer_decay}")
-        if self.imbalance is not None and not 1 <= self.imbalance < math.inf:
-            raise ValueError(f"imbalance must be a finite number >= 1, got {self.imbalance}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +108,6 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     """None where images differ in size, or are brought to that of a pretrained network."""
     train_images: int
     test_images: int
-    class_counts: tuple[int, ...] = ()
-    """Training images of each class; none where equally many of each are drawn."""
     generated_per_batch: int = 0
     """How many of the batch_size images of a step a generator makes."""
     generated_sha256: str = ""
@@ -160,40 +145,7 @@ class ClassificationConfig(ClassificationSettings, TrainingConfig):
     def images_text(self) -> str:
         """What it learns from, in words."""
         generated = f", {self.generated_per_batch} of {self.batch_size} in a batch generated"
-        tail = "" if self.imbalance is None else f" (imbalance {self.imbalance:g})"
-        return f"{self.train_images} images{tail}{generated if self.generated_per_batch else ''}"
-
-
-# Classes by how many training images they have: head, middle and tail of a long-tailed run.
-#
-# The borders are those of ImageNet-LT (Liu et al., CVPR 2019: many, medium and few shots): more than 100, 20 to 100,
-# fewer than 20.
-
-HEAD_ABOVE, TAIL_BELOW = 100, 20
-
-
-def class_parts(counts: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The classes of each part that has any.
-
-    Example:
-        >>> class_parts([500, 100, 20, 19, 0])
-        {'head': (0,), 'middle': (1, 2), 'tail': (3, 4)}
-    """
-    parts: dict[str, tuple[int, ...]] = {"head": (), "middle": (), "tail": ()}
-    for index, count in enumerate(counts):
-        name = "head" if count > HEAD_ABOVE else "tail" if count < TAIL_BELOW else "middle"
-        parts[name] += (index,)
-    return {name: classes for name, classes in parts.items() if classes}
-
-
-def measured_parts(config: ClassificationConfig) -> dict[str, tuple[int, ...]]:
-    """The parts whose errors are measured: those of a run with --imbalance."""
-    return {} if config.imbalance is None else class_parts(config.class_counts)
-
-
-def counts_for(config: ClassificationConfig, num_classes: int) -> list[int]:
-    """Training images of each class, at least one, for losses that depend on them; all alike where that was drawn."""
-    return [max(1, count) for count in config.class_counts or [1] * num_classes]
+        return f"{self.train_images} images{generated if self.generated_per_batch else ''}"
 
 
 def _cifar_recipe(*, disturb_rate: float = 0.05, **values: Any) -> Recipe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,30 +10,29 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
-from isda._utils.errors import expect_type
-from isda.attach import weight_of
-from isda.covariance import CovarianceModel
+from isda import ISDALoss
+from isda.covariance import Covariance
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, load
 from isda.lab.data.augment import Compose
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.method import Method
 from isda.lab.engine.options import option_types, split_method
-from isda.lab.engine.run_folder import FILES
 from isda.lab.engine.settings import AUTO, RunSettings
 from isda.lab.engine.task import HeldOut, Job, RunContext, Task
 from isda.lab.engine.trainer import Trainer
+from isda.lab.methods.registry import METHODS, ClassificationMethod, find_method
+from isda.lab.methods.summaries import COMPARED
 from isda.lab.networks import Network
 from isda.lab.networks.export import TIMM_FILE, write_for_timm
 from isda.lab.networks.network import layer_rate_factors
 from isda.lab.tasks.classification.generated import generated_images
-from isda.lab.tasks.classification.method_summaries import COMPARED
-from isda.lab.tasks.classification.methods import METHODS, ClassificationMethod, find_method
 from isda.lab.tasks.classification.pipelines import evaluation_pipeline, training_pipeline
 from isda.lab.tasks.classification.pretrained import create_network, load_initial_weights
 from isda.lab.tasks.classification.resolve import choose_network, resolve
-from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings, measured_parts
+from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.lab.tasks.common.data import (
     EvaluationImages,
     ImageBatch,
@@ -44,19 +42,16 @@ from isda.lab.tasks.common.data import (
     split_data,
 )
 from isda.lab.tasks.common.evaluation import Tally, count
-from isda.lab.tasks.common.matching import TRAINING_SAMPLES, Withheld, automatic_criteria, logits_and_targets, own_part
 from isda.lab.tasks.common.predictions import PREDICTIONS_FILE
-from isda.losses import SemanticLoss
-from isda.losses.targets import is_soft
 
 
-def criteria_of(method: nn.Module) -> list[SemanticLoss]:
+def criteria_of(method: nn.Module) -> list[ISDALoss]:
     """The criteria over augmented features within a method, whatever it puts around them."""
-    return [module for module in method.modules() if isinstance(module, SemanticLoss)]
+    return [module for module in method.modules() if isinstance(module, ISDALoss)]
 
 
 @torch.no_grad()
-def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches: Iterable[ImageBatch]) -> None:
+def fill_statistics(criteria: Iterable[ISDALoss], network: Network, batches: Iterable[ImageBatch]) -> None:
     """Let the covariances of criteria learn from the features of a network in eval mode.
 
     A pretrained network has features worth knowing from the first step on; with statistics that start empty, the first
@@ -75,7 +70,7 @@ def fill_statistics(criteria: Iterable[SemanticLoss], network: Network, batches:
 
 
 @torch.no_grad()
-def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> float:
+def mean_margin_variance(covariance: Covariance, classifier: nn.Linear | nn.Conv2d) -> float:
     """The mean of (w_j - w_y)' Sigma_y (w_j - w_y) over all pairs of classes j != y.
 
     λ/2 of it is what ISDA adds to the logit of a wrong class on average, if the classes occur equally often.
@@ -84,9 +79,9 @@ def mean_margin_variance(covariance: CovarianceModel, classifier: nn.Module) -> 
         covariance: of the features of each class.
         classifier: a linear layer, or a 1x1 convolution.
     """
-    weight = weight_of(classifier).flatten(1)
+    weight = classifier.weight.flatten(1)
     classes = len(weight)
-    total = covariance.margin_variance(weight, torch.arange(classes, device=weight.device)).double().sum()
+    total = covariance.margins(weight, torch.arange(classes, device=weight.device)).double().sum()
     return float(total) / max(1, classes * (classes - 1))
 
 
@@ -132,46 +127,18 @@ class ImageJob(Trainer):
     def measured(self, outputs: Tensor, batch: ImageBatch) -> dict[str, Tensor]:
         """The training error, in percent; where targets are mixed, the share of them that is not at the prediction."""
         predicted = outputs.argmax(1)
-        if is_soft(batch.targets):
+        if batch.targets.is_floating_point():
             wrong = 1 - batch.targets.gather(1, predicted.unsqueeze(1)).double()
         else:
             wrong = (predicted != batch.targets).double()
         return {"error": 100 * wrong.sum()}
 
-    @property
-    @abstractmethod
-    def withheld(self) -> Withheld | None:
-        """The training images that strengths are matched to, if there are any."""
-
     def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
-        """The metrics of an epoch, with the mean margin variance of a criterion over augmented features.
-
-        Strengths are matched first, to the images that the epoch did without.
-        """
-        if self.withheld is not None and epoch <= self.withheld.epochs:
-            self.check()
-            self.processes.share_buffers(self.network)
-            held_out = self._logits(self.withheld.own(self.processes))
-            training = self._logits(own_part(self.trained_in(epoch - 1)[:TRAINING_SAMPLES], self.processes))
-            for matched in automatic_criteria(self.method):
-                matched.match(*held_out, training=training, weight=self.network.classifier.weight)
+        """The metrics of an epoch, with the mean margin variance of a criterion over augmented features."""
         metrics = super().finish_epoch(epoch, step)
         for criterion in criteria_of(self.method)[:1]:
             metrics["margin_variance"] = mean_margin_variance(criterion.covariance, self.network.classifier)
         return metrics
-
-    @abstractmethod
-    def trained_in(self, epoch: int) -> Tensor:
-        """Positions of labelled training images of an epoch, counted from 0, in the order of their batches."""
-
-    @abstractmethod
-    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
-        """Labelled training images without augmentation, by their positions."""
-
-    def _logits(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits in eval mode, without augmentation, and labels of training images."""
-        batches = (batch.to(self.config.dtype, self.config.channels_last) for batch in self.clean_batches(positions))
-        return logits_and_targets(self.network, ((b.images, b.targets) for b in batches), self.network)
 
     def evaluate(self) -> dict[str, float]:
         """Error, likelihood and calibration."""
@@ -182,7 +149,7 @@ class ImageJob(Trainer):
         )
         classes, channels_last = len(self.config.classes), self.config.channels_last
         self._last = count(self.evaluated, batches, classes, self.processes, channels_last, keep=True)
-        return self._last.measures() | self._last.errors(measured_parts(self.config))
+        return self._last.measures()
 
     def restore(self, state: State) -> None:
         """Take up where a checkpoint was made."""
@@ -198,7 +165,7 @@ class ImageJob(Trainer):
         predictions = expect_type(self._last, Tally).predictions(labels[indices], indices, self.processes)
         if self.processes.first:
             predictions.with_pictures(self.originals.images).save(folder / PREDICTIONS_FILE)
-        return {"per_class": {"error": predictions.errors(self.config.classes)}, FILES: [PREDICTIONS_FILE]}
+        return {"per_class": {"error": predictions.errors(self.config.classes)}}
 
 
 class ClassificationJob(ImageJob):
@@ -215,9 +182,7 @@ class ClassificationJob(ImageJob):
     ) -> None:
         training, evaluation = split_data(config, data)
         super().__init__(config, network, method, context, evaluation, pipeline)
-        device, withheld = context.processes.device, None
-        if automatic_criteria(method):
-            withheld = Withheld.draw(training, data.y_train[training], config.epochs, config.seed)
+        device = context.processes.device
         self.source = ImageBatches(
             images=data.x_train.to(device) if isinstance(data.x_train, Tensor) else data.x_train,
             labels=data.y_train.to(device),
@@ -230,9 +195,7 @@ class ClassificationJob(ImageJob):
             device=device,
             workers=context.workers,
             generated=generated_images(config, device),
-            withheld=withheld,
         )
-        method.feed(self.source)
 
     def before_first_step(self) -> None:
         """Fill the statistics of criteria, if the recipe says so and there are any."""
@@ -241,7 +204,7 @@ class ClassificationJob(ImageJob):
             return
         source, world, rank = self.source, self.processes.world, self.processes.rank
         # As many parts in each process as in the others, none of them empty: statistics are exchanged after each.
-        indices = source.available(0)
+        indices = source.indices
         whole = indices.tensor_split(-(-len(indices) // self.config.batch_size))
         parts = [part.tensor_split(world)[rank] for part in whole]
         batches = batches_of_parts(
@@ -251,22 +214,6 @@ class ClassificationJob(ImageJob):
             fill_statistics(
                 criteria, self.network, (batch.to(self.config.dtype, self.config.channels_last) for batch in batches)
             )
-
-    @property
-    def withheld(self) -> Withheld | None:
-        """The training images that strengths are matched to."""
-        return self.source.withheld
-
-    def trained_in(self, epoch: int) -> Tensor:
-        """Positions of training images of an epoch, counted from 0, in the order of their batches."""
-        return self.source.order(epoch).flatten()
-
-    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
-        """Training images without augmentation."""
-        source, device = self.source, self.processes.device
-        return evaluation_batches(
-            source.images, source.labels, positions, self.pipeline, device, workers=self.context.workers
-        )
 
     def conclude(self, folder: Path) -> dict[str, Any]:
         """As for all classifiers; a pretrained model of timm is also written as timm loads it."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.data.augment import Compose
 from isda.lab.data.image_files import read_image
@@ -21,7 +21,7 @@ from isda.lab.engine.task import find_task, task_names
 from isda.lab.networks import Network
 from isda.lab.networks.export import export_onnx
 from isda.lab.tasks.classification.pretrained import create_network
-from isda.lab.tasks.classification.settings import ClassificationConfig, measured_parts
+from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.classification.task import Classification
 from isda.lab.tasks.common.data import EvaluationImages, evaluation_batches
 from isda.lab.tasks.common.evaluation import evaluate
@@ -57,8 +57,8 @@ class TrainedClassifier:
         images, labels, indices = self.task.evaluation(config, data) if own else test
         batches = evaluation_batches(images, label_of[labels].to(device), indices, self.pipeline, device)
         network = self.network.to(device)
-        alone, parts = Processes(0, 1, device), measured_parts(config)
-        return evaluate(network, batches, data.num_classes, alone, config.channels_last, parts)
+        alone = Processes(0, 1, device)
+        return evaluate(network, batches, data.num_classes, alone, config.channels_last)
 
     @torch.no_grad()
     def probabilities(self, paths: Sequence[Path]) -> Tensor:

@@ -14,22 +14,21 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
-from isda.lab.data import DataSet, balanced_sample, hold_out, long_tailed
+from isda.lab.choices import expect_type
+from isda.lab.data import DataSet, balanced_sample, hold_out
 from isda.lab.data.augment import Compose, Draws
 from isda.lab.data.dataset import Images
 from isda.lab.data.image_files import ImageFiles
 from isda.lab.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
+from isda.lab.devices import send
 from isda.lab.tasks.common.generators import GeneratedImages
-from isda.lab.tasks.common.matching import Withheld
 
 # The held-out part is the same for every run of a data set, so that settings are chosen on equal terms.
 HOLD_OUT_SEED = 0
 
 
 class SplitConfig(Protocol):
-    """What `split_data` reads of a configuration; it may also have an ``imbalance``."""
+    """What `split_data` reads of a configuration."""
 
     @property
     def held_out(self) -> int:
@@ -86,12 +85,9 @@ def training_and_evaluation(data: DataSet, held_out: int) -> tuple[Tensor, Evalu
 def split_data(config: SplitConfig, data: DataSet) -> tuple[Tensor, EvaluationImages]:
     """(N,) the training images of a run, drawn with its seed from those that are not held out; what evaluates it."""
     training, evaluation = training_and_evaluation(data, config.held_out)
-    labels, imbalance = data.y_train[training], getattr(config, "imbalance", None)
-    if imbalance is not None:
-        return training[long_tailed(labels, imbalance, seed=config.seed, size=config.labels)], evaluation
     if config.labels is None:
         return training, evaluation
-    return training[balanced_sample(labels, config.labels, seed=config.seed)], evaluation
+    return training[balanced_sample(data.y_train[training], config.labels, seed=config.seed)], evaluation
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,6 @@ class ImageBatches:
         device: of the batches.
         workers: threads that prefetch images from disk.
         generated: images that replace some of each batch, with their labels.
-        withheld: training images that the first epochs do without.
     """
 
     images: Images
@@ -146,7 +141,6 @@ class ImageBatches:
     device: torch.device | str = "cpu"
     workers: int = PREFETCH_WORKERS
     generated: GeneratedImages | None = None
-    withheld: Withheld | None = None
 
     def __post_init__(self) -> None:
         check_processes(self.batch_size, self.world)
@@ -155,11 +149,7 @@ class ImageBatches:
         """The sample indices of an epoch as full batches (steps, batch_size), without generated images."""
         steps = len(self.indices) // self.batch_size
         real = self.batch_size - (self.generated.per_batch if self.generated else 0)
-        return batch_order(self.available(epoch), real, seed=self.seed, epoch=epoch, steps=steps)
-
-    def available(self, epoch: int) -> Tensor:
-        """(N,) the training images of an epoch."""
-        return self.indices if self.withheld is None else self.withheld.without(self.indices, epoch)
+        return batch_order(self.indices, real, seed=self.seed, epoch=epoch, steps=steps)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[ImageBatch]:
         """This process's part of each batch of an epoch, from step ``start`` on."""
@@ -170,10 +160,6 @@ class ImageBatches:
             yield from (self._prepare(part, epoch) for part in parts[start:])
         else:
             yield from prefetch(partial(self._prepare, epoch=epoch), parts[start:], self.workers)
-
-    def samples(self, indices: Tensor, epoch: int) -> ImageBatch:
-        """Any training images (N,) by their positions in the data set, augmented as in an epoch."""
-        return self._prepare(indices, epoch)
 
     def _prepare(self, indices: Tensor, epoch: int) -> ImageBatch:
         return self._augmented(images_at(self.images, indices), self._labels_at(indices), indices, epoch)

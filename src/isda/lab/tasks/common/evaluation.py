@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.config import Curve, Figure
 from isda.lab.engine.processes import Processes
 from isda.lab.tasks.common.data import ImageBatch, to_network_input
@@ -29,8 +29,6 @@ class Tally:
         self.sums = torch.zeros(4, dtype=torch.float64, device=device)
         # Per bin of confidence: samples, sum of confidences, sum of hits.
         self.bins = torch.zeros(3, BINS, dtype=torch.float64, device=device)
-        # Per class: samples, hits.
-        self.of_class = torch.zeros(2, classes, dtype=torch.float64, device=device)
         self.keep = keep
         # Per batch: predicted classes, confidences.
         self.kept: list[tuple[Tensor, Tensor]] = []
@@ -48,7 +46,6 @@ class Tally:
         confidence = log_probabilities.amax(1).exp().double()
         bin_of = (confidence * BINS).long().clamp(0, BINS - 1)
         self.bins.index_add_(1, bin_of, torch.stack([torch.ones_like(best), confidence, best]))
-        self.of_class.index_add_(1, targets, torch.stack([torch.ones_like(best), best]))
         if self.keep:
             self.kept.append((ranked[:, 0], confidence))
 
@@ -81,11 +78,6 @@ class Tally:
         result["calibration"] = 100 * float((hits - confidence).abs().sum()) / count
         return result
 
-    def errors(self, parts: Mapping[str, Sequence[int]]) -> dict[str, float]:
-        """Error in percent over the samples of some classes, for each part that has any, as ``error_PART``."""
-        sums = {name: self.of_class[:, list(classes)].sum(1).tolist() for name, classes in parts.items()}
-        return {f"error_{name}": 100 * (1 - hits / count) for name, (count, hits) in sums.items() if count}
-
 
 def evaluate(
     network: nn.Module,
@@ -93,7 +85,6 @@ def evaluate(
     classes: int,
     processes: Processes,
     channels_last: bool = False,
-    parts: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, float]:
     """Metrics of a network over the batches of all processes together; the network's mode is restored.
 
@@ -103,10 +94,8 @@ def evaluate(
         classes: C.
         processes: that evaluate together.
         channels_last: memory format of the images.
-        parts: classes by name whose errors are measured besides the overall one.
     """
-    tally = count(network, batches, classes, processes, channels_last)
-    return tally.measures() | tally.errors(parts or {})
+    return count(network, batches, classes, processes, channels_last).measures()
 
 
 @torch.no_grad()
@@ -127,7 +116,6 @@ def count(
             tally.add(network(to_network_input(batch.images, dtype, channels_last)), batch.targets)
     processes.add_up(tally.sums)
     processes.add_up(tally.bins)
-    processes.add_up(tally.of_class)
     return tally
 
 
@@ -144,13 +132,12 @@ CURVES = (
 TRAIN_LOSS = Figure(name="train_loss", metric="train/loss", title="training loss", digits=4, averaged=False)
 
 
-def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) -> tuple[Figure, ...]:
+def figures_for(evaluated_on: str, num_classes: int) -> tuple[Figure, ...]:
     """The figures of a run, the error first.
 
     Args:
         evaluated_on: "test" or "held-out".
         num_classes: the top-5 error is measured for more than 5.
-        parts: of the classes, see `isda.lab.tasks.classification.settings`: the error of each is a figure.
     """
 
     def measured(name: str, title: str, unit: str = "", digits: int = 2) -> Figure:
@@ -160,7 +147,6 @@ def figures_for(evaluated_on: str, num_classes: int, parts: Iterable[str] = ()) 
     top = [measured("error_top5", "top-5 error", "%")] if num_classes > 5 else []
     return (
         measured("error", "error", "%"),
-        *(measured(f"error_{part}", f"error, {part}", "%") for part in parts),
         *top,
         measured("nll", "negative log-likelihood", digits=3),
         measured("calibration", "calibration error", "%"),

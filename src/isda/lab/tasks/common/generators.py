@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.seeds import generator
-from isda.lab.engine.digests import file_digest
+from isda.lab.devices import send
 from isda.lab.engine.run_records import check_task, config_errors, load_weights, open_finished_run
+from isda.lab.files import file_digest
 from isda.lab.networks.generative import ImageGenerator, create_generator, to_pixels
+from isda.lab.seeds import generator
 
 GENERATION_TASK = "generation"
 """The name of the task of `isda.lab.tasks.gan`."""
@@ -72,7 +72,7 @@ def load_generator(folder: Path) -> TrainedGenerator:
         folder.absolute(),
         network.eval().requires_grad_(False),
         classes=tuple(stored["classes"]),
-        sha256=str(file_digest(run.weights_file)["sha256"]),
+        sha256=file_digest(run.weights_file),
         **fields,
     )
 

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isda._utils.files import atomic_write
+from isda.lab.files import atomic_write
 
 if TYPE_CHECKING:
     from PIL import Image

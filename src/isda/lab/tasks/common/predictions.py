@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isda._utils.files import atomic_write
 from isda.lab.engine.checkpoint import write_tensors
+from isda.lab.files import atomic_write
 
 if TYPE_CHECKING:  # pages are made without data sets
     from isda.lab.data.dataset import Images

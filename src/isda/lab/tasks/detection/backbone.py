@@ -11,16 +11,16 @@ from typing import Any
 from torch import Tensor
 from torchvision.models import get_model, list_models
 
-from isda._utils.choices import did_you_mean
-from isda.lab.engine.digests import file_digest
+from isda.lab.choices import did_you_mean
+from isda.lab.engine.options import options_from_text
 from isda.lab.engine.run_folder import RunFolder
+from isda.lab.files import file_digest
 from isda.lab.networks.detection import Detector, create, load_backbone_weights
 from isda.lab.networks.detection.detectors import IMAGENET_MEAN, IMAGENET_STD
 from isda.lab.networks.registry import IMAGENET, names
 from isda.lab.networks.timm_models import TIMM_PREFIX
 from isda.lab.networks.weight_files import read_weights
 from isda.lab.tasks.classification.trained import load_classifier
-from isda.lab.tasks.common.dry_run import options_from_text
 from isda.lab.tasks.detection.settings import DetectionConfig
 
 TORCHVISION, TIMM = "torchvision", "timm"
@@ -70,7 +70,7 @@ def find_backbone(name: str, options: Mapping[str, str], weights: str | None) ->
     path = Path(weights).expanduser()
     if not path.is_file():
         raise ValueError(f"backbone_weights must be torchvision, timm or a file, got {weights!r}")
-    return DetectionBackbone(name, values, str(path.absolute()), str(file_digest(path)["sha256"]))
+    return DetectionBackbone(name, values, str(path.absolute()), file_digest(path))
 
 
 def _of_run(folder: Path) -> DetectionBackbone:
@@ -84,7 +84,7 @@ def _of_run(folder: Path) -> DetectionBackbone:
         config.network,
         config.network_options,
         str(run.weights_file.absolute()),
-        str(file_digest(run.weights_file)["sha256"]),
+        file_digest(run.weights_file),
         config.mean,
         config.std,
     )

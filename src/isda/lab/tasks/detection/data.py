@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.seeds import generator, mix
 from isda.lab.data.coco import CocoPart
 from isda.lab.data.prefetch import batch_order, prefetch
+from isda.lab.devices import send
+from isda.lab.seeds import generator, mix
 from isda.lab.tasks.common.data import check_processes
 
 MIRROR = 0.5

@@ -14,9 +14,9 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
 from isda.lab.data.coco import CocoData, CocoPart, encode_mask
 from isda.lab.data.image_files import read_image
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.config import Figure
 from isda.lab.networks.detection import Detector, has_masks
 from isda.lab.tasks.common.evaluation import TRAIN_LOSS

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isda import __version__
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.data.coco import CocoData, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
@@ -22,7 +22,6 @@ from isda.lab.engine.task import Job, RunContext, Task
 from isda.lab.engine.trainer import Trainer
 from isda.lab.networks.detection import Detector, has_masks, names
 from isda.lab.networks.timm_models import TIMM_PREFIX
-from isda.lab.tasks.common.dry_run import build_on_meta, describe_options
 from isda.lab.tasks.common.evaluation import CURVES
 from isda.lab.tasks.common.pictures import save_picture
 from isda.lab.tasks.detection.backbone import DetectionBackbone, create_detector, find_backbone, initialise
@@ -125,9 +124,7 @@ def resolve(settings: DetectionSettings, data: CocoData) -> DetectionConfig:
         "data_digest": data.digest,
         "version": __version__,
     }
-    config = DetectionConfig(**values)
-    _dry_run(config)
-    return config
+    return DetectionConfig(**values)
 
 
 def _backbone(settings: DetectionSettings, options: dict[str, Any]) -> DetectionBackbone:
@@ -137,16 +134,6 @@ def _backbone(settings: DetectionSettings, options: dict[str, Any]) -> Detection
             raise ValueError(f"{name} must be said by the settings or by the method, got it twice")
     weights = options.get("backbone_weights", settings.backbone_weights)
     return find_backbone(options.get("backbone", settings.backbone) or "resnet-50", settings.backbone_options, weights)
-
-
-def _dry_run(config: DetectionConfig) -> None:
-    """Raise a ValueError if the network cannot be made or does not fit in memory."""
-    if config.backbone.startswith(TIMM_PREFIX):
-        # Not every model of timm can be made without memory.
-        create_detector(config)
-        return
-    text = f"network {config.network} on {config.backbone} with {describe_options(config.backbone_options)}"
-    build_on_meta(lambda: create_detector(config), text, config.dtype)
 
 
 class DetectionJob(Trainer):

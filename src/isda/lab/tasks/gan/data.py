@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.seeds import generator
 from isda.lab.data.prefetch import batch_order
+from isda.lab.devices import send
 from isda.lab.engine.processes import Processes
 from isda.lab.networks.generative import ImageGenerator, from_pixels
+from isda.lab.seeds import generator
 
 
 class RealBatch(NamedTuple):

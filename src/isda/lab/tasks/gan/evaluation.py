@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.engine.config import Curve, Figure
-from isda.lab.engine.digests import file_digest
 from isda.lab.engine.loop import train
 from isda.lab.engine.processes import Processes
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.run_records import open_finished_run
 from isda.lab.engine.settings import AUTO
+from isda.lab.files import file_digest
 from isda.lab.networks.generative import ImageGenerator
+from isda.lab.seeds import generator
 from isda.lab.tasks.classification.resolve import resolve
 from isda.lab.tasks.classification.settings import ClassificationSettings
 from isda.lab.tasks.classification.task import Classification
@@ -222,7 +222,7 @@ def load_judge(folder: Path, data: DataSet) -> Judge:
             f"judge must be a classifier of the classes and images of {data.name}, got {folder}, which is of "
             f"{len(config.classes)} classes of {config.data}"
         )
-    return Judge(trained, str(file_digest(RunFolder(folder).weights_file)["sha256"]))
+    return Judge(trained, file_digest(RunFolder(folder).weights_file))
 
 
 def train_judge(folder: Path, data: DataSet, held_out: int, processes: Processes) -> Judge:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator, mix
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.data.display import contact_sheet
 from isda.lab.engine.checkpoint import State
@@ -20,6 +19,7 @@ from isda.lab.engine.processes import FiniteLoss
 from isda.lab.engine.task import Job, RunContext
 from isda.lab.engine.trainer import AveragedNetwork
 from isda.lab.networks.generative import ImageGenerator
+from isda.lab.seeds import generator, mix
 from isda.lab.tasks.common.data import split_data
 from isda.lab.tasks.common.generators import make_images
 from isda.lab.tasks.common.pictures import png_bytes, save_picture

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
+from isda.lab.devices import send
 from isda.lab.engine.method import NamedMethod, Outcome, find_method_class
 from isda.lab.networks.generative import (
     CriticPerClass,

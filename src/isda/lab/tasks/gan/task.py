@@ -1,4 +1,4 @@
-"""GAN training as a task of the engine: dry run and resolving."""
+"""GAN training as a task of the engine: resolving."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from isda.lab.engine.settings import AUTO, Recipe, RunSettings
 from isda.lab.engine.task import Job, RunContext, Task
 from isda.lab.networks.generative import SIZES
 from isda.lab.tasks.common.data import count_training_images, split_data
-from isda.lab.tasks.common.dry_run import dry_run
 from isda.lab.tasks.common.generators import GENERATION_TASK
 from isda.lab.tasks.gan.evaluation import curves_for, figures_for, load_judge
 from isda.lab.tasks.gan.job import GenerationJob
@@ -81,7 +80,6 @@ def resolve(settings: GANSettings, data: DataSet) -> GANConfig:
         "version": __version__,
     }
     config = GANConfig(**values)
-    dry_run(config, lambda: create_players(config, method), lambda players: method.create(players, config))
     _check_classes(config, data)
     return config
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isda._utils.devices import on_host, send
 from isda.lab.data.augment import Draws, Normalize, ScaleMirrorCrop
 from isda.lab.data.prefetch import PREFETCH_WORKERS, batch_order, prefetch
 from isda.lab.data.segmentation import SegmentationPart
+from isda.lab.devices import on_host, send
 from isda.lab.tasks.common.data import check_processes, to_network_input
-from isda.lab.tasks.common.matching import Withheld
 from isda.lab.tasks.segmentation.settings import SegmentationConfig
 
 
@@ -47,7 +46,6 @@ class SegmentationBatches:
         world: number of processes; each gets a consecutive part of every batch, sizes differ by at most one.
         device: of the batches.
         workers: prefetching threads.
-        withheld: images that the first epochs do without.
     """
 
     def __init__(
@@ -58,10 +56,8 @@ class SegmentationBatches:
         world: int = 1,
         device: torch.device | str = "cpu",
         workers: int = PREFETCH_WORKERS,
-        withheld: Withheld | None = None,
     ) -> None:
         check_processes(config.batch_size, world)
-        self.withheld = withheld
         self.part, self.config, self.rank, self.world = part, config, rank, world
         self.device, self.workers = torch.device(device), workers
         scales = config.smallest_scale, config.largest_scale
@@ -82,9 +78,8 @@ class SegmentationBatches:
 
     def order(self, epoch: int) -> Tensor:
         """The images of an epoch in batches (steps, batch_size)."""
-        config, everything = self.config, torch.arange(len(self.part))
-        indices = everything if self.withheld is None else self.withheld.without(everything, epoch)
-        steps = len(everything) // config.batch_size
+        config, indices = self.config, torch.arange(len(self.part))
+        steps = len(indices) // config.batch_size
         return batch_order(indices, config.batch_size, seed=config.seed, epoch=epoch, steps=steps)
 
     def _prepare(self, indices: Tensor, epoch: int) -> SegmentationBatch:

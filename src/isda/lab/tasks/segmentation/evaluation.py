@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from isda._utils.checks import positive_integer
-from isda._utils.devices import in_eval_mode
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type, positive_integer
+from isda.lab.devices import in_eval_mode
 from isda.lab.engine.config import Figure
 from isda.lab.engine.processes import Processes
 from isda.lab.networks.segmentation import resize_maps

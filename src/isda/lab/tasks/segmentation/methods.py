@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,17 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isda._utils.devices import in_eval_mode
-from isda._utils.distributed import all_reduce_sum, world_size
-from isda._utils.errors import expect_type
+from isda import ISDALoss
+from isda.lab.choices import expect_type
 from isda.lab.data.segmentation import IGNORED
+from isda.lab.distributed import all_reduce_sum, world_size
 from isda.lab.engine.method import NamedMethod, Outcome, find_method_class
+from isda.lab.methods.options import DIVERGENCE_HINT, ISDAOptions
 from isda.lab.networks.segmentation import SegmentationNetwork
-from isda.lab.tasks.common.isda_options import DIVERGENCE_HINT, ISDAOptions
 from isda.lab.tasks.segmentation.data import SegmentationBatch
 from isda.lab.tasks.segmentation.settings import SegmentationConfig
-from isda.losses import ISDALoss
-from isda.losses.targets import resize_logits
 
 
 def hard_pixels(losses: Tensor, counted: Tensor, threshold: float, kept: int) -> Tensor:
@@ -160,7 +157,7 @@ class PixelCrossEntropy(SegmentationMethod):
 
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
         """-log p of the pixel's class."""
-        logits = resize_logits(head.logits, targets.shape[1:], align_corners=True)
+        logits = F.interpolate(head.logits, targets.shape[1:], mode="bilinear", align_corners=True)
         smoothing = self.options.label_smoothing
         return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none", label_smoothing=smoothing)
 
@@ -188,48 +185,15 @@ class PixelISDA(SegmentationMethod):
         self.criteria = nn.ModuleDict()
         for name, head in heads.items():
             if head is not None:
-                self.criteria[name] = ISDALoss(
-                    head.out_channels,
-                    head.in_channels,
-                    ignore_index=IGNORED,
-                    reduction="none",
-                    align_corners=True,
-                    device=head.weight.device,
-                    dtype=head.weight.dtype,
-                    **options.criterion_settings(head, config.total_steps),
-                )
+                settings = options.criterion_settings(head, config.total_steps)
+                settings |= {"ignore_index": IGNORED, "reduction": "none", "align_corners": True}
+                settings |= {"device": head.weight.device, "dtype": head.weight.dtype}
+                self.criteria[name] = options.started(ISDALoss(head.out_channels, head.in_channels, **settings))
 
     def pixel_losses(self, head: HeadOutputs, targets: Tensor) -> Tensor:
         """The bound of the pixel's expected cross-entropy."""
         losses: Tensor = self.criteria[head.name](head.logits, targets, features=head.features, weight=head.weight)
         return losses
-
-    def match(
-        self, network: nn.Module, held_out: Iterable[SegmentationBatch], training: Iterable[SegmentationBatch]
-    ) -> None:
-        """Match the strength of each classifier's criterion, for lambda_0=auto; see ISDALoss.match."""
-        rows, trained = self._labelled_rows(network, held_out), self._labelled_rows(network, training)
-        for name, criterion in self._matched():
-            head = self._classifiers[0] if name == "main" else self._classifiers[1]
-            criterion.match(*rows[name], training=trained[name], weight=expect_type(head, nn.Conv2d).weight)
-
-    def _matched(self) -> list[tuple[str, ISDALoss]]:
-        return [(name, expect_type(criterion, ISDALoss)) for name, criterion in self.criteria.items()]
-
-    @torch.no_grad()
-    def _labelled_rows(
-        self, network: nn.Module, batches: Iterable[SegmentationBatch]
-    ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Logits of pixels in eval mode, and their labels, by classifier."""
-        parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in self.criteria}
-        with in_eval_mode(network):
-            for batch in batches:
-                outputs = network(batch.images, dense=True)
-                logits = {"main": outputs.logits, "auxiliary": outputs.auxiliary_logits}
-                for name, criterion in self._matched():
-                    parts[name].append(criterion.labelled_rows(logits[name], batch.targets))
-        joined = {name: tuple(map(torch.cat, zip(*rows, strict=True))) for name, rows in parts.items()}
-        return {name: (rows, labels) for name, (rows, labels) in joined.items()}
 
     def measures(self) -> dict[str, float]:
         """The strength lambda."""

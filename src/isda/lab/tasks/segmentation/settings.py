@@ -39,8 +39,8 @@ class SegmentationSettings(TrainingSettings):
     method: Auto[str] = auto("isda", section=METHOD)
     """cross-entropy, isda or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
     has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value (docs/extend.md)."""
-    lambda_0: float | Literal["auto"] | None = stored_in("method_options", section=METHOD, default_text="7.5")
-    """ISDA's strength at the end of training; auto: matched to a held-out tenth of the training images."""
+    lambda_0: float | None = stored_in("method_options", section=METHOD, default_text="7.5")
+    """ISDA's strength at the end of training."""
     evaluate_on: Literal["validation", "test"] | None = stored_in(
         "evaluated_on", section=DATA, default_text="validation, if the data set has it"
     )

@@ -1,4 +1,4 @@
-"""Segmentation as a task of the engine: dry run, resolving, and the job of one run."""
+"""Segmentation as a task of the engine: resolving, and the job of one run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from isda import __version__
-from isda._utils.choices import check_choice
-from isda._utils.errors import expect_type
+from isda.lab.choices import check_choice
 from isda.lab.data.segmentation import IGNORED, TOOLBOX_STATISTICS, SegmentationData, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig
@@ -24,9 +24,7 @@ from isda.lab.engine.trainer import Trainer
 from isda.lab.networks import segmentation as networks
 from isda.lab.networks.segmentation import SegmentationNetwork, freeze_batch_norm
 from isda.lab.networks.sync_batch_norm import synchronise_batch_norm
-from isda.lab.tasks.common.dry_run import dry_run
 from isda.lab.tasks.common.evaluation import CURVES
-from isda.lab.tasks.common.matching import Withheld, automatic_criteria, check_automatic, own_part
 from isda.lab.tasks.segmentation.data import SegmentationBatch, SegmentationBatches, evaluation_batches
 from isda.lab.tasks.segmentation.evaluation import (
     BASELINES,
@@ -37,13 +35,9 @@ from isda.lab.tasks.segmentation.evaluation import (
     figures_for,
     predictor,
 )
-from isda.lab.tasks.segmentation.methods import METHODS, PixelISDA, SegmentationMethod, find_method
+from isda.lab.tasks.segmentation.methods import METHODS, SegmentationMethod, find_method
 from isda.lab.tasks.segmentation.pictures import draw_predictions
 from isda.lab.tasks.segmentation.settings import BATCH_SIZE, SegmentationConfig, SegmentationSettings, recipe_for
-from isda.losses.targets import resize_labels
-
-MATCHED_IMAGES = 64
-"""Whole images, held out and trained on, that a strength is matched to; each has many pixels."""
 
 
 def create_network(config: SegmentationConfig, pretrained: str | None = None) -> SegmentationNetwork:
@@ -100,11 +94,8 @@ def resolve(settings: SegmentationSettings, data: SegmentationData) -> Segmentat
         "version": __version__,
     }
     config = SegmentationConfig(**values)
-    check_automatic(config.method_options, images)
     if config.pretrained not in (None, "torchvision") and not Path(config.pretrained).is_file():
         raise ValueError(f"pretrained must be torchvision or a file of weights, got {config.pretrained!r}")
-    images_shape = (config.batch_size, 3, *config.crop_size)
-    dry_run(config, lambda: create_network(config), lambda network: method.create(network, config), images_shape)
     return config
 
 
@@ -157,11 +148,9 @@ class SegmentationJob(Trainer):
     ) -> None:
         super().__init__(config, network, method, context.processes)
         self.context, self.evaluation_part = context, data.part(config.evaluated_on)
-        processes, withheld = context.processes, None
-        if automatic_criteria(method):
-            withheld = Withheld.draw(torch.arange(len(data.train)), None, config.epochs, config.seed)
+        processes = context.processes
         self.source = SegmentationBatches(
-            data.train, config, processes.rank, processes.world, processes.device, context.workers, withheld
+            data.train, config, processes.rank, processes.world, processes.device, context.workers
         )
         self._last: ConfusionMatrix | None = None
 
@@ -176,21 +165,11 @@ class SegmentationJob(Trainer):
 
     def measured(self, outputs: Tensor, batch: SegmentationBatch) -> dict[str, Tensor]:
         """The share of right pixels in the crops, in percent, at the resolution of the logits."""
-        targets = resize_labels(batch.targets, outputs.shape[2:])
+        labels = batch.targets.unsqueeze(1).float()
+        targets = F.interpolate(labels, outputs.shape[2:], mode="nearest").squeeze(1).long()
         counted = targets != IGNORED
         right = ((outputs.argmax(1) == targets) & counted).double().sum() / counted.sum().clamp(min=1)
         return {"accuracy": 100 * self.samples(batch) * right}
-
-    def finish_epoch(self, epoch: int, step: int) -> dict[str, Any]:
-        """Match strengths to the images that the epoch did without, before the line of metrics."""
-        withheld = self.source.withheld
-        if withheld is not None and epoch <= withheld.epochs:
-            self.check()
-            self.processes.share_buffers(self.network)
-            trained = self.source.order(epoch - 1).flatten()
-            method = expect_type(self.method, PixelISDA)
-            method.match(self.network, *map(self._whole_images, (withheld.positions, trained)))
-        return super().finish_epoch(epoch, step)
 
     def evaluate(self) -> dict[str, float]:
         """Mean intersection over union and pixel accuracy of images at their own size, whole or by windows."""
@@ -214,13 +193,6 @@ class SegmentationJob(Trainer):
             draw_predictions(self.evaluated, self.evaluation_part, chosen, self.config, folder / PICTURES_FOLDER)
         self.processes.wait()
         return result
-
-    def _whole_images(self, positions: Tensor) -> Iterator[SegmentationBatch]:
-        """This process's part of the first training images of some, whole and without augmentation."""
-        config, processes = self.config, self.processes
-        mine = own_part(positions[:MATCHED_IMAGES], processes)
-        for batch in evaluation_batches(self.source.part, mine, config, processes.device, self.context.workers):
-            yield batch.to(config.dtype, config.channels_last)
 
     def _count(self, **inference: Any) -> ConfusionMatrix:
         config, processes = self.config, self.processes

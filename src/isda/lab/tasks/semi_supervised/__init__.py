@@ -1,1 +1,1 @@
-"""Semi-supervised image classification with the methods of `isda.lab.semi`."""
+"""Semi-supervised image classification with the methods of `isda.lab.methods.semi`."""

@@ -13,25 +13,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
-from isda._utils.seeds import generator
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, ZCAWhitening, normalise_per_image, semi_supervised_split, zca_whitening
 from isda.lab.data.augment import (
     Compose,
-    Cutout,
     Draws,
     HorizontalFlip,
     Normalize,
-    RandAugment,
     RandomTranslation,
     Transform,
 )
+from isda.lab.devices import send
 from isda.lab.engine.processes import Processes
-from isda.lab.semi import UnlabelledBatch
-from isda.lab.semi.defaults import MethodSettings
+from isda.lab.methods.semi import UnlabelledBatch
+from isda.lab.methods.semi.defaults import MethodSettings
+from isda.lab.seeds import generator
 from isda.lab.tasks.common.data import EvaluationImages, ImageBatch, to_network_input, training_and_evaluation
-from isda.lab.tasks.common.matching import Withheld
 from isda.lab.tasks.semi_supervised.settings import SemiConfig
 
 
@@ -136,43 +133,26 @@ class Views:
     second: bool = False
     shared_flip: bool = False
     """Whether the second view is mirrored like the first."""
-    strong: Compose | None = None
-    """From uint8 pixels to strongly augmented, normalised images."""
-
-    @classmethod
-    def of(cls, augment: str, settings: MethodSettings, normalise: Transform, image_size: tuple[int, int]) -> Views:
-        """The views that a method's publication has.
-
-        Strong views are translated (and mirrored), then go through RandAugment and Cutout of half the image's side, as
-        FixMatch's do; RandAugment has torchvision's magnitude, where FixMatch draws one.
-        """
-        strong = None
-        if settings.strong_view:
-            strong = Compose(*WEAK[augment], RandAugment(), Cutout(max(1, min(image_size) // 2)), normalise)
-        return cls(augment, settings.second_view, settings.shared_flip, strong)
 
     def first(self, images: Tensor, draws: Draws) -> Tensor:
         """One view of normalised images."""
         flip, translate = WEAK[self.augment]
         return translate(flip(images, draws), draws)
 
-    def all(self, images: Tensor, pixels: Tensor | None, indices: Tensor, draws: Draws) -> UnlabelledBatch:
+    def all(self, images: Tensor, indices: Tensor, draws: Draws) -> UnlabelledBatch:
         """Every view that the method needs.
 
         Args:
             images: (N, C, H, W) normalised.
-            pixels: (N, C, H, W) uint8, for a strong view.
             indices: (N,) which of the run's images they are.
             draws: of the samples; each view draws on.
         """
         flip, translate = WEAK[self.augment]
         flipped = flip(images, draws)
-        first, second, strong = translate(flipped, draws), None, None
+        first, second = translate(flipped, draws), None
         if self.second:
             second = translate(flipped if self.shared_flip else flip(images, draws), draws)
-        if self.strong is not None and pixels is not None:
-            strong = self.strong(pixels, draws)
-        return UnlabelledBatch(first, second, strong, indices)
+        return UnlabelledBatch(first, second, indices)
 
 
 # An image is augmented independently with its label and without.
@@ -191,7 +171,7 @@ class SemiBatch(ImageBatch):
         """The batch with images of another type and memory format."""
         batch = self.unlabelled
         if batch is not None:
-            views = {name: getattr(batch, name) for name in ("images", "second", "strong")}
+            views = {name: getattr(batch, name) for name in ("images", "second")}
             views = {
                 name: to_network_input(view, dtype, channels_last) for name, view in views.items() if view is not None
             }
@@ -219,7 +199,6 @@ class SemiBatches:
     Args:
         pool: (P,) positions in the data set of all images of the run.
         images: (P, C, H, W) of the pool, normalised, on the training device.
-        pixels: (P, C, H, W) uint8, if there are strong views.
         labelled: (L,) which of the pool, 0..P-1, have labels.
         targets: (L,) their labels, on the training device.
         unlabelled: (U,) which of the pool are used without labels.
@@ -230,12 +209,10 @@ class SemiBatches:
         seed: of the run.
         rank: this process.
         world: number of processes; each gets a consecutive part of both halves of every batch.
-        withheld: labelled images, 0..L-1, whose labels the first epochs do without.
     """
 
     pool: Tensor
     images: Tensor
-    pixels: Tensor | None = None
     labelled: Tensor
     targets: Tensor
     unlabelled: Tensor
@@ -246,7 +223,6 @@ class SemiBatches:
     seed: int
     rank: int = 0
     world: int = 1
-    withheld: Withheld | None = None
 
     def __post_init__(self) -> None:
         least = min(self.labelled_size, self.unlabelled_size or self.labelled_size)
@@ -273,11 +249,7 @@ class SemiBatches:
 
     def labelled_order(self, epoch: int) -> tuple[Tensor, Tensor]:
         """(steps, size) labelled images 0..L-1 of an epoch, and the number of the pass that each comes from."""
-        members = torch.arange(len(self.labelled))
-        if self.withheld is not None:
-            members = self.withheld.without(members, epoch)
-        order, passes = self._order(len(members), self.labelled_size, epoch, LABELLED)
-        return members[order], passes
+        return self._order(len(self.labelled), self.labelled_size, epoch, LABELLED)
 
     def _order(self, members: int, size: int, epoch: int, role: int) -> tuple[Tensor, Tensor]:
         """(steps, size) positions among the members, and the number of the pass that each comes from."""
@@ -287,8 +259,7 @@ class SemiBatches:
     def _unlabelled(self, which: Tensor, passes: Tensor, epoch: int) -> UnlabelledBatch:
         positions = self.unlabelled[which]
         draws = self._draws(positions, passes, epoch, UNLABELLED)
-        pixels = None if self.pixels is None else self._take(self.pixels, positions)
-        return self.views.all(self._take(self.images, positions), pixels, positions, draws)
+        return self.views.all(self._take(self.images, positions), positions, draws)
 
     def _draws(self, positions: Tensor, passes: Tensor, epoch: int, role: int) -> Draws:
         """Random numbers of the samples, fresh for every pass of the epoch."""
@@ -310,7 +281,6 @@ def semi_batches(
     processes: Processes,
     *,
     needs_unlabelled: bool,
-    matched: bool = False,
 ) -> SemiBatches:
     """The batches of a run.
 
@@ -322,27 +292,21 @@ def semi_batches(
         normalise: from pixels to inputs of the network.
         processes: that train together.
         needs_unlabelled: whether the method uses unlabelled images.
-        matched: whether the strength is matched to some of the labelled images, which the first epochs do without.
     """
     pool = torch.cat([split.labelled, split.unlabelled]).sort().values
     labelled = torch.searchsorted(pool, split.labelled)
     pixels, device = expect_type(data.x_train, Tensor)[pool], processes.device
-    withheld, targets = None, data.y_train[split.labelled]
-    if matched:
-        withheld = Withheld.draw(torch.arange(len(targets)), targets, config.epochs, config.seed)
     return SemiBatches(
         pool=pool,
         images=normalised(pixels, normalise, device),
-        pixels=pixels.to(device) if settings.strong_view else None,
         labelled=labelled,
-        targets=targets.to(device),
+        targets=data.y_train[split.labelled].to(device),
         unlabelled=torch.arange(len(pool)) if settings.labelled_too else torch.searchsorted(pool, split.unlabelled),
         steps=config.steps_per_epoch,
         labelled_size=config.labelled_per_batch,
         unlabelled_size=config.batch_size if needs_unlabelled else 0,
-        views=Views.of(config.augment, settings, normalise, (pixels.shape[2], pixels.shape[3])),
+        views=Views(config.augment, settings.second_view, settings.shared_flip),
         seed=config.seed,
         rank=processes.rank,
         world=processes.world,
-        withheld=withheld,
     )

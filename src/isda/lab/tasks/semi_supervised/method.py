@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from isda import ISDALoss
 from isda.lab.engine.method import Method, Outcome
+from isda.lab.methods.options import DIVERGENCE_HINT
+from isda.lab.methods.semi import RampedWeight, SemiSupervised, create
+from isda.lab.methods.semi.methods import ISDA_SUFFIX
 from isda.lab.networks import Network
-from isda.lab.semi import RampedWeight, SemiSupervised, create
-from isda.lab.semi.methods import ISDA_SUFFIX
-from isda.lab.tasks.common.isda_options import DIVERGENCE_HINT
 from isda.lab.tasks.semi_supervised.data import SemiBatch
 from isda.lab.tasks.semi_supervised.settings import SemiConfig, isda_options
 
@@ -75,7 +76,7 @@ def create_method(config: SemiConfig, network: Network) -> SemiMethod:
     if config.method.endswith(ISDA_SUFFIX):
         options["consistency_weight"] = options.pop("eta_1")
         options |= isda.criterion_settings(network.classifier, config.total_steps)
-    options["total_steps"] = config.total_steps
+    options.setdefault("total_steps", config.total_steps)
     options["regulariser_weight"] = RampedWeight(options.pop("eta_2", 0.0), steps=ramp_up_steps)
     objective = create(
         config.method,
@@ -85,4 +86,6 @@ def create_method(config: SemiConfig, network: Network) -> SemiMethod:
         ramp_up_steps=ramp_up_steps,
         **options,
     )
+    if isinstance(objective.criterion, ISDALoss):
+        isda.started(objective.criterion)
     return SemiMethod(objective, config.labelled_per_batch, config.batch_size)

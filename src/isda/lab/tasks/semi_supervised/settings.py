@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from isda._utils.choices import check_choice
+from isda.lab.choices import check_choice
 from isda.lab.engine.options import option_types, parse_options, split_method
 from isda.lab.engine.settings import AUTO, BY_RECIPE, DATA, METHOD, TRAINING, Auto, Recipe, auto, setting
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 
 if TYPE_CHECKING:
-    from isda.lab.semi.defaults import MethodSettings
-    from isda.lab.tasks.common.isda_options import ISDAOptions
+    from isda.lab.methods.options import ISDAOptions
+    from isda.lab.methods.semi.defaults import MethodSettings
 
 
 _METHODS = {
@@ -23,13 +23,12 @@ _METHODS = {
     "temporal-ensembling": "predictions agree with their average over epochs",
     "mean-teacher": "predictions agree with those of averaged weights",
     "vat": "predictions are stable in the worst direction (virtual adversarial training)",
-    "fixmatch": "confident pseudo labels for strongly augmented views (FixMatch)",
 }
 METHOD_SUMMARIES = {
     **_METHODS,
     **{f"{name}+isda": f"{name} with ISDA's bounds on labelled and unlabelled images" for name in _METHODS},
 }
-"""By name; the methods themselves are in `isda.lab.semi`."""
+"""By name; the methods themselves are in `isda.lab.methods.semi`."""
 
 PUBLISHED = "published"
 """The word for batches composed as in the method's publication."""
@@ -40,7 +39,7 @@ class SemiSettings(ClassificationSettings):
     """Settings of a semi-supervised run; what is not given comes from the method's publication and the recipe."""
 
     method: Auto[str] = auto(section=METHOD, default_text="isda")
-    """supervised (the baseline), pi-model, temporal-ensembling, mean-teacher, vat or fixmatch, each also with +isda;
+    """supervised (the baseline), pi-model, temporal-ensembling, mean-teacher or vat, each also with +isda;
     options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
     labels: int | None = setting(None, section=DATA, default_text="required")
     """How many images keep their label, equally many of each class, drawn with the seed."""
@@ -78,7 +77,7 @@ class SemiSettings(ClassificationSettings):
             samples: number of all images, labelled or not.
 
         Example:
-            >>> from isda.lab.semi import defaults_for
+            >>> from isda.lab.methods.semi import defaults_for
             >>> settings = (SemiSettings(), SemiSettings(labelled_per_batch="published"))
             >>> [s.labelled_beside(128, defaults_for("mean-teacher", "cifar10"), 4000, 50_000) for s in settings]
             [128, 10]
@@ -126,7 +125,7 @@ REGULARISER_FACTORS = (0.5, 1.0, 2.0)
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """Of every semi-supervised method; see isda.lab.semi.SemiSupervised."""
+    """Of every semi-supervised method; see isda.lab.methods.semi.SemiSupervised."""
 
     passes: str = "joint"
     mean_over: str = "labelled"
@@ -153,8 +152,8 @@ class ConsistencyOptions:
 
 def declared_options(name: str) -> list[type]:
     """The dataclasses that declare the options of a method."""
-    from isda.lab.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS
-    from isda.lab.tasks.common.isda_options import ISDAOptions
+    from isda.lab.methods.options import ISDAOptions
+    from isda.lab.methods.semi.methods import ISDA_SUFFIX, NAMES, REGULARISERS
 
     check_choice("method", name, NAMES)
     method = name.removesuffix(ISDA_SUFFIX)
@@ -179,7 +178,7 @@ def tuning_grid(name: str, options: dict[str, Any], recipe: Recipe) -> dict[str,
         >>> tuning_grid("vat+isda", {"eta_1": 1.0, "eta_2": 1.0}, recipe_for("cnn-13"))["eta_2"]
         (0.5, 1.0, 2.0)
     """
-    from isda.lab.semi.methods import ISDA_SUFFIX, SUPERVISED
+    from isda.lab.methods.semi.methods import ISDA_SUFFIX, SUPERVISED
 
     tried: dict[str, tuple[float, ...]] = {}
     if name.endswith(ISDA_SUFFIX):
@@ -211,13 +210,13 @@ def resolve_options(
 
     Example:
         >>> from isda.lab.tasks.classification.settings import recipe_for
-        >>> from isda.lab.semi import defaults_for
+        >>> from isda.lab.methods.semi import defaults_for
         >>> defaults = defaults_for("vat", "cifar10")
         >>> options = resolve_options("vat+isda:eta_1=2,decay=0.9", defaults, 4000, 50_000, recipe_for("cnn-13"))
         >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
         (2.0, 1.0, 8.0, 0.9)
     """
-    from isda.lab.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
+    from isda.lab.methods.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
 
     name, words = split_method(text)
     declared = declared_options(name)
@@ -250,7 +249,7 @@ def resolve_options(
 
 def isda_options(options: dict[str, Any]) -> tuple[ISDAOptions, dict[str, Any]]:
     """ISDA's own options of a method, and the others."""
-    from isda.lab.tasks.common.isda_options import ISDAOptions
+    from isda.lab.methods.options import ISDAOptions
 
     own = {name: value for name, value in options.items() if name in option_types(ISDAOptions)}
     return ISDAOptions(**own), {name: value for name, value in options.items() if name not in own}

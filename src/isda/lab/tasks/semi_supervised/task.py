@@ -10,24 +10,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from isda._utils.devices import send
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, ZCAWhitening
 from isda.lab.data.augment import Compose
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.options import option_types, split_method
 from isda.lab.engine.settings import AUTO, RunSettings, fit_batch_size, warm_up_steps
 from isda.lab.engine.task import HeldOut, Job, RunContext
+from isda.lab.methods.semi import NAMES, defaults_for, inputs_for
+from isda.lab.methods.semi.methods import ISDA_SUFFIX
 from isda.lab.networks import Network
-from isda.lab.semi import NAMES, defaults_for, inputs_for
-from isda.lab.semi.methods import ISDA_SUFFIX, REGULARISERS
 from isda.lab.tasks.classification.pipelines import default_augmentation
-from isda.lab.tasks.classification.pretrained import dry_run
 from isda.lab.tasks.classification.resolve import choose_network, image_fields
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.lab.tasks.classification.task import Classification, ImageJob
-from isda.lab.tasks.common.data import EvaluationImages, ImageBatch, check_held_out
-from isda.lab.tasks.common.matching import Withheld, automatic_criteria, check_automatic
+from isda.lab.tasks.common.data import EvaluationImages, check_held_out
 from isda.lab.tasks.semi_supervised.data import (
     WEAK,
     WHITENING_FILE,
@@ -70,8 +67,6 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
         raise ValueError(f"method {name} does not support --generated, which is for supervised methods")
     if settings.pretrained is not None:
         raise ValueError(f"method {name} does not support --pretrained, which is for supervised methods")
-    if settings.imbalance is not None:
-        raise ValueError(f"method {name} does not support --imbalance, which is for supervised methods")
     network, recipe = choose_network(settings, data)
     labels, unlabelled, held = _images(settings, name, len(data.y_train))
     samples = labels - held + unlabelled
@@ -98,15 +93,10 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
         "warm_up_steps": warm_up_steps(settings.warm_up, recipe, samples // size),
     }
     config = SemiConfig(**values)
-    check_automatic(config.method_options, labels - held)
     try:
         split_data(config, data)
     except ValueError as error:
         raise ValueError(f"labels={config.labels} does not fit {data.name}: {error}") from error
-    options = config.method_options
-    # Where labelled images go through the network alone, batch normalisation has only them.
-    joint = options["passes"] == "joint" and (method in REGULARISERS or options.get("eta_1", 0) > 0)
-    dry_run(config, lambda made: create_method(config, made), data.x_train[0], per_batch + size * joint)
     return config
 
 
@@ -169,24 +159,7 @@ class SemiSupervisedJob(ImageJob):
             normalise,
             processes,
             needs_unlabelled=method.objective.needs_unlabelled,
-            matched=bool(automatic_criteria(method)),
         )
-
-    @property
-    def withheld(self) -> Withheld | None:
-        """The labelled images that strengths are matched to."""
-        return self.source.withheld
-
-    def trained_in(self, epoch: int) -> Tensor:
-        """Labelled images of an epoch, counted from 0, in the order of their batches."""
-        return self.source.labelled_order(epoch)[0].flatten()
-
-    def clean_batches(self, positions: Tensor) -> Iterator[ImageBatch]:
-        """Labelled images without augmentation."""
-        source, device = self.source, self.processes.device
-        for part in positions.split(500):
-            pixels = source.images[send(source.labelled[part], device)]
-            yield ImageBatch(pixels, source.targets[send(part, device)], part)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[SemiBatch]:
         """Both halves of each batch."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from isda.lab.data import DataSet
 from isda.lab.data.augment.compose import convert_channels
 from isda.lab.data.dataset import Images
-from isda.lab.engine.digests import file_digest
 from isda.lab.engine.run_folder import RunFolder
+from isda.lab.files import file_digest
 from isda.lab.tasks.classification.settings import ClassificationConfig
 from isda.lab.tasks.classification.trained import TrainedClassifier, fit_size, load_classifier
 from isda.lab.tasks.common.data import images_at
@@ -55,7 +55,7 @@ def load_source(folder: Path) -> Source:
         ValueError: no run, one that is not finished, one of another task, or damaged weights.
     """
     trained = load_classifier(folder)
-    return Source(folder.absolute(), trained, str(file_digest(RunFolder(folder).weights_file)["sha256"]))
+    return Source(folder.absolute(), trained, file_digest(RunFolder(folder).weights_file))
 
 
 BATCH = 500

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet
 from isda.lab.engine.config import RunConfig
 from isda.lab.engine.settings import AUTO, Auto, RunSettings, auto
 from isda.lab.engine.task import Job, RunContext
+from isda.lab.methods.registry import find_method
 from isda.lab.networks import Network
-from isda.lab.tasks.classification.methods import find_method
 from isda.lab.tasks.classification.resolve import resolve
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 from isda.lab.tasks.classification.task import Classification, ClassificationJob

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda import __version__
-from isda._utils.errors import expect_type
+from isda.lab.choices import expect_type
 from isda.lab.data import DataSet, hold_out, load
 from isda.lab.engine.checkpoint import State
 from isda.lab.engine.config import RunConfig

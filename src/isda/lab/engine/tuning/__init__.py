@@ -1,1 +1,0 @@
-"""Hyper-parameter search on held-out data, independent of the task."""
