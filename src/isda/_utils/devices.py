@@ -1,6 +1,6 @@
 """Device helpers: host memory test, non-blocking copies, cached host values, leaving autocast, eval mode for a block.
 
-Reading a value of another device makes the host wait for all queued work, see docs/gpu.md.
+Reading a value of another device makes the host wait for all queued work.
 """
 
 from __future__ import annotations

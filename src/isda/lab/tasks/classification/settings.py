@@ -43,7 +43,7 @@ class ClassificationSettings(TrainingSettings):
     method: Auto[str] = auto(section=METHOD, default_text="isda")
     """One of `isda methods`, such as cross-entropy, isda, focal+isda or, with few labels, mean-teacher+isda; options
     follow a colon: isda:lambda_0=1,covariance=diagonal. `isda train --method vat --help` has the settings of
-    semi-supervised methods. A class of your own: package.module.Class:key=value (docs/extend.md)."""
+    semi-supervised methods. A class of your own: package.module.Class:key=value."""
     labels: int | None = setting(None, section=DATA, default_text="all")
     """Train on this many images, equally many of each class, drawn with the seed."""
     held_out: Auto[int] = auto(0, section=DATA)
