@@ -23,10 +23,10 @@ from sklearn.datasets import load_digits
 
 from commands import COMMANDS, ROOT, help_of
 
-LIMIT = 120
-"""Seconds of a block, on a busy machine."""
+LIMIT = 120  # seconds of a block, on a busy machine
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 os.environ["PYTHONPATH"] = str(ROOT / "src")
+sys.path.insert(0, str(ROOT / "src"))
 _FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w+)\n(?P<code>.*?)^(?P=indent)(?P=fence)", re.M | re.S
 )
