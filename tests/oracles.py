@@ -159,7 +159,7 @@ def minimum_of_tilt(logits: Tensor, weight: Tensor, covariance: Tensor, strength
 
 
 def tilt_behind(variance: Tensor, weight: Tensor, covariance: Tensor, label: int) -> Tensor:
-    """(C,) the tilt t whose tilted variances are ``variance``, for one sample; C - 1 is at most the rank of W Sigma W'.
+    """(C,) the tilt t whose tilted variances are ``variance``, for one sample; W Sigma W' has at least the rank C - 1.
 
     v_j - v_y = g_jj - g_yy - 2 sum_k (g_jk - g_yk) t_k with g = W Sigma W', and sum_k t_k = 1.
     """

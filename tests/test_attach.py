@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
+import pretend_accelerator
 from isda import ISDALoss
 from isda.attach import Recorder, logits_of
 
@@ -587,7 +588,7 @@ def test_a_replaced_classifier_is_refused():
     model, (x, y) = Net(), batch()
     criterion = ISDALoss.attach(model, 0.5, 100)
     model.fc = last()
-    with pytest.raises(ValueError, match="did not make these logits"):
+    with pytest.raises(ValueError, match="no pass of the classifier was recorded: it was replaced"):
         criterion(model(x), y)
 
 
@@ -736,6 +737,25 @@ def test_adapters_of_peft_beside_the_classifier():
             nn.init.normal_(value)
     with pytest.raises(ValueError, match="pass features= and weight="):
         criterion(adapted(x), y)
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@pytest.mark.parametrize(
+    "take", [lambda z: z, lambda z: z[:9], lambda z: z.log_softmax(1)], ids=["all", "part", "copy"]
+)
+def test_on_a_device_nothing_waits_after_the_first_calls(take):
+    model, (x, _) = Net(), batch()
+    expected = Recorder(model).find(take(model(x)))[0]
+    with pretend_accelerator.PretendAccelerator() as accelerator:
+        model, x = model.to("pretend"), pretend_accelerator.on_pretend(x)
+        recorder = Recorder(model)
+        for number in range(5):
+            logits = take(model(x))
+            accelerator.clear()
+            features, _, learns = recorder.find(logits)
+            assert learns
+            assert number < 2 or not accelerator.waits
+        torch.testing.assert_close(features.cpu(), expected)
 
 
 # -- models of libraries -----------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_pixels_are_rows_whatever_the_resolution_of_the_features(grid):
 @pytest.mark.parametrize("settings", [{}, {"reduction": "sum"}, {"pos_weight": PRESENT, "class_weight": LABEL_WEIGHTS}])
 @pytest.mark.parametrize("why", ["eval", "no_grad", "lambda_0"])
 def test_it_is_plain_to_the_bit_and_changes_nothing(why, settings):
-    features, targets, logits, weight = problem()
+    features, targets, logits, _ = problem()
     criterion = criterion_of(lambda_0=0.0 if why == "lambda_0" else 0.5, **settings)
     criterion.covariance.update(features, torch.zeros(N).long())
     criterion.train(why != "eval")
@@ -131,9 +131,10 @@ def test_it_is_plain_to_the_bit_and_changes_nothing(why, settings):
     if loss.requires_grad:
         assert torch.equal(*(torch.autograd.grad(value, logits)[0] for value in (loss, expected)))
     assert_same_state(criterion, before)
-    assert torch.equal(criterion(logits, (targets > 0.5).long()) if why == "eval" else loss,
-                       F.binary_cross_entropy_with_logits(logits, (targets > 0.5).double(), **plain)
-                       if why == "eval" else expected)  # fmt: skip
+    if why == "eval":
+        hard = targets > 0.5
+        expected = F.binary_cross_entropy_with_logits(logits, hard.double(), **plain)
+        assert torch.equal(criterion(logits, hard.long()), expected)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -166,7 +167,6 @@ def test_an_attached_criterion_trains_with_the_schedule():
     assert strengths == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 0.8])
     assert criterion.covariance.count.tolist() == [120]
     assert losses[-1] < losses[0]
-    assert_same_state(criterion.covariance, state_of(criterion.covariance))
 
 
 def test_extreme_logits_have_finite_losses_and_gradients():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import oracles
+import pretend_accelerator
 from isda import covariance
 from isda._checks import NonFiniteError
 from isda.covariance import Covariance, Groups, LowRankCovariance, base, full
@@ -336,6 +337,29 @@ def test_margins_make_no_table_of_rows_times_classes_times_features(kind, bound,
     with LargestTensor([weight, *model.buffers()]) as watch:
         model.margins(weight, torch.arange(classes)).sum().backward()
     assert watch.largest <= 4 * max(bound * classes * dim, 2 * dim * dim) + 4 * classes**2, watch.where
+
+
+@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
+@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_device_updates_margins_and_products_are_those_of_the_host(kind, rows, workspace):
+    model, there = (covariance_model(kind, 8, A) for _ in range(2))
+    weight, x, labels = normal(8, A, seed=1), normal(rows, A, seed=2), integers(8, rows, seed=3)
+    batches = [(normal(n, A, seed=n) + 1, integers(8, n, seed=n)) for n in (30, 5)]
+    with pretend_accelerator.PretendAccelerator() as accelerator:
+        there.to("pretend")
+        move = pretend_accelerator.on_pretend
+        for batch in batches:
+            model.update(*batch)
+            accelerator.clear()
+            there.update(*map(move, batch))
+            assert len(accelerator.waits) <= (kind == "low_rank")
+        accelerator.clear()
+        margins = there.margins(move(weight), move(labels))
+        product = there.product(move(x), Groups.of(move(labels), 8))
+        assert accelerator.waits == []
+        torch.testing.assert_close(margins.detach().cpu(), model.margins(weight, labels).detach())
+        torch.testing.assert_close(product.detach().cpu(), model.product(x, Groups.of(labels, 8)).detach())
 
 
 # -- low rank --------------------------------------------------------------------------------------------------------

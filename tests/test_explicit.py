@@ -96,7 +96,7 @@ def test_many_draws_come_near_an_expectation_below_the_bound():
 
 
 def test_consistency_equals_the_loop_over_draws_and_changes_nothing():
-    features, _, weight = problem()
+    _, _, weight = problem()
     logits = (2 * normal(N, C, seed=7)).requires_grad_()
     criterion = trained(reduction="none")
     before = state_of(criterion)

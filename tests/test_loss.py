@@ -162,12 +162,11 @@ def test_second_derivatives_are_right_or_refused():
                 (slope,) = torch.autograd.grad(value, weight, create_graph=True)
                 return torch.autograd.grad(value + slope.square().sum(), weight)[0]
 
-            try:
-                second = penalised(loss)
-            except RuntimeError as error:
-                assert "second derivative" in str(error)
-            else:
-                torch.testing.assert_close(second, penalised(expected), rtol=1e-5, atol=1e-6)
+            if bound == "jensen" and kind in ("full", "diagonal", "identity", "low_rank"):
+                with pytest.raises(RuntimeError, match="no second derivative"):
+                    penalised(loss)
+            elif bound == "jensen":
+                torch.testing.assert_close(penalised(loss), penalised(expected), rtol=1e-5, atol=1e-6)
 
 
 # -- pixels and tokens -----------------------------------------------------------------------------------------------
@@ -665,9 +664,10 @@ def test_a_loss_that_fails_after_the_update_and_is_repeated_counts_once(attached
     def out_of_memory(*_):
         raise torch.OutOfMemoryError("out of memory")
 
-    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError):
+    with monkeypatch.context() as patch:
         patch.setattr(criterion, "augmented", out_of_memory)
-        criterion(logits, y, **given)
+        with pytest.raises(torch.OutOfMemoryError):
+            criterion(logits, y, **given)
     assert int(criterion.step) == 0
     criterion(logits, y, **given)
     assert torch.equal(criterion.covariance.count, torch.bincount(y, minlength=4))

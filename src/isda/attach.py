@@ -202,8 +202,7 @@ class Pass:
         rows = [rows_of(layer, output.detach()) for layer, output in zip(layers, outputs, strict=True)]
         self.rows = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         self.layout = "classes second" if isinstance(layers[0], nn.Conv2d) else "classes last"
-        self.address = None if traced or len(layers) > 1 else address_of(self.output)
-        self.version = self.output._version if self.address else 0
+        self.version = None if traced else self.output._version
         self.counted: set[int] | None = set()
         """The rows that have fed the statistics, None for all."""
 
@@ -216,8 +215,6 @@ class Pass:
 
     def viewed(self, logits: Tensor) -> tuple[str, Tensor | None]:
         """The layout of logits in the memory of the output, and the rows they show, None for all."""
-        if self.output._version != self.version:
-            raise ValueError(f"the logits were changed in place after the classifier had made them; {INSTEAD}")
         for layout in ("classes last", "classes second"):
             view = arranged(self.rows, layout)
             if (view.shape, view.stride(), view.data_ptr()) == (logits.shape, logits.stride(), logits.data_ptr()):
@@ -319,6 +316,8 @@ class Recorder:
         if recognised is None:
             return None
         own, layout, rows = recognised
+        if not traced and own.version not in (None, own.output._version):
+            raise ValueError(f"the logits were changed in place after the classifier had made them; {INSTEAD}")
         features, weight = own.features, self.weight
         if hasattr(weight, "full_tensor") or weight.shape != (own.rows.shape[-1], features.shape[-1]):
             raise ValueError(f"the weight of the classifier is sharded outside of its forward pass; {INSTEAD}")
@@ -328,16 +327,16 @@ class Recorder:
                 raise ValueError(f"the classifier does not compute W a + b with the weight it shows; {INSTEAD}")
         learns = own.count(rows)
         if rows is not None:
-            features = features.flatten(0, -2)[rows.to(features.device)]
+            features = features.flatten(0, -2)[rows.to(features.device, non_blocking=True)]
         return arranged(features, layout), weight, learns
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
         """The pass that made the logits, their layout, and their rows if not all; by memory, else by their values."""
-        address = None if traced else address_of(logits)
+        address = None if traced or len(self.layers) > 1 else address_of(logits)
         for own in reversed(self.passes):
             if own.output is logits:
                 return (own, own.layout, None) if own.inputs else None
-            if address and own.address == address:
+            if address and address_of(own.output) == address:
                 return (own, *own.viewed(logits)) if own.inputs else None
         if not self.layers[0].training:
             return None
@@ -350,6 +349,11 @@ class Recorder:
             if not fits:
                 found = [(own, equal_rows(own.rows, own.features, logits)) for own in passes]
                 fits = [(own, "classes last", rows) for own, rows in found if rows is not None]
+        if not self.passes:
+            raise ValueError(
+                "no pass of the classifier was recorded: it was replaced, or the model was compiled and had run before "
+                f"attach(); attach a criterion anew, before the first compiled pass, or {INSTEAD}"
+            )
         if not fits:
             names = [name for name, classes in self.others if classes in logits.shape[1:2]]
             hint = f"did you mean classifier={names[-1]!r}? Else {INSTEAD}" if names else INSTEAD
@@ -362,8 +366,9 @@ class Recorder:
 
 
 def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor is kept in memory; None in inference mode, and for the stand-ins of compilers and transforms."""
+    """Where the memory of a tensor starts; None in inference mode, and for stand-ins of compilers and transforms."""
     try:
-        return None if tensor.is_inference() else tensor.untyped_storage().data_ptr() or None
+        start = 0 if tensor.is_inference() else tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):
         return None
+    return start or None

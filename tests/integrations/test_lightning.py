@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 
-import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
@@ -241,10 +240,8 @@ def test_a_compiled_network_trains_alike():
 
 @pytest.mark.slow
 def test_the_older_name_of_the_library_works():
-    code = "import pytorch_lightning as pl, isda.integrations.lightning as own\n"
-    code += "assert isinstance(own.ISDACallback(), pl.Callback)"
+    code = (
+        "import pytorch_lightning as pl; from isda.integrations.lightning import ISDACallback;"
+        "assert issubclass(ISDACallback, pl.Callback)"
+    )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
-
-
-def test_callbacks_are_lightning_s():
-    assert isinstance(ISDACallback(), pl.Callback)

@@ -7,7 +7,6 @@ import socket
 import sys
 from pathlib import Path
 
-import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -72,22 +71,14 @@ class Logits(torch.nn.Module):
 
 
 def by_huggingface(rank: int, folder: Path) -> tuple[torch.nn.Module, ISDALoss]:
-    """Trainer takes consecutive batches in turn; means over all labels of a step."""
-    x, y = samples(COUNT)
-    order = [row for first in range(0, COUNT, 6) for part in (0, 1) for row in range(first + part, first + 6, 2)]
-    data = [{"x": x[row], "labels": y[row]} for row in order]
+    """Trainer gives each process its batches in turn."""
+    data = [{"x": x, "labels": y} for x, y in zip(*samples(COUNT), strict=True)]
     quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "optim": "sgd"}
     rate = {"learning_rate": RATE, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
     isda = ISDATraining(LAMBDA_0)
-    args = TrainingArguments(
-        str(folder),
-        per_device_train_batch_size=EACH,
-        num_train_epochs=EPOCHS,
-        optim_args="momentum=0.9",
-        **quiet,
-        **rate,
-    )
-    args.train_sampling_strategy = "sequential"
+    order = {"train_sampling_strategy": "sequential", "remove_unused_columns": False}
+    length = {"per_device_train_batch_size": EACH, "num_train_epochs": EPOCHS}
+    args = TrainingArguments(str(folder), optim_args=f"momentum={MOMENTUM}", **order, **length, **quiet, **rate)
     trainer = Trainer(Logits(), args, train_dataset=data, compute_loss_func=isda.loss, callbacks=[isda])
     trainer.train()
     return trainer.model.network, isda.criterion
@@ -113,7 +104,6 @@ def train(rank: int, folder: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    assert pl.Trainer
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = free.getsockname()[1]

@@ -51,7 +51,7 @@ class ISDATraining(TrainerCallback):
         self.criterion: AugmentedLoss | None = None
         self.training = self.called = False
 
-    def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def loss(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The ``compute_loss_func`` of the Trainer: the losses of a batch, divided by the labels of the whole step.
 
         Args:
@@ -62,6 +62,8 @@ class ISDATraining(TrainerCallback):
         """
         if self.criterion is None or (torch.is_grad_enabled() and not self.training):
             raise ValueError(f"ISDATraining is not among the callbacks of this trainer; {HOW}")
+        if labels is None:
+            raise ValueError("every batch must have its classes under the name labels, got none")
         self.called |= self.training
         logits = logits_of(outputs)
         if logits.ndim == 3:
