@@ -12,12 +12,12 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
 DATA     ?= data
 CORE_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator
+  tests/classifier
 NUMERICAL_TESTS := tests/functional tests/covariance tests/losses tests/attach tests/distributed tests/compat \
-  tests/estimator tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
+  tests/classifier tests/semi tests/data tests/lab/networks tests/integrations tests/tasks/classification \
   tests/tasks/segmentation
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid docs docs-check bench-estimator bench-standardize problems clean analyse semi-composition few-images sentences finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid docs docs-check bench-estimator problems clean analyse semi-composition few-images sentences finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,7 +47,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	touch $@
 
 test-oldest: $(OLDEST)/.ready  ## the core's tests with the oldest versions that pyproject.toml promises; Python 3.11
-	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" --ignore tests/estimator/embeddings $(CORE_TESTS)
+	$(TEST_ENV) $(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(CORE_TESTS)
 
 test-anywhere: $(READY)  ## the numerical tests on each vector unit of this processor, with 1 and 2 threads, in random order
 	TOKENIZERS_PARALLELISM=false .ci/anywhere $(NUMERICAL_TESTS)
@@ -104,9 +104,6 @@ bench-attach: $(READY)  ## writes benchmarks/results/attach.{csv,md}: which mode
 bench-estimator: $(READY)  ## writes benchmarks/results/estimator.md: fit time of ISDAClassifier beside LogisticRegression
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/estimator.py
 
-bench-standardize: $(READY)  ## writes benchmarks/results/standardize.md: how ISDAClassifier scales features; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/standardize.py
-
 semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,md} and semi_choices.csv; hours; DATA holds cifar10 and svhn_small.npz
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/semi_composition.py --data-root $(DATA)
 
@@ -131,10 +128,9 @@ sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: streng
 camvid: $(READY)  ## writes benchmarks/results/camvid.{csv,md}: segmentation; an hour; DATA holds camvid
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/camvid.py --data-root $(DATA)
 
-problems: $(READY)  ## writes benchmarks/results/problems.{csv,md} and unlabelled.{csv,md}; an hour; docs/evidence/few-labels.md says what DATA holds
+problems: $(READY)  ## writes benchmarks/results/problems.{csv,md}; an hour
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/unlabelled.py --cache $(DATA)/problems
 
 
 clean:

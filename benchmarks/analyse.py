@@ -65,11 +65,6 @@ def description(table: FigureTable, also: str = "") -> list[str]:
     family = table.family(primary)
     apart = ", computed separately for each metric" if others else ""
     words = [f"Δ vs {table.control}, {intervals_text(family)}{apart}.", *interval_notes(family)]
-    if any(table.family(figure).blind for figure in others):
-        words.append(
-            "A difference without ±: the variance of the method is more than ten times that of the others, and its "
-            "seeds are too few for an interval of its own."
-        )
     words.append(also)
     return [" ".join(filter(None, words)), ""]
 
@@ -95,7 +90,7 @@ def figure_cells(table: FigureTable, method: str, digits: Mapping[str, int] | No
     for figure in table.figures:
         places = (digits or {}).get(figure, 2)
         cells.append(plus_minus(*mean_std(values_of(table, method, figure)), places))
-        cells.append(difference_text(table.family(figure).shown(method), places))
+        cells.append(difference_text(table.family(figure).get(method), places))
     return cells
 
 
@@ -187,7 +182,7 @@ def transfer(rows: Sequence[Row]) -> dict[str, list[str]]:
     for data, table in tables.items():
         for figure, title in THREE.items():
             means = [plus_minus(*mean_std(values_of(table, method, figure))) for method in ("cross-entropy", "isda")]
-            difference = difference_text(table.family(figure).shown("isda"))
+            difference = difference_text(table.family(figure).get("isda"))
             seeds = str(table.family(figure).layout.seed_count)
             lines.append(line([data, title.removeprefix("test "), seeds, *means, difference]))
     return {"": lines}
@@ -250,7 +245,7 @@ def semi_composition(rows: Sequence[Row]) -> dict[str, list[str]]:
             for figure in THREE:
                 digits = 3 if figure == "nll" else 2
                 cells.append(plus_minus(*mean_std(values_of(table, method, figure)), digits))
-                cells.append(difference_text(added[figure].shown(method), digits))
+                cells.append(difference_text(added[figure].get(method), digits))
             lines.append(line(cells))
         parts[setting] = lines
     return parts

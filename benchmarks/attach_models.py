@@ -45,13 +45,16 @@ def _labels(*size: int) -> Tensor:
 
 SMALLEST = Path(__file__).parent / "timm_smallest.csv"
 _SMALL_IMAGE = 96
+LARGEST = 3e8
+"""Parameters; deepseek_vit, the only module without a smaller model, takes more than 19 GB in float64."""
 
 
 def _timm() -> Iterator[tuple[str, str, Maker]]:
     with SMALLEST.open(newline="", encoding="utf-8") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: float(row["parameters"]))
     for row in rows:  # the quickest first: a run may be stopped, and go on later
-        yield "timm", row["model"], partial(_timm_sample, row["model"])
+        if float(row["parameters"]) < LARGEST:
+            yield "timm", row["model"], partial(_timm_sample, row["model"])
 
 
 def write_smallest() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
@@ -19,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from isda import ISDAClassifier
-from isda.estimator.data import best_scale
+from isda.classifier import best_scale
 
 __all__ = [
     "CONTROLS",
@@ -100,7 +99,7 @@ def scaled_discriminant(rows: Matrix, labels: Labels, test: Matrix, seed: int) -
     held_out = np.zeros((len(rows), int(labels.max()) + 1))
     for learnt, judged in folds(seed).split(rows, labels):
         held_out[judged] = _log(discriminant(rows[learnt], labels[learnt], rows[judged], seed)[0])
-    scale = best_scale(torch.from_numpy(held_out), torch.from_numpy(labels), torch.ones(len(labels)))
+    scale = best_scale(held_out.T, labels, np.ones(len(labels)))
     return softmax(scale * _log(discriminant(rows, labels, test, seed)[0]), axis=1), json.dumps({"scale": scale})
 
 

@@ -81,7 +81,7 @@ def family(figures: Figures, problem: str) -> Family:
 
 def difference(found: Family, rival: str) -> Interval:
     """Ours - a rival's."""
-    interval = found.shown(rival)
+    interval = found.get(rival)
     assert interval is not None
     return Interval(-interval.mean, interval.half_width)
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from csv_files import append_csv, read_csv
-from isda.estimator.table_baselines import probability_measures
+from isda.lab.embeddings import probability_measures
 from problem_methods import FOLDS, NEIGHBOURS, OURS, PENALTIES, SOFTNESS, WAYS, WIDTHS
 from problem_sets import EMBEDDED, PROBLEMS, TOPICS, Problem
 from problem_tables import page, read
@@ -69,8 +69,8 @@ part; means over draws.
   summaries of each of 12 coefficients (japanese-vowels), ten and five measurements (vowel, other speakers in the
   test part; phoneme). Tabular: 16 to 40 numbers.
 - Every method sees standardised rows, and the same {FOLDS} stratified folds to choose its settings with. {OURS}:
-  `ISDAClassifier(standardize="columns")`: λ0, C and a scale of the logits by log-likelihood, a search over a lattice of
-  half decades.
+  `ISDAClassifier(standardize="columns")`: λ0, C and a scale of the logits by log-likelihood, a search over powers of
+  ten.
   Logistic regression: `LogisticRegressionCV`, {len(PENALTIES)} values of C from {PENALTIES[0]:g} to
   {PENALTIES[-1]:g} by log-likelihood. LDA: shrinkage by Ledoit and Wolf's formula, nothing to be chosen. Nearest
   neighbours: k from {NEIGHBOURS} and two ways to weigh them, by log-likelihood; one vote is shared by all classes,

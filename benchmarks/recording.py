@@ -12,6 +12,7 @@ from pathlib import Path
 from analyse import RESULTS
 from csv_files import write_csv
 from isda.lab.engine import RunRecord, RunSettings, Task, compare, read_run
+from isda.lab.engine.comparison import run_folder_name
 from isda.lab.engine.executors.runs import Watcher
 from isda.lab.train import image_task
 
@@ -74,7 +75,7 @@ class Study:
         task_of: Callable[[str], Task] = image_task,
     ) -> dict[str, float]:
         """Mean headline figure of each method, the error of classifiers, after training what is not yet there."""
-        made = compare(
+        compare(
             settings,
             methods,
             seeds,
@@ -84,10 +85,11 @@ class Study:
             data_root=self.root,
             watcher=RunLines(),
         )
-        by_method: dict[str, list[float]] = {method: [] for method in methods}
-        for run, method in zip(made, [*methods] * len(seeds), strict=True):
-            by_method[method].append(_error_of(run))
-        return {method: statistics.fmean(errors) for method, errors in by_method.items()}
+        folder = self.runs / out
+        return {
+            method: statistics.fmean(_error_of(folder / run_folder_name(method, seed)) for seed in seeds)
+            for method in methods
+        }
 
 
 def _error_of(folder: Path) -> float:

@@ -27,7 +27,7 @@ from sklearn.svm import SVC
 
 from analyse import SENTENCES_CONTROL, marked
 from csv_files import append_csv, read_csv
-from isda.estimator.table_baselines import probability_measures
+from isda.lab.embeddings import probability_measures
 from problem_methods import FOLDS, Labels, Matrix, Way, folds, ours, raw_logistic, scaled_discriminant, standardised
 from problem_sets import TEST, Problem
 from recording import RESULTS

@@ -52,11 +52,11 @@ DETECTION: dict[str, Any] = {
 _METHODS = (
     "cross-entropy",
     "isda:lambda_0=2",
-    "isda:lambda_0=2,covariance=diagonal,decay=0.9",
+    "isda:lambda_0=2,covariance=diagonal,memory=30",
     "isda:lambda_0=2,covariance=low_rank,rank=3",
     "isda:lambda_0=2,covariance=learned",
     "isda-tilted:lambda_0=2,covariance=shared",
-    "isda-tilted:lambda_0=2,covariance=low_rank,rank=3,decay=0.9",
+    "isda-tilted:lambda_0=2,covariance=low_rank,rank=3,memory=30",
     "center+isda:lambda_0=2",
     "large-margin",
     "distribution-net",
@@ -66,12 +66,12 @@ _METHODS = (
 )
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "everything": ("classification", SUPERVISED | FULL_STATE | {"method": "isda-tilted:lambda_0=2,decay=0.9"}),
+    "everything": ("classification", SUPERVISED | FULL_STATE | {"method": "isda-tilted:lambda_0=2,memory=30"}),
     **{method: ("classification", SUPERVISED | {"method": method}) for method in _METHODS},
     **{name: ("semi-supervised", SEMI | {"method": name}) for name in NAMES},
     "segmentation": (
         "segmentation",
-        SEGMENTATION | {"ema": 0.9, "method": "isda:covariance=full,decay=0.99,ohem=true,ohem_kept=900"},
+        SEGMENTATION | {"ema": 0.9, "method": "isda:covariance=full,memory=30,ohem=true,ohem_kept=900"},
     ),
     "segmentation, tilted": ("segmentation", SEGMENTATION | {"method": "isda-tilted:lambda_0=2"}),
     "mask-rcnn": ("detection", DETECTION | {"network": "mask-rcnn"}),

@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,17 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-import pretend_accelerator
 from isda import ISDALoss
 from isda.attach import Recorder, logits_of
 
 CLASSES = 3
+
+
+def taken(recorder: Any, logits: Any) -> Any:
+    """What a criterion takes of a recorder, and counts."""
+    found = recorder.find(logits)
+    recorder.count()
+    return found
 
 
 class Net(nn.Module):
@@ -169,7 +176,7 @@ def test_a_sample_finds_the_layers_that_make_the_logits_and_changes_nothing(form
         assert torch.equal(value, state[name])
     with pytest.raises(ValueError, match=r"did you mean classifier='b'\? Else pass features= and weight="):
         ISDALoss.attach(model, 0.5, 10, classifier="side")(model(x), y)
-    features, weight, _ = recorder.find(model(x))
+    features, weight, _ = taken(recorder, model(x))
     rest = model(x) - features @ weight.t()
     torch.testing.assert_close(rest, rest[:1].expand(12, -1))
 
@@ -207,12 +214,12 @@ COPIES = {
 @pytest.mark.parametrize("change", COPIES.values(), ids=COPIES)
 def test_the_features_are_those_of_the_logits_though_another_pass_came_after(change):
     recorder, logits, features = recorded()
-    found, weight, learns = recorder.find(change(logits))
+    found, weight, learns = taken(recorder, change(logits))
     assert torch.equal(found, features)
     assert weight.requires_grad
     assert not found.requires_grad
     assert learns
-    assert not recorder.find(logits)[2]
+    assert not taken(recorder, logits)[2]
 
 
 PARTS = {
@@ -229,7 +236,7 @@ PARTS = {
 def test_rows_of_the_logits_have_their_own_features(rows):
     recorder, logits, features = recorded()
     for _ in range(3):
-        found, _, _ = recorder.find(logits[rows])
+        found, _, _ = taken(recorder, logits[rows])
         assert torch.equal(found, features[rows])
 
 
@@ -270,9 +277,9 @@ def test_logits_that_no_pass_is_known_to_have_made_are_refused(change, sentence)
     recorder, logits, features = recorded()
     for _ in range(3):  # also beyond the first calls, in which values decide on every device
         with pytest.raises(ValueError, match=f"{sentence}.*pass features= and weight="):
-            recorder.find(change(logits))
+            taken(recorder, change(logits))
     if sentence != "changed in place":
-        assert torch.equal(recorder.find(logits)[0], features)
+        assert torch.equal(taken(recorder, logits)[0], features)
 
 
 class Cosine(nn.Linear):
@@ -293,31 +300,31 @@ def test_of_equal_logits_copies_are_refused_and_views_known():
     nn.init.zeros_(model.fc.weight)
     recorder = Recorder(model)
     logits, features = model(x), model.body(x).detach()
-    assert torch.equal(recorder.find(logits[4:])[0], features[4:])
+    assert torch.equal(taken(recorder, logits[4:])[0], features[4:])
     with pytest.raises(ValueError, match="did not make"):
-        recorder.find(logits[[1, 2]])
+        taken(recorder, logits[[1, 2]])
     logits, _ = model(x), model(x + 1)
     with pytest.raises(ValueError, match="could be of several passes; call the criterion after each"):
-        recorder.find(logits.clone())
+        taken(recorder, logits.clone())
 
 
 def test_equal_samples_of_a_batch_are_no_obstacle():
     model, (x, _) = Net(), batch()
     x[5] = x[2]
     recorder, logits = Recorder(model), model(x)
-    assert torch.equal(recorder.find(logits[[2, 3]])[0], model.body(x)[[2, 3]])
+    assert torch.equal(taken(recorder, logits[[2, 3]])[0], model.body(x)[[2, 3]])
 
 
 def test_a_pass_counts_once_and_a_used_one_is_let_go_with_the_next():
     model, (x, _) = Net(), batch()
     recorder = Recorder(model)
     first, second = model(x), model(x)
-    assert recorder.find(second)[2]
-    assert recorder.find(first)[2]
-    assert not recorder.find(first)[2]
+    assert taken(recorder, second)[2]
+    assert taken(recorder, first)[2]
+    assert not taken(recorder, first)[2]
     model(x)
     with pytest.raises(ValueError, match="did not make"):
-        recorder.find(first * 2)
+        taken(recorder, first * 2)
     for _ in range(10):
         model(x)
     assert len(recorder.passes) <= 4
@@ -357,7 +364,7 @@ def test_tokens_have_features_in_the_layout_of_their_logits(take, length):
     recorder = Recorder(model)
     features = take(model.embed(x)).detach()
     for _ in range(4):  # shape alone would not do in later calls
-        found, _, learns = recorder.find(model(x))
+        found, _, learns = taken(recorder, model(x))
         torch.testing.assert_close(found, features)
         assert learns
 
@@ -393,10 +400,10 @@ def test_a_convolution_is_linear_in_the_patches_it_sees(settings, channels_last)
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     recorder = Recorder(model)
     logits = model(x)
-    features, weight, _ = recorder.find(logits)
+    features, weight, _ = taken(recorder, logits)
     expected = torch.einsum("ca,nahw->nchw", weight, features) + model.segmentation_head.bias.view(-1, 1, 1)
     torch.testing.assert_close(logits, expected)
-    rows, _, learns = recorder.find(model(x)[1:])
+    rows, _, learns = taken(recorder, model(x)[1:])
     torch.testing.assert_close(rows, features[1:])
     assert learns
 
@@ -417,12 +424,12 @@ def test_resized_logits_have_the_features_of_the_coarse_pixels_of_their_pass(set
     for _ in range(3):
         logits = model(x)
         model(other)
-        features, _, _ = recorder.find(logits)
+        features, _, _ = taken(recorder, logits)
         torch.testing.assert_close(features, model.body(x))
     with pytest.raises(ValueError, match="did not make"):
-        recorder.find(logits.relu())
+        taken(recorder, logits.relu())
     with pytest.raises(ValueError, match="did not make"):
-        recorder.find(logits.flatten(2).mean(2) * 2)
+        taken(recorder, logits.flatten(2).mean(2) * 2)
 
 
 def test_pooled_pixels_have_the_mean_of_their_features():
@@ -439,7 +446,7 @@ def test_averaged_heads_are_one_classifier_of_their_features_side_by_side():
     assert criterion.feature_dim == 16
     for _ in range(3):
         logits = model(x.double())
-        features, weight, learns = criterion.recorder.find(logits)
+        features, weight, learns = taken(criterion.recorder, logits)
         biases = (model.a.bias + model.b.bias) / 2
         torch.testing.assert_close(features @ weight.t() + biases, logits)
         assert learns
@@ -479,13 +486,13 @@ def test_a_pass_in_eval_mode_is_cross_entropy_whatever_the_mode_is_now():
     criterion = ISDALoss.attach(model, 0.5, 1)
     model.fc.eval()
     logits = model(x)
-    assert criterion.recorder.find(logits) is None
+    assert taken(criterion.recorder, logits) is None
     model.train()
     assert torch.equal(criterion(logits, y), F.cross_entropy(logits, y))
     trained = model(x)
     model.eval()
-    assert torch.equal(criterion.recorder.find(trained)[0], model.body(x))
-    assert criterion.recorder.find(torch.randn(12, CLASSES)) is None
+    assert torch.equal(taken(criterion.recorder, trained)[0], model.body(x))
+    assert taken(criterion.recorder, torch.randn(12, CLASSES)) is None
     assert criterion.covariance.count.sum() == 0
 
 
@@ -502,7 +509,7 @@ def test_validation_is_cross_entropy_and_keeps_no_features(guard, training):
     for name, value in criterion.state_dict().items():
         assert torch.equal(value, state[name])
     model.train()
-    assert torch.equal(criterion.recorder.find(model(x))[0], model.body(x))
+    assert torch.equal(taken(criterion.recorder, model(x))[0], model.body(x))
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -575,7 +582,7 @@ def test_a_copy_of_the_model_alone_leaves_the_criterion_with_the_original():
     copied = copy.deepcopy(model)
     logits = model(x)
     other = copied(x)
-    assert torch.equal(criterion.recorder.find(logits)[0], model.body(x))
+    assert torch.equal(taken(criterion.recorder, logits)[0], model.body(x))
     with pytest.raises(ValueError, match="did not make"):
         criterion(other + torch.randn(12, CLASSES), y)
     again = ISDALoss.attach(copied, 0.5, 100)
@@ -650,7 +657,7 @@ def test_tools_work_or_refuse_and_the_next_call_is_right(tool, tmp_path):
         assert torch.equal(value, state[name])
     assert model.training
     logits = model(x)
-    assert torch.equal(criterion.recorder.find(logits)[0], model.body(x))
+    assert torch.equal(taken(criterion.recorder, logits)[0], model.body(x))
     criterion(logits.log_softmax(1), y)
     criterion(model(x), y)
     assert criterion.covariance.count.sum() == 24
@@ -739,11 +746,14 @@ def test_adapters_of_peft_beside_the_classifier():
         criterion(adapted(x), y)
 
 
-@pytest.mark.skipif(not pretend_accelerator.AVAILABLE, reason="torch cannot register a device in Python")
 @pytest.mark.parametrize(
     "take", [lambda z: z, lambda z: z[:9], lambda z: z.log_softmax(1)], ids=["all", "part", "copy"]
 )
 def test_on_a_device_nothing_waits_after_the_first_calls(take):
+    import pretend_accelerator  # not above: the processes below have no such device
+
+    if not pretend_accelerator.AVAILABLE:
+        pytest.skip("torch cannot register a device in Python")
     model, (x, _) = Net(), batch()
     expected = Recorder(model).find(take(model(x)))[0]
     with pretend_accelerator.PretendAccelerator() as accelerator:
@@ -752,7 +762,7 @@ def test_on_a_device_nothing_waits_after_the_first_calls(take):
         for number in range(5):
             logits = take(model(x))
             accelerator.clear()
-            features, _, learns = recorder.find(logits)
+            features, _, learns = taken(recorder, logits)
             assert learns
             assert number < 2 or not accelerator.waits
         torch.testing.assert_close(features.cpu(), expected)
@@ -816,7 +826,7 @@ def test_features_and_weight_explain_the_logits_of_real_models(make, sampled):
     recorder = Recorder(model, sample=inputs if sampled else None)
     for _ in range(3):
         logits = logits_of(model(*inputs))
-        features, weight, learns = recorder.find(logits)
+        features, weight, learns = taken(recorder, logits)
         assert learns
         if logits.ndim == 3:
             logits, features = logits.movedim(-1, 1), features.movedim(-1, 1)
@@ -835,7 +845,7 @@ def test_a_network_that_aligns_corners_gets_its_upsampled_augmented_logits():
     criterion = ISDALoss.attach(model.double(), 0.5, 1, align_corners=True)
     logits = model(x.double())
     loss = criterion(logits, targets, strength=0.5)
-    features, weight, _ = criterion.recorder.find(logits)
+    features, weight, _ = taken(criterion.recorder, logits)
     coarse = F.interpolate(targets.unsqueeze(1).double(), features.shape[2:], mode="nearest").squeeze(1).long()
     head = model.segmentation_head[0]
     low = torch.einsum("ca,nahw->nchw", weight, features) + head.bias.view(-1, 1, 1)

@@ -594,7 +594,7 @@ BAD_CALLS = {
     "sparse weight": ({"weight": torch.zeros(C, A).to_sparse()}, "weight must be .* got a sparse float32 tensor"),
     "integer weight": ({"weight": torch.zeros(C, A).long()}, "weight must be"),
     "transposed weight": ({"weight": torch.zeros(A, C)}, r"got a float32 tensor of shape \(5, 4\)"),
-    "no weight": ({"weight": None}, "weight= must be given beside features="),
+    "no weight": ({"weight": None}, "weight= must be given"),
     "no features": ({"features": None}, r"pass features= and weight=, or make the criterion by attach\(model\)"),
     "NaN": ({"features": torch.full((N, A), math.nan)}, "features must be finite"),
     "narrow features": ({"features": torch.zeros(N, A - 1)}, "features must have a row of 5"),

@@ -175,7 +175,7 @@ def test_the_criterion_trains_and_its_import_loads_nothing_but_isda_on_top_of_to
 NEEDS = {
     "from isda import *": "ISDAClassifier needs SciPy",
     "from isda import ISDAClassifier": "ISDAClassifier needs SciPy",
-    "from isda.estimator import ISDAClassifier": "ISDAClassifier needs SciPy",
+    "from isda.classifier import ISDAClassifier": "ISDAClassifier needs SciPy",
     "import isda; isda.lab.train": "isda.lab.train needs safetensors",
     "import isda; isda.lab.networks.create('timm:resnet18', 10)": "networks.create needs timm",
     "import isda; isda.lab.data.load('digits')": "data.load needs scikit-learn",

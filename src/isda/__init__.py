@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isda import bounds, lab
     from isda.bce import ISDABCELoss
-    from isda.estimator import ISDAClassifier
+    from isda.classifier import ISDAClassifier
     from isda.explicit import ExplicitLoss
     from isda.loss import ISDALoss
 
@@ -17,7 +17,7 @@ __version__ = "0.5.0"
 _MODULES = {
     "ExplicitLoss": "isda.explicit",
     "ISDABCELoss": "isda.bce",
-    "ISDAClassifier": "isda.estimator",
+    "ISDAClassifier": "isda.classifier",
     "ISDALoss": "isda.loss",
 }
 """Where names are that are imported on first access, so that `isda --help` does not import torch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 def check_number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
     """A finite number in low..high, as a float."""
-    if isinstance(value, (int, float)) and math.isfinite(value) and low <= value <= high:
+    number = isinstance(value, Real)
+    if number and math.isfinite(value) and low <= value <= high:
         return float(value)
     expected = f"a finite number of at least {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
     raise ValueError(f"{name} must be {expected}, got {value!r}")
@@ -47,13 +49,14 @@ def check_number(name: str, value: Any, low: float = 0.0, high: float = math.inf
 
 def check_integer(name: str, value: Any, low: int = 1) -> int:
     """An integer of at least ``low``; 20.0 is one, True is not."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= low and value % 1 == 0:
+    number = isinstance(value, Real) and value is not True
+    if number and value >= low and value % 1 == 0:
         return int(value)
     raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}")
 
 
 def check_class_weight(name: str, value: Tensor | None, size: int) -> None:
-    """None, or a finite tensor (C,)."""
+    """None, or a tensor (C,)."""
     if value is not None and (value.shape != (size,) or not value.is_floating_point()):
         raise ValueError(f"{name} must be a floating point tensor of shape ({size},), got {describe(value)}")
 

@@ -230,19 +230,18 @@ class Pass:
                 return layout, rows[..., 0] // len(classes)
         raise ValueError(f"logits {tuple(logits.shape)} are not whole rows of what the classifier made; {INSTEAD}")
 
-    def count(self, rows: Tensor | None) -> bool:
+    def is_new(self, rows: Tensor | None) -> bool:
         """Whether these rows are used for the first time: every row feeds the statistics once."""
-        if self.counted is None:
-            return False
-        if rows is None and not self.counted:
-            self.counted = None
-            return True
+        if self.counted is None or not self.counted:
+            return self.counted is not None
         numbers = set(range(self.rows.shape[:-1].numel()) if rows is None else rows.flatten().tolist())
         if numbers & self.counted and numbers - self.counted:
             raise ValueError(f"a part of these rows was counted by an earlier call, another part not; {INSTEAD}")
-        learns = not numbers <= self.counted
-        self.counted |= numbers
-        return learns
+        return not numbers <= self.counted
+
+    def count(self, rows: Tensor | None) -> None:
+        """These rows have fed the statistics."""
+        self.counted = None if rows is None or self.counted is None else self.counted | set(rows.flatten().tolist())
 
     def is_explained(self, weight: Tensor) -> bool:
         """Whether the rows are W a + b."""
@@ -269,16 +268,17 @@ class Recorder:
         self.others = [(name, m.out_features if isinstance(m, nn.Linear) else m.out_channels) for name, m in named]
         self.passes: list[Pass] = []
         self.running: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self.found: tuple[Pass, Tensor | None] | None = None
         self.unexplained = self.uncompared = CHECKED_CALLS
         self.handles = [layer.register_forward_hook(self.record, with_kwargs=True) for layer in self.layers]
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies leave the tensors behind; the hooks of a copied model lead to the recorder that is copied with it."""
-        return {**self.__dict__, "passes": [], "running": {}}
+        return {**self.__dict__, "passes": [], "running": {}, "found": None}
 
     def detach(self) -> None:
         """Record nothing from now on."""
-        self.passes = []
+        self.passes, self.found = [], None
         for handle in self.handles:
             handle.remove()
 
@@ -325,10 +325,16 @@ class Recorder:
             self.unexplained -= 1
             if not own.is_explained(weight):
                 raise ValueError(f"the classifier does not compute W a + b with the weight it shows; {INSTEAD}")
-        learns = own.count(rows)
+        learns, self.found = own.is_new(rows), (own, rows)
         if rows is not None:
             features = features.flatten(0, -2)[rows.to(features.device, non_blocking=True)]
         return arranged(features, layout), weight, learns
+
+    def count(self) -> None:
+        """The rows that were found last have fed the statistics."""
+        if self.found is not None:
+            self.found[0].count(self.found[1])
+            self.found = None
 
     def recognised(self, logits: Tensor, traced: bool) -> tuple[Pass, str, Tensor | None] | None:
         """The pass that made the logits, their layout, and their rows if not all; by memory, else by their values."""
@@ -371,4 +377,4 @@ def address_of(tensor: Tensor) -> int | None:
         start = 0 if tensor.is_inference() else tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
     except (RuntimeError, NotImplementedError):
         return None
-    return start or None
+    return int(start) or None

@@ -23,7 +23,7 @@ STEPS = (0.7, 4.0, math.inf)
 benchmarks/tilt.py the bound's gap is then at most 8% above that of the minimum, without flattening 32%."""
 
 TABLE_ROWS = 4
-"""Tables of C x C numbers per class pay where there are at most so many of their rows for a sample."""
+"""Tables of C x C numbers per class pay where they have at most this many rows for each sample."""
 
 
 def augmented_logits(logits: Tensor, variance: Tensor, strength: float | Tensor) -> Tensor:
@@ -94,9 +94,12 @@ def expected_cross_entropy(
 def class_tables(weight: Tensor, covariance: Any, classes: Tensor) -> Tensor:
     """(K, C, C) w_i' Sigma_k w_j, of centred weights."""
     centred = weight - weight.detach().mean(0)
-    rows = centred.repeat(len(classes), 1)
-    image = covariance.product(rows, Groups.equal(classes, len(weight)))
-    return image.view(len(classes), *weight.shape) @ centred.t()
+    tables = []
+    for part in parts(len(classes), weight.numel()):
+        rows = centred.repeat(len(classes[part]), 1)
+        image = covariance.product(rows, Groups.equal(classes[part], len(weight)))
+        tables.append(image.view(-1, *weight.shape) @ centred.t())
+    return torch.cat(tables)
 
 
 def pair_variances(tables: Tensor) -> Tensor:

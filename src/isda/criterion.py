@@ -10,28 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isda import covariance as covariances
-from isda._checks import (
-    check_choice,
-    check_class_weight,
-    check_integer,
-    check_number,
-    check_weight,
-)
+from isda._checks import check_choice, check_class_weight, check_integer, check_number, check_weight
 from isda.attach import Recorder, logits_of
 
 Criterion = TypeVar("Criterion", bound="AugmentedLoss")
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
-
-
-@torch.library.custom_op("isda::strength_at", mutates_args=())
-def strength_at(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
-    """lambda_0 min(t / T, 1). As an operator: compilers would compute it again in the backward pass, after t + 1."""
-    return lambda_0 * (step.to(dtype) / total_steps).clamp(max=1)
-
-
-@strength_at.register_fake
-def _(step: Tensor, lambda_0: float, total_steps: int, dtype: torch.dtype) -> Tensor:
-    return step.new_empty((), dtype=dtype)
 
 
 class AugmentedLoss(nn.Module):
@@ -140,7 +123,7 @@ class AugmentedLoss(nn.Module):
         """The same as a tensor, for which nothing waits."""
         if self.total_steps is None:
             raise ValueError("total_steps must be given, the number of training steps over which lambda grows")
-        return strength_at(self.step, self.lambda_0, self.total_steps, self.covariance.mean.dtype)
+        return self.lambda_0 * (self.step.to(self.covariance.mean.dtype) / self.total_steps).clamp(max=1)
 
     def set_step(self, step: int) -> None:
         """Set t, for those who count steps themselves; training forwards go on from there.
@@ -171,7 +154,7 @@ class AugmentedLoss(nn.Module):
 
     def inputs(
         self, logits: Tensor, features: Tensor | None, weight: Tensor | None
-    ) -> tuple[Tensor, Tensor, bool] | None:
+    ) -> tuple[Tensor, Tensor | None, bool] | None:
         """Features, weight and whether to learn, as given or as recorded; None for a classifier in eval mode."""
         if features is None:
             if self.recorder is None:
@@ -183,10 +166,8 @@ class AugmentedLoss(nn.Module):
             weight = recorded if weight is None else weight
         else:
             learns = features is not self.learned_from
-            if weight is None:
-                if self.recorder is None:
-                    raise ValueError("weight= must be given beside features=: the (C, A) weight of the classifier")
-                weight = self.recorder.weight
+            if self.recorder is not None:
+                self.recorder.found = None
         return features, weight, learns
 
     def checked_weight(self, logits: Tensor, weight: Tensor | None) -> Tensor:
@@ -209,11 +190,13 @@ class AugmentedLoss(nn.Module):
         """Update the statistics; a call that fails later and is repeated does not count twice."""
         self.covariance.update(rows, labels, counted)
         self.learned_from = features
+        if self.recorder is not None:
+            self.recorder.count()
 
     def advance(self, strength: float | Tensor | None) -> None:
         """One training forward is done; it counts if this call, or one before it that failed, has learned."""
         if self.learned_from is not None and strength is None:
-            self.step += 1
+            self.step = self.step + 1  # not in place: compilers compute lambda again in the backward pass
         self.learned_from = None
 
     def resize(self, tensor: Tensor, size: torch.Size) -> Tensor:

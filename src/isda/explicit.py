@@ -47,6 +47,8 @@ class ExplicitLoss(ISDALoss):
         samples: int = 5,
         **settings: Any,
     ) -> None:
+        if not settings.keys().isdisjoint({"bound", "max_ratio"}):
+            raise ValueError("ExplicitLoss has no bound and no max_ratio")
         super().__init__(num_classes, feature_dim, lambda_0, total_steps, **settings)
         self.samples = check_integer("samples", samples)
 

@@ -34,8 +34,8 @@ class ISDALoss(AugmentedLoss):
         label_smoothing: as in nn.CrossEntropyLoss.
         class_weight: (C,) as ``weight`` in nn.CrossEntropyLoss.
         align_corners: how logits are upsampled to finer labels (F.interpolate).
-        max_ratio: upper limit of the mean of lambda/2 times the margin variances, in units of what the logits of a
-            sample vary by; a batch that exceeds it has a smaller lambda. None for no limit, as in the paper.
+        max_ratio: upper limit of (lambda/2 mean variance of the margins) / (mean standard deviation of the logits of a
+            sample); a batch that exceeds it has a smaller lambda. None for no limit, as in the paper.
         device: where the statistics live.
         dtype: their type, at least float32.
         **covariance_settings: memory, sync, process_group, rank, ...
@@ -131,7 +131,7 @@ class ISDALoss(AugmentedLoss):
     def augmented_logits(
         self, logits: Tensor, targets: Tensor, *, weight: Tensor | None = None, strength: float | None = None
     ) -> Tensor:
-        """Logits z_ij + lambda/2 (variance of margin j), for other criteria that take logits; changes no state.
+        """Logits z_ij + lambda/2 (variance of margin j), for other criteria that take logits; learns nothing.
 
         With the tilted bound it is logsumexp(result) - z_y that is the bound, not the cross-entropy of the result.
 
@@ -188,10 +188,14 @@ class ISDALoss(AugmentedLoss):
             variance = self.covariance.margins(weight, groups.classes).index_select(0, groups.slot)
         if counted is not None:
             variance = variance * counted.unsqueeze(1)
+        number = len(labels) if counted is None else counted.sum().clamp(min=1)
+        mean = variance.detach().mean(1).sum() / number
         if self.max_ratio is not None:
-            variance = variance * ratio_limit(variance, rows, strength, self.max_ratio)
-        known = len(labels) if counted is None else counted.sum().clamp(min=1)
-        self.margin_variance = variance.detach().mean(1).sum() / known
+            deviation = bounds.deviation(rows).squeeze(1)
+            spread = (deviation if counted is None else deviation * counted).sum() / number
+            limit = self.max_ratio * spread / (strength / 2 * mean).clamp(min=torch.finfo(mean.dtype).tiny)
+            variance, mean = variance * limit.clamp(max=1), mean * limit.clamp(max=1)
+        self.margin_variance = mean
         if logits.ndim > 2:
             variance = self.resize(variance.view(len(logits), *grid, -1).movedim(-1, 1), logits.shape[2:])
         return bounds.augmented_logits(logits, variance, strength)
@@ -273,10 +277,3 @@ def as_labels(target: Tensor) -> Tensor:
 def rows_of(tensor: Tensor) -> Tensor:
     """(N, D, ...) as rows (N, D), one for each pixel."""
     return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).flatten(0, -2)
-
-
-def ratio_limit(variance: Tensor, logits: Tensor, strength: float | Tensor, max_ratio: float) -> Tensor:
-    """The factor at most 1 by which the mean of lambda/2 v is max_ratio times the spread of the logits of a row."""
-    spread = bounds.deviation(logits).mean()
-    added = strength / 2 * variance.detach().mean()
-    return (max_ratio * spread / added.clamp(min=torch.finfo(variance.dtype).tiny)).clamp(max=1)

@@ -61,7 +61,7 @@ def test_semi_supervised_methods_have_further_options(monkeypatch):
     ("words", "task"),
     [
         ([], "classification"),
-        (["--method", "isda:decay=0.9"], "classification"),
+        (["--method", "isda:memory=30"], "classification"),
         (["--methods", "cross-entropy", "supervised"], "semi-supervised"),
         (["--method=mean-teacher+isda"], "semi-supervised"),
         (["--task", "semi-supervised"], "semi-supervised"),

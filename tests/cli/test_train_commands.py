@@ -74,7 +74,7 @@ def test_train_does_what_the_function_does(tmp_path, finished_run):
 
 
 def test_every_setting_has_an_option(tmp_path):
-    words = ["--data", "digits", "--network", "resnet-8", "--method", "isda-tilted:decay=0.9", "--seed", 7]
+    words = ["--data", "digits", "--network", "resnet-8", "--method", "isda-tilted:memory=30", "--seed", 7]
     words += ["--labels", 60, "--held-out", 100, "--lambda-0", 0.75, "--epochs", 2, "--evaluate-every", 2]
     words += ["--batch-size", 30, "--lr", 0.02, "--weight-decay", 0.001, "--augment", "translate", "--width", 0.25]
     words += ["--dropout", 0.1, "--precision", "float64", "--ema", 0.9, "--channels-last"]
@@ -682,12 +682,12 @@ def test_compare_takes_data_by_its_path(tmp_path, monkeypatch):
 
 
 def test_the_folder_of_a_run_says_its_method():
-    assert run_folder_name("isda:lambda_0=2,decay=0.99", 3) == Path("isda-lambda_0=2-decay=0.99/seed-3")
+    assert run_folder_name("isda:lambda_0=2,memory=30", 3) == Path("isda-lambda_0=2-memory=30/seed-3")
     assert run_folder_name("cross-entropy", 0) == Path("cross-entropy/seed-0")
 
 
 def test_numbers_with_a_point_are_no_code_of_ones_own(tmp_path):
-    method = "isda:covariance=diagonal,decay=0.9"
+    method = "isda:covariance=diagonal,memory=30"
     interrupted(tmp_path / "run", method=method)
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code is None

@@ -39,7 +39,7 @@ def test_two_methods_are_tuned_alike_trained_on_all_data_and_compared(tmp_path):
     out, err, code = isda("tune", *words, "--json", "tuned.json")
     assert code is None, code
     assert out.index("Search on points with none") < out.index("difference")
-    assert "plain: nothing to choose. parabola: x=2 after 3 trials, inside of what was tried." in " ".join(out.split())
+    assert "plain: nothing to choose. parabola: x=2 chosen after 3 trials." in " ".join(out.split())
     assert "Held out: a tenth" in " ".join(out.split())
     assert "The page is tuned/report.html" in out
     assert "run 1/4: " in err
@@ -86,7 +86,7 @@ def test_a_method_that_only_diverges_is_named_and_a_search_without_final_runs_ha
     assert "the loss became infinite or not a number in step 0" in " ".join(out.split())
     assert "difference" not in out
     assert not Path("tuned/final").exists()
-    assert "held-out figure of parabola against x" in Path("tuned/report.html").read_text()
+    assert "Held-out figure of parabola against x" in Path("tuned/report.html").read_text()
     told, _, code = isda("report", "tuned", "--out", "page.html")
     assert code is None, code
     assert "Search on points with none" in told

@@ -12,7 +12,7 @@ CASES = {
     "plain": {},
     "everything": {
         "network": "resnet-8",
-        "method": "isda-tilted:lambda_0=2,decay=0.9,covariance=diagonal",
+        "method": "isda-tilted:lambda_0=2,memory=30,covariance=diagonal",
         "ema": 0.9,
         "held_out": 50,
         "precision": "float64",

@@ -23,7 +23,7 @@ from two_devices import assert_the_same, needs_a_device, on_host_and_device
 pytestmark = needs_a_device
 
 
-SUPERVISED = ["cross-entropy", "isda", "isda-tilted:decay=0.9", "isda:covariance=diagonal"]
+SUPERVISED = ["cross-entropy", "isda", "isda-tilted:memory=30", "isda:covariance=diagonal"]
 EXPLICIT = ["explicit:covariance=diagonal", "explicit:covariance=learned,samples=2"]
 ON_TOP = ["mixup", "mixup+isda"]
 

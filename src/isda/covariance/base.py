@@ -89,8 +89,8 @@ class Covariance(nn.Module):
     Args:
         num_classes: C.
         feature_dim: A.
-        memory: before an update, a class that has seen more samples than this is scaled down to so many. Older features
-            then weigh less. None, as in the paper: all features weigh the same.
+        memory: before an update, the count of a class is capped at this number, its scatter scaled alike: older
+            features weigh less. None, as in the paper: all features weigh the same.
         sync: whether updates gather the rows of all processes of torch.distributed.
         process_group: the processes that share statistics; None for all.
         device: where the statistics live.
@@ -193,7 +193,7 @@ class Covariance(nn.Module):
         self.count.index_add_(0, groups.classes, new.round().long())
 
     def forget(self) -> None:
-        """Scale classes that have seen more than ``memory`` features down to so many."""
+        """Cap the counts of classes at ``memory``, and scale what was learned of them alike."""
         if self.memory is not None:
             kept = self.count.clamp(max=self.memory)
             self.scale_scatter(kept.to(self.mean.dtype) / self.count.clamp(min=1))

@@ -252,8 +252,8 @@ class LearnedCovariance(Covariance):
     """Sigma_c = D_c D_c' with a trained factor D_c (A, r), as in the paper's comparison with learned covariances.
 
     Give ``criterion.parameters()`` to the optimizer. The bound alone is smallest for D = 0; the criterion therefore
-    adds the uncertainty loss of DistributionNet, max(0, margin - mean entropy of N(0, Sigma_c)), while lambda is
-    above 0.
+    adds the uncertainty loss of DistributionNet, max(0, margin - mean entropy of N(0, Sigma_c)), in
+    training.
 
     Args:
         num_classes: C.

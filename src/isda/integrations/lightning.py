@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from isda.bce import ISDABCELoss
@@ -140,11 +139,10 @@ class AugmentedCalls(TorchFunctionMode):
             raise ValueError("pass reduction= to the cross-entropy instead of size_average= and reduce=")
         for name, value in settings.items():
             setattr(criterion, name, value)
-        loss = criterion(*args)
-        for name, value in settings.items():
-            if isinstance(value, Tensor):  # weights of classes are no part of the state
-                setattr(criterion, name, None)
-        return loss
+        try:
+            return criterion(*args)
+        finally:
+            criterion.class_weight = None  # the weights of a call are no part of the state
 
 
 def training_batches(trainer: Any) -> int:

@@ -14,7 +14,7 @@ from PIL import Image
 from torchvision import datasets
 
 from isda.lab.data import CATALOGUE, DataSet, ImageFiles, channel_statistics, load
-from isda.lab.data.catalogue import data_root
+from isda.lab.data.catalogue import SKIP_VARIABLE, data_root
 from isda.lab.data.image_files import read_image
 from isda.lab.data.npz import npz_contents, read_npz
 
@@ -88,7 +88,7 @@ def broken(folder):
         path.write_bytes(path.read_bytes()[:kept])
 
 
-def test_unreadable_images_are_listed_all_at_once_and_can_be_left_out(pets, write_images):
+def test_unreadable_images_are_listed_all_at_once_and_can_be_left_out(pets, write_images, monkeypatch):
     write_images(pets / "val" / "cat", 3)
     broken(pets)
     (pets / "train" / "cat" / "000.png").write_text("words")
@@ -100,6 +100,10 @@ def test_unreadable_images_are_listed_all_at_once_and_can_be_left_out(pets, writ
         data = load(pets, skip_unreadable=True)
     assert "val/cat/000.png" in str(warned[1].message)
     assert (data.y_train.tolist(), data.y_test.tolist()) == ([0, 0, 1], [0, 0, 1, 1])
+    # As --skip-unreadable of the command line does it, whose workers inherit the environment.
+    monkeypatch.setenv(SKIP_VARIABLE, "1")
+    with pytest.warns(UserWarning, match="they are left out"):
+        assert torch.equal(load(pets).y_train, data.y_train)
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isda.lab import seeds
-from isda.lab.data import balanced_sample, hold_out, long_tailed, semi_supervised_split
+from isda.lab.data import balanced_sample, hold_out, semi_supervised_split
 
 CIFAR10_LABELS = torch.arange(50_000) % 10
 CIFAR100_LABELS = torch.arange(50_000) % 100
@@ -83,7 +83,6 @@ def test_what_is_unlabelled_does_not_depend_on_how_much_is_held_out():
         lambda seed: hold_out(CIFAR10_LABELS, seed=seed).held_out,
         lambda seed: balanced_sample(CIFAR10_LABELS, 95, seed=seed),
         lambda seed: semi_supervised_split(CIFAR10_LABELS, 4000, seed=seed).held_out,
-        lambda seed: long_tailed(CIFAR10_LABELS, 50, seed=seed),
     ],
 )
 def test_the_seed_and_nothing_else_decides(split):
@@ -132,21 +131,6 @@ def test_every_sample_of_a_class_is_equally_likely():
     assert (drawn - 400).abs().max() < 5 * 18
 
 
-@pytest.mark.parametrize(("factor", "total"), [(1, 50_000), (10, 20_431), (100, 12_406), (200, 11_203)])
-def test_long_tailed_cifar10_has_the_published_sizes(factor, total):
-    chosen = long_tailed(CIFAR10_LABELS, factor, seed=0)
-    counts = CIFAR10_LABELS[chosen].bincount()
-    assert len(chosen) == len(chosen.unique()) == total
-    assert counts[0] == 5000
-    assert counts[-1] == 5000 // factor
-    assert (counts.diff() <= 0).all()
-
-
-@pytest.mark.parametrize(("factor", "total"), [(10, 19_573), (100, 10_847), (200, 9_502)])
-def test_long_tailed_cifar100_has_the_published_sizes(factor, total):
-    assert len(long_tailed(CIFAR100_LABELS, factor, seed=0)) == total
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -160,28 +144,12 @@ def test_long_tailed_cifar100_has_the_published_sizes(factor, total):
         (lambda y: semi_supervised_split(y, 0), r"size must be in 1\.\.30 for 30 samples, got 0"),
         (lambda y: semi_supervised_split(y, 9, unlabelled=-1), r"unlabelled must be in 0\.\.21 beside 9 .*, got -1"),
         (lambda y: semi_supervised_split(y, 9, unlabelled=22), r"unlabelled must be in 0\.\.21 beside 9 .*, got 22"),
-        (lambda y: long_tailed(y, 0.1), r"imbalance_factor must be at least 1 .*, got 0\.1"),
-        (lambda y: long_tailed(y, 100), r"imbalance_factor=100 leaves no sample .* smallest class has 10 samples"),
         (lambda y: hold_out(y.float(), 3), r"labels must be a non-empty int64 tensor \(N,\).* got torch.float32"),
         (lambda y: hold_out(y - 1, 3), r"labels must be .* without negative values"),
         (lambda y: balanced_sample(y.view(5, 6), 3), r"labels must be .* tensor \(N,\).* of shape \(5, 6\)"),
         (lambda y: balanced_sample(y[0], 3), r"labels must be .* tensor \(N,\).* of shape \(\)"),
-        (lambda y: long_tailed(y[:0], 3), r"labels must be a non-empty .* of shape \(0,\)"),
     ],
 )
 def test_impossible_requests_say_what_is_possible(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.arange(3).repeat_interleave(10))
-
-
-def test_without_a_seed_a_draw_is_that_of_seed_0():
-    labels = torch.arange(10).repeat(50)
-    for draw in (lambda **seed: long_tailed(labels, 10, **seed), lambda **seed: balanced_sample(labels, 50, **seed)):
-        assert torch.equal(draw(), draw(seed=0))
-        assert not torch.equal(draw(), draw(seed=1))
-
-
-def test_long_tailed_subsets_of_a_size_give_what_rounding_leaves_to_the_largest_remainders():
-    # 20 * (4, 2, 1) / 7 = 11.43, 5.71, 2.86: floors 11, 5, 2, and the two left over go to the last two classes.
-    labels = torch.arange(3).repeat(100)
-    assert labels[long_tailed(labels, 4, size=20)].bincount().tolist() == [11, 6, 3]

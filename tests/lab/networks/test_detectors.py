@@ -226,7 +226,7 @@ def test_batch_norm_is_trained_where_it_is_asked_for():
         ({"backbone": "timm:resnet5"}, "timm has no model 'resnet5'"),
         ({"backbone": "timm:vit_tiny_patch16_224", "backbone_options": {"bogus": 1}}, "cannot be a backbone"),
         ({"backbone_options": {"in_channels": 1}}, "a backbone must make maps of colour images"),
-        ({"min_size": 0}, "min_size must be an integer of at least 1, got 0"),
+        ({"min_size": 0}, "min_size must be an integer"),
         ({"max_size": 32}, "max_size must be at least min_size=64, got 32"),
         ({"anchor_scale": 0.0}, "anchor_scale must be positive"),
         ({"frozen_stages": 4}, "frozen_stages must be from 0 to 3, got 4"),

@@ -113,8 +113,8 @@ def test_pixels_are_the_same_after_a_walk_to_numbers_and_back():
     [
         ({"size": 16}, "size must be one of 8, 28, 32 pixels, got 16"),
         ({"width": 0}, "width must be a positive number, got 0"),
-        ({"noise": 0}, "noise must be an integer of at least 1, got 0"),
-        ({"num_classes": 0}, "num_classes must be an integer of at least 1"),
+        ({"noise": 0}, "noise must be an integer"),
+        ({"num_classes": 0}, "num_classes must be an integer"),
         ({"name": "dcgna"}, "did you mean 'dcgan'"),
     ],
 )

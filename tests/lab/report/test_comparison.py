@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from isda.lab.engine import Figure, find_runs
+from isda.lab.engine import Figure, compare, find_runs
 from isda.lab.report import load, summarise
 from isda.lab.report.comparison import labels
 from isda.lab.report.statistics import many_to_one
+from parabola import Parabola, ParabolaSettings
 from small_runs import small_config
 
 BASE = {0: 30.0, 1: 31.5, 2: 30.7, 3: 32.2}
@@ -60,7 +61,7 @@ def test_all_methods_share_one_variance_and_one_level(compared):
     cells = {"cross-entropy": [*BASE.values()], "c": [1.0, None, None, None]}
     expected = many_to_one(cells | {name: [*ours[name].values()] for name in "ab"})
     for name, difference in comparison.differences.items():
-        assert tuple(difference) == pytest.approx(tuple(expected.shown(name)), rel=1e-3)
+        assert tuple(difference) == pytest.approx(tuple(expected[name]), rel=1e-3)
     text = "simultaneous 95% confidence intervals (Dunnett, pooled over 4 methods x 4 seeds, 3 runs missing)"
     assert text in comparison.table().caption
     record = comparison.as_json()
@@ -113,7 +114,7 @@ def test_of_several_methods_the_best_is_named(compared):
     worse = {"wild": shifted(5.0, 5.5, 5.2, 4.9)}
     comparison = compared({"cross-entropy": BASE} | better | worse)
     assert comparison.finding().startswith("ISDA has a lower test error: -1.9 points (95% interval ")
-    assert comparison.finding().endswith("; 2 of 3 methods do")
+    assert comparison.finding().endswith("; 2 of 3 methods are lower")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_of_several_methods_the_best_is_named(compared):
         ),
         (
             {"cross-entropy": {0: 10.0, 1: 20.0}, "isda": {0: 9.0, 1: 16.0}},
-            "Too few seeds for an interval: ISDA differs by -2.50 points on 2 paired seeds",
+            "No difference found; these 2 seeds cannot show less than 19.1 points, about 3 would show 10",
         ),
     ],
 )
@@ -262,3 +263,12 @@ def test_figures_of_the_last_epoch_are_not_called_means_over_epochs(compared):
     comparison = compared({"cross-entropy": {0: 1.0}, "isda": {0: 0.5}}, figures=(loss,))
     assert comparison.table().caption.startswith("Training loss, at epoch 20; seed 0. Difference: ")
     assert "difference, nats" in terminal(comparison.table())
+
+
+def test_a_comparison_from_python_returns_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARABOLA", str(tmp_path))
+    settings = {"task_of": lambda method: Parabola(), "device": "cpu"}
+    comparison = compare(ParabolaSettings(), ["plain", "parabola"], [0, 1, 2], tmp_path / "runs", **settings)
+    assert [method.label for method in comparison.methods] == ["plain", "parabola"]
+    assert comparison.finding() == load(tmp_path / "runs").finding()
+    assert comparison.to_pandas().finished.all()

@@ -83,11 +83,11 @@ def test_the_page_opens_with_the_finding_and_has_every_part(written, runs_folder
         "thin lines that end in a circle are unfinished runs",
         "Training loss over the epochs",
         "test calibration error, %",
-        "method_options.bound",
+        "method_options",
         "The 12 runs and their folders",
         "Made by isda report ../../",
     ):
-        assert words in page.text or words in page.text.replace("…", "")
+        assert words in page.text
 
 
 def test_nothing_is_loaded_from_anywhere_and_there_is_no_script(written, runs_folder):
@@ -204,7 +204,6 @@ def a_search(figures):
         Trial(
             number=number,
             point={"lambda_0": strength},
-            why="grid",
             values={} if figure is None else {"100": figure, "101": figure + 0.2},
             problem="" if figure is not None else "seed 100: the loss became infinite",
         )
@@ -222,7 +221,7 @@ def a_search(figures):
     )
     figure = Figure(name="error", metric="held-out/error", title="held-out error", unit="%")
     settings = {"data": "digits", "network": "fast-cnn", "scale": "custom", "epochs": 2, "figure": figure}
-    return SearchRecord(**settings, sampler="grid", seeds=(100, 101), finished=True, methods=(method,))
+    return SearchRecord(**settings, seeds=(100, 101), finished=True, methods=(method,))
 
 
 def test_a_search_is_a_chart_and_a_table_of_its_trials(written):

@@ -225,14 +225,6 @@ def test_equal_variances_are_seldom_told_apart():
     assert sum(bool(unequal_methods(layout)) for layout in layouts) <= 18  # 5% of 200, and 2.6 standard deviations
 
 
-def test_too_few_seeds_are_said_to_be_too_few():
-    two = many_to_one({"cross-entropy": [1.0, 2.0], "a": [3.0, 2.5]})
-    assert two.blind == {"a"}
-    assert two.shown("a") == (two["a"].mean, None)
-    three = many_to_one({"cross-entropy": [1.0, 2.0, 1.0], "a": [3.0, 2.5, 2.0]})
-    assert three.shown("a") == three["a"]
-
-
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match=r"control must be one of the methods \['a'\], got 'cross-entropy'"):
         many_to_one({"a": [1.0, 2.0]})

@@ -144,7 +144,7 @@ def test_a_compiled_network_learns_the_same(backend, monkeypatch):
 
 
 def test_options_stand_in_the_configuration_and_the_metrics_say_the_rest(tmp_path):
-    config = small_config(ema=0.9, precision="bfloat16", channels_last=True, method="isda-tilted:decay=0.9")
+    config = small_config(ema=0.9, precision="bfloat16", channels_last=True, method="isda-tilted:memory=30")
     result = train(config, digits(), tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
     assert (stored["ema"], stored["precision"], stored["channels_last"]) == (0.9, "bfloat16", True)

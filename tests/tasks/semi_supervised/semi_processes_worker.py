@@ -22,7 +22,7 @@ from many_processes import plain_network
 STEPS = 10
 # Without input noise, which every process draws for itself. The parts of 33 and 9 images differ by one.
 METHODS = {
-    "mean-teacher": "mean-teacher+isda:input_noise=0,decay=0.9,teacher_decay=0.8",
+    "mean-teacher": "mean-teacher+isda:input_noise=0,memory=30,teacher_decay=0.8",
     "temporal-ensembling": "temporal-ensembling+isda:input_noise=0,bound=tilted",
     "pi-model": "pi-model:input_noise=0,mean_over=batch",
 }

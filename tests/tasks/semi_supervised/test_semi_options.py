@@ -126,14 +126,14 @@ def test_what_is_written_goes_over_the_publication():
 
 
 def test_isdas_options_reach_isda_and_the_teachers_the_teacher():
-    text = "mean-teacher+isda:decay=0.9,rank=4,covariance=low_rank,bound=tilted,tilt_steps=1,label_smoothing=0.1"
+    text = "mean-teacher+isda:memory=30,rank=4,covariance=low_rank,bound=tilted,label_smoothing=0.1"
     for teacher_decay, words in ((0.999, ""), (0.8, ",teacher_decay=0.8")):
         objective = semi_job(method=text + words).method.objective
         criterion, teacher = objective.criterion, objective.regulariser
         assert isinstance(criterion, ISDALoss)
         assert isinstance(criterion.covariance, LowRankCovariance)
-        assert (criterion.covariance.decay, criterion.covariance.rank) == (0.9, 4)
-        assert (criterion.bound, criterion.tilt_steps, criterion.label_smoothing) == ("tilted", 1, 0.1)
+        assert (criterion.covariance.memory, criterion.covariance.rank) == (30, 4)
+        assert (criterion.bound, criterion.label_smoothing) == ("tilted", 0.1)
         assert (teacher.teacher_decay, teacher.ramp_up_teacher_decay) == (teacher_decay, teacher_decay)
 
 
@@ -185,7 +185,7 @@ def test_truth_is_written_as_a_word(text):
         ({"method": "vat:xi=small"}, "option xi of method vat must be a number, got 'small'"),
         ({"method": "vat:power_iterations=1.5"}, "option power_iterations of method vat must be an integer"),
         ({"method": "vat:entropy_minimisation=1"}, "option entropy_minimisation of method vat must be true or false"),
-        ({"method": "mean-teacher:decay=0.9"}, "option of method mean-teacher must be one of .*, got 'decay'"),
+        ({"method": "mean-teacher:memory=30"}, "option of method mean-teacher must be one of .*, got 'decay'"),
         ({"method": "vat+isda:lambda_0=1,lambda_0=2"}, r"option lambda_0 of method vat\+isda must be given once"),
         ({"method": "mean-teacher", "ema": 0.9}, "ema is not for method mean-teacher"),
         (

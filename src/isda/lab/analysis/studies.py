@@ -118,7 +118,7 @@ PARTS: dict[str, dict[str, object]] = {
     "constant λ0": {"schedule": "constant"},
     "low rank (ours)": {"covariance": "low_rank"},
     "tilted bound (ours)": {"bound": "tilted"},
-    "decay 0.99 (ours)": {"decay": 0.99},
+    "memory of 500 samples (ours)": {"memory": 500},
 }
 """The options changed in each row."""
 
@@ -219,7 +219,7 @@ def compare_cells(cells: Sequence[StudyCell], finished: Sequence[Mapping[int, Ru
     rows = []
     for cell, runs in zip(cells, finished, strict=True):
         values = {name: mean_std(list(_values(runs, name).values())) for name in names if runs}
-        shown = {name: families[name].shown(cell.label) for name in names}
+        shown = {name: families[name].get(cell.label) for name in names}
         differences = {name: interval for name, interval in shown.items() if interval is not None}
         rows.append(StudyRow(cell, runs, values, differences))
     return rows

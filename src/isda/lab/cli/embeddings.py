@@ -1,7 +1,7 @@
 """The commands ``isda embed`` and ``isda classify``."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import tyro
 
@@ -30,61 +30,49 @@ def embed(
         common: data folder, device and JSON.
         data: a data set, as in `isda train`: a name, a folder of class folders, or an .npz file of images.
         network: timm:NAME, a name of `isda networks`, or the folder of a finished run.
-        out: the file for features, labels, class names and where they come from.
-        pretrained: a file of weights for the network, or "timm" for those that timm fetches. By default random
-            weights, or those of the run.
-        image_size: resize images to this height and width; by default to what the network was trained on.
-        mean: of pixels in 0..1, one value or one per channel; by default the network's, else the data set's.
+        out: the .npz file for features, labels, class names and where they come from.
+        pretrained: a file of weights, or "timm" for those that timm fetches; random weights by default.
+        image_size: resize images to this height and width.
+        mean: of pixels in 0..1, one value or one per channel.
         std: likewise.
         train: embed this many training images, equally many of each class; all by default.
         test: this many test images, likewise.
         batch_size: images per forward pass.
     """
-    import shlex
     import sys
-    import time
 
-    from isda.estimator.embeddings import embed as compute_embeddings
-    from isda.estimator.embeddings import find_backbone
-    from isda.lab.cli.console import print_next
     from isda.lab.cli.output import print_escaped, show, track_progress
     from isda.lab.data import load
+    from isda.lab.embeddings import embed as compute
+    from isda.lab.embeddings import find_backbone, write_npz
     from isda.lab.engine.processes import join_processes
 
     if out.suffix != ".npz":
         raise ValueError(f"out must be the name of an .npz file, got {out}")
     images = load(data, common.data_root)
-    backbone = find_backbone(network, images, pretrained, image_size=image_size, mean=mean or None, std=std or None)
+    backbone = find_backbone(network, images, pretrained, image_size=image_size, mean=mean, std=std)
     if str(backbone.provenance.get("weights", "")).startswith("random"):
         print("isda: the network has random weights; --pretrained gives it trained ones", file=sys.stderr)
-    began = time.monotonic()
+    if backbone.provenance.get("source_data") == images.name:
+        print(
+            f"isda: the run was trained on images of {images.name}: their features are separated better than those of "
+            "new images",
+            file=sys.stderr,
+        )
     with join_processes(common.device) as processes:
-        embeddings = compute_embeddings(
+        arrays = compute(
             images,
             backbone,
             processes.device,
-            train=train,
-            test=test,
+            counts={"train": train, "test": test},
             batch_size=batch_size,
             progress=lambda batches, what: track_progress(batches, what, len(batches)),
         )
-    seconds = time.monotonic() - began
-    embeddings.write(out)
-    record = {
-        "out": str(out),
-        "features": embeddings.x_train.shape[1],
-        "train": len(embeddings.y_train),
-        "test": len(embeddings.y_test),
-        "classes": len(embeddings.classes),
-        "seconds": seconds,
-        "provenance": embeddings.provenance,
-    }
-    summary = (
-        f"{out}: {record['train']} training and {record['test']} test images of {images.name}, "
-        f"{record['features']} features each by {network}, {record['classes']} classes, {seconds:.1f} s"
-    )
+    write_npz(out, arrays)
+    sizes = {"train": len(arrays["y_train"]), "test": len(arrays["y_test"]), "features": arrays["x_train"].shape[1]}
+    record = {"out": str(out), **sizes, "classes": len(images.classes), "provenance": backbone.provenance}
+    summary = f"{out}: {sizes['train']} training and {sizes['test']} test images, {sizes['features']} features each"
     show(record, common.json, lambda: print_escaped(summary))
-    print_next(f"isda classify {shlex.quote(out.as_posix())}")
 
 
 def classify(
@@ -98,81 +86,67 @@ def classify(
     lambda_0: str = "auto",
     C: str = "auto",
     covariance: str = "within",
-    bound: Literal["jensen", "tilted"] = "jensen",
-    offset: str | None = None,
     seed: int = 0,
     predictions: Path | None = None,
     save: Path | None = None,
     model: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Train a classifier on rows of features, report its accuracy, and predict the rows without a label.
+    """Train a classifier on a table or a file of embeddings, report its accuracy, and predict rows without a label.
 
-    ``isda classify photos.npz``
-    ``isda classify table.csv --label species --save species.safetensors``
-    ``isda classify new.csv --model species.safetensors --predictions answers.csv``
-
-    A table has a column for each feature and one for the labels; rows whose label is empty are predicted. Columns of
-    text are taken for categories; those that identify rows, such as id, are not features. The result is shown beside
-    those of the majority class and of logistic regression, cross-validated and on the test rows.
-
-    A file of embeddings is one that `isda embed` has written, or holds x_train, y_train and, optionally, x_test, y_test
-    and classes; rows with the label -1, or with an empty name for a label, are predicted.
+    ``isda classify table.csv --label species --save species.skops``
+    ``isda classify new.csv --model species.skops --predictions answers.csv``
 
     Args:
-        file: a file of embeddings (.npz), or a table (.csv, .tsv).
-        test: another such file, to evaluate on; by default the test part of the first, else a share of its labelled
-            rows. Columns of two tables are matched by name.
-        split: that share, if there are no test rows.
-        label: the column of labels of a table; by default the one called "label", else the last.
-        ignore: columns of a table that are neither label nor feature.
-        id: columns of a table that identify rows: not features, but repeated in the predictions; id, ..._id, index and
-            the like are found by themselves if all of their values differ.
-        lambda_0: strength of the augmentation; "auto" chooses it by cross-validation, 0 is logistic regression.
-        C: of logistic regression, large for a weak penalty of large weights; "auto" chooses it likewise.
-        covariance: in which directions rows are moved: one matrix "within" all classes; one for each class, "shrunk"
-            towards that, "full" or "diagonal".
-        bound: "jensen" (published) or "tilted" (never looser).
-        offset: for classes of very different sizes, where small ones matter as much: "logit-adjustment" or "ldam".
-        seed: of the split, and of the folds of the cross-validation.
-        predictions: write the predicted class of each row without a label, and its probability, to this file (.csv);
-            with --model of every row.
-        save: write the classifier, fitted to all labelled rows but those of a separate test part, to this file
-            (.safetensors).
-        model: a file of --save: instead of training, evaluate and predict with this classifier.
+        file: a table with a header line (.csv, .tsv, .parquet), or a file of embeddings (.npz).
+        test: another such file, to evaluate on; by default the test part of the first, else a share of its rows.
+        split: that share.
+        label: the column of labels; by default "label", else the last.
+        ignore: columns that are left out.
+        id: columns that identify rows, repeated in the predictions; "id" is one by default.
+        lambda_0: strength of the augmentation, or "auto"; 0 is logistic regression.
+        C: inverse penalty, or "auto".
+        covariance: within, full or diagonal.
+        seed: of the split and the folds.
+        predictions: write class and probability of each row without a label to this .csv; with --model of every row.
+        save: write the fitted model to this .skops file.
+        model: a file of --save: predict with it instead of training.
         json: a file for the result as JSON.
     """
-    from isda.estimator.classifier import ISDAClassifier
-    from isda.estimator.embedding_tables import (
-        apply_model,
-        classify_tables,
-        prediction_table,
-        read_tables,
-        save_model,
-    )
-    from isda.lab.choices import check_range
-    from isda.lab.cli.output import print_escaped, show
-    from isda.lab.files import write_text
+    from isda.lab.extras import needed_by
 
-    check_range("seed", seed, 0, 2**32 - 1)
-    strength, inverse = _auto_or_number("lambda_0", lambda_0), _auto_or_number("C", C)
-    estimator = ISDAClassifier(strength, inverse, covariance=covariance, bound=bound, offset=offset, random_state=seed)
-    if save is not None and save.suffix != ".safetensors":
-        raise ValueError(f"save must be the name of a .safetensors file, got {save}")
+    with needed_by("isda classify"):
+        from isda.lab import tables
+
+    from isda import ISDAClassifier
+    from isda.lab.cli.output import print_escaped, show
+
+    given = [_auto_or_number(name, word) for name, word in (("lambda_0", lambda_0), ("C", C))]
+    estimator = ISDAClassifier(*given, covariance=covariance, random_state=seed)
+    if not 0 < split < 1:
+        raise ValueError(f"split must be between 0 and 1, got {split}")
     if model is not None:
         if test is not None or save is not None:
-            raise ValueError(f"--model does not train: leave out --{'test' if test is not None else 'save'}")
-        result = apply_model(model, file, label, ignore, id)
+            raise ValueError("--model does not train: leave out --test and --save")
+        fitted = tables.load_model(model)
+        read = tables.read_tables(file, label, id, ignore, like=fitted.feature_names_in_)
+        known = read[-1].labelled
+        tested, confusion = {}, None
+        if len(known.labels) and set(known.labels) <= set(fitted.classes_):
+            measures, confusion = tables.judge(fitted, known.features, known.labels)
+            tested = {tables.ISDA: measures}
+        result = tables.Result(fitted, {}, tested, confusion, 0)
     else:
-        tables = read_tables(file, test, split=split, seed=seed, label=label, ignore=ignore, ids=id)
-        if predictions is not None and not any(map(len, tables.unlabelled)):
-            raise ValueError(f"predictions are of rows without a label, {file} has none")
-        result = classify_tables(tables, estimator, seed, use_all=save is not None)
-    show(result.record(file), json, lambda: print_escaped(result.summary(file)))
+        read = tables.read_tables(file, label, id, ignore)
+        if test is not None:
+            column = label or str(read[0].labels.name)
+            read = read[:1] + tables.read_tables(test, column, like=read[0].features.columns)[-1:]
+        result = tables.classify(read[0], read[1] if len(read) > 1 else None, estimator, split, seed)
+    show(_record(result), json, lambda: print_escaped(_summary(result)))
     if predictions is not None:
-        write_text(predictions, prediction_table(result, result.tables))
+        tables.write_predictions(predictions, result.model, read, every=model is not None)
     if save is not None:
-        save_model(result, save)
+        tables.save_model(result.model, save)
 
 
 def _auto_or_number(name: str, word: str) -> str | float:
@@ -182,3 +156,35 @@ def _auto_or_number(name: str, word: str) -> str | float:
         return float(word)
     except ValueError:
         raise ValueError(f'{name} must be "auto" or a number, got {word!r}') from None
+
+
+def _record(result: Any) -> dict[str, Any]:
+    fitted = result.model[-1]
+    settings = {
+        "lambda_0": fitted.lambda_0_,
+        "C": fitted.C_,
+        "scale": fitted.scale_,
+        "standardize": fitted.standardize_,
+    }
+    confusion = None if result.confusion is None else result.confusion.to_numpy().tolist()
+    classes = [str(name) for name in fitted.classes_]
+    measured = {"cross_validated": result.crossed, "tested": result.tested, "confusion": confusion}
+    return {"rows": result.rows, "features": fitted.n_features_in_, "classes": classes, **settings, **measured}
+
+
+def _summary(result: Any) -> str:
+    import pandas as pd
+
+    record = _record(result)
+    lines = [
+        f"{record['features']} numeric features, {len(record['classes'])} classes, {record['rows']} rows to train on"
+    ]
+    for title, measures in (("cross-validated", result.crossed), ("test rows", result.tested)):
+        if measures:
+            table = pd.DataFrame(measures).T.rename(columns={"error": "error, %", "calibration": "calibration, %"})
+            lines += ["", title, table.round(3).to_string()]
+    names = ("lambda_0", "C", "scale", "standardize")
+    lines += ["", ", ".join(f"{name} {record[name]}" for name in names)]
+    if result.confusion is not None:
+        lines += ["", "confusion matrix: rows are classes, columns predictions", result.confusion.to_string()]
+    return "\n".join(lines)

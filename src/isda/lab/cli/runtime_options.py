@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,15 @@ class DataOptions:
     """Options of commands that load data."""
 
     data_root: DataRoot = None
+    skip_unreadable: bool = False
+    """Leave out images of a folder that cannot be decoded, instead of refusing it with a list of them."""
     device: Device = "auto"
+
+    def __post_init__(self) -> None:
+        if self.skip_unreadable:
+            from isda.lab.data.catalogue import SKIP_VARIABLE
+
+            os.environ[SKIP_VARIABLE] = "1"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ from isda.lab.data.splits import (
     SemiSupervisedSplit,
     balanced_sample,
     hold_out,
-    long_tailed,
     semi_supervised_split,
 )
 from isda.lab.data.whitening import ZCAWhitening, zca_whitening
@@ -33,7 +32,6 @@ __all__ = [
     "channel_statistics",
     "hold_out",
     "load",
-    "long_tailed",
     "normalise_per_image",
     "semi_supervised_split",
     "zca_whitening",

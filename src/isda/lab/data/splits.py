@@ -116,41 +116,6 @@ def semi_supervised_split(
     return SemiSupervisedSplit(training, held_out, rest[order.to(rest.device)].sort().values)
 
 
-def long_tailed(labels: Tensor, imbalance_factor: float, seed: Seed = 0, size: int | None = None) -> Tensor:
-    """Indices of a long-tailed subset: class sizes fall exponentially (Cui et al., 2019, "Class-balanced loss").
-
-    Class c of C keeps floor(n * factor^(-c / (C - 1))) samples: the first has `imbalance_factor` times as many as
-    the last. n is the size of the smallest class, so that the profile is exact; on CIFAR every class has it. With
-    `size` it is that many samples in the same proportions, what rounding leaves going to the largest remainders.
-
-    Example:
-        >>> labels = torch.arange(3).repeat(100)
-        >>> labels[long_tailed(labels, imbalance_factor=100, seed=0)].bincount()
-        tensor([100,  10,   1])
-        >>> labels[long_tailed(labels, imbalance_factor=4, seed=0, size=70)].bincount()
-        tensor([40, 20, 10])
-    """
-    if imbalance_factor < 1:
-        raise ValueError(
-            f"imbalance_factor must be at least 1 (largest class / smallest class), got {imbalance_factor}"
-        )
-    labels, generator = _check(labels), _generator(seed)
-    available = labels.bincount()
-    exponents = torch.linspace(0, 1, len(available), dtype=torch.float64)
-    # The small addend keeps 5000 * 0.01 at 50 where rounding would make it 49.
-    shares = imbalance_factor**-exponents
-    if size is None:
-        quota = (int(available.min()) * shares + 1e-6).floor().long()
-        reason = f"the smallest class has {int(available.min())} samples"
-    else:
-        if not 0 < size <= len(labels):
-            raise ValueError(f"size must be in 1..{len(labels)} for {len(labels)} samples, got {size}")
-        quota, reason = _in_proportion(shares, size), f"there are {size} samples in all"
-    if quota.min() < 1:
-        raise ValueError(f"imbalance_factor={imbalance_factor} leaves no sample of the last class: {reason}")
-    return _draw(labels, quota, generator)
-
-
 def _check(labels: Tensor) -> Tensor:
     if labels.dtype != torch.int64 or labels.dim() != 1 or len(labels) == 0 or labels.min() < 0:
         raise ValueError(
@@ -172,15 +137,6 @@ def _proportional(counts: Tensor, size: int, generator: torch.Generator) -> Tens
     # Rounding makes equal remainders differ in the last digits, which would decide ties by class number.
     remainder = (share - quota).mul(1e9).round()
     largest = lot[remainder[lot].argsort(descending=True, stable=True)]
-    quota[largest[: size - int(quota.sum())]] += 1
-    return quota
-
-
-def _in_proportion(shares: Tensor, size: int) -> Tensor:
-    """Samples per class: size * share rounded down, the rest to the largest remainders, ties to the first."""
-    exact = size * shares / shares.sum()
-    quota = (exact + 1e-6).floor().long()
-    largest = (exact - quota).mul(1e9).round().argsort(descending=True, stable=True)
     quota[largest[: size - int(quota.sum())]] += 1
     return quota
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isda.lab.choices import check_range
 from isda.lab.engine.config import RunConfig
@@ -26,6 +26,9 @@ from isda.lab.engine.options import canonical_method
 from isda.lab.engine.run_folder import RunFolder
 from isda.lab.engine.settings import RunSettings, Saving
 from isda.lab.engine.task import Task
+
+if TYPE_CHECKING:
+    from isda.lab.report import Comparison
 
 
 def run_planned(
@@ -70,8 +73,8 @@ def run_folder_name(method: str, seed: int) -> Path:
     """The folder of a run in the folder of a comparison.
 
     Example:
-        >>> run_folder_name("isda:lambda_0=2.0,decay=0.99", 3).as_posix()
-        'isda-lambda_0=2-decay=0.99/seed-3'
+        >>> run_folder_name("isda:lambda_0=2.0,memory=30", 3).as_posix()
+        'isda-lambda_0=2-memory=30/seed-3'
     """
     return Path(re.sub(r"[^\w.=+-]+", "-", canonical_method(method))) / f"seed-{seed}"
 
@@ -125,8 +128,8 @@ def compare(
     workers: int | None = None,
     watcher: Watcher | None = None,
     execution: Execution | None = None,
-) -> list[Path]:
-    """Train every method with every seed; returns the run folders. Finished runs are not repeated.
+) -> Comparison:
+    """Train every method with every seed, and compare them. Finished runs are not repeated.
 
     For one seed all methods see the same images, initial weights, order of batches and augmentation: runs are paired.
 
@@ -149,6 +152,8 @@ def compare(
         RunsFailed: runs failed, after all others are finished.
         Stopped: after SIGTERM or Ctrl-C; the current runs have saved a checkpoint.
     """
+    from isda.lab.report import load
+
     check_range("seeds", len(seeds), 1, MAX_SEEDS)
     for name, values in (("methods", methods), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
@@ -167,4 +172,4 @@ def compare(
             raise ValueError(f"methods must differ, got {seen[resolved]!r} and {method!r}, which are the same")
         seen[resolved] = method
     run_planned(planned, jobs, watcher, execution)
-    return [run.folder for run in planned]
+    return load(*(run.folder for run in planned))

@@ -211,9 +211,6 @@ class TrainingConfig(TrainingSettings, RunConfig):
     optimiser: str = "sgd"
     """One of `isda.lab.engine.trainer.OPTIMISERS`."""
     momentum: float = 0.9
-    schedule: str = "steps"
-    """"steps": multiplied by lr_factor at each milestone; "cosine": lr * (1 + cos(pi t / T)) / 2 at step t of T;
-    "poly": lr * (1 - t / T)^0.9."""
     milestones: tuple[int, ...] = ()
     """Epochs after which the learning rate falls."""
     lr_factor: float = 0.1

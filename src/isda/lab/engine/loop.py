@@ -18,7 +18,7 @@ import torch
 from isda.lab.engine.callbacks import Hook
 from isda.lab.engine.checkpoint import Checkpoint
 from isda.lab.engine.config import RunConfig, result_figures
-from isda.lab.engine.processes import NonFiniteLoss, Processes, Stopped, stop_on_signals
+from isda.lab.engine.processes import NonFiniteLoss, Processes, Stopped, deterministic_algorithms, stop_on_signals
 from isda.lab.engine.run_folder import FolderInUse, RunFolder, folder_lock
 from isda.lab.engine.settings import Saving
 from isda.lab.engine.task import Job, RunContext, Task, find_task
@@ -43,6 +43,8 @@ class CheckpointSchedule:
             stop: the name of the received signal, if any.
         """
         processes, total = self.job.processes, self.job.config.total_steps
+        if step % getattr(self.job.config, "accumulate", 1) and step < total:
+            return  # gradients that are being added up are in no checkpoint
         due, stopping = self._elapsed(), stop is not None
         if processes.world > 1:
             due, stopping = processes.any(due, stopping) if step % AGREE_EVERY == 0 or step == total else (False, False)
@@ -117,7 +119,8 @@ def train(
             return run.read_result()
         step, lines = _begin(run, job)
         try:
-            return _run(job, run, saving, hooks if processes.first else (), step, lines)
+            with deterministic_algorithms(processes.device, getattr(config, "deterministic", True)):
+                return _run(job, run, saving, hooks if processes.first else (), step, lines)
         except Stopped:
             raise
         except Exception as error:

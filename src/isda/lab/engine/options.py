@@ -93,8 +93,8 @@ def split_method(text: str) -> tuple[str, str]:
     """The name of a method and its options, as they are written.
 
     Example:
-        >>> split_method("isda:lambda_0=2,decay=0.99")
-        ('isda', 'lambda_0=2,decay=0.99')
+        >>> split_method("isda:lambda_0=2,memory=30")
+        ('isda', 'lambda_0=2,memory=30')
     """
     name, _, words = text.partition(":")
     return name, words
@@ -104,8 +104,8 @@ def given_options(text: str) -> set[str]:
     """The names of the options that a method string gives.
 
     Example:
-        >>> sorted(given_options("isda:lambda_0=2,decay=0.99")), given_options("isda")
-        (['decay', 'lambda_0'], set())
+        >>> sorted(given_options("isda:lambda_0=2,memory=30")), given_options("isda")
+        (['lambda_0', 'memory'], set())
     """
     return {word.partition("=")[0] for word in filter(None, split_method(text)[1].split(","))}
 
@@ -219,8 +219,8 @@ def canonical_method(text: str) -> str:
     """A method as a user wrote it, with its numbers in one way of writing.
 
     Example:
-        >>> canonical_method("isda:lambda_0=1.0,covariance=diagonal,decay=9e-1")
-        'isda:lambda_0=1,covariance=diagonal,decay=0.9'
+        >>> canonical_method("isda:lambda_0=1.0,covariance=diagonal,memory=30")
+        'isda:lambda_0=1,covariance=diagonal,memory=30'
     """
     name, words = split_method(text)
     pairs = (word.partition("=") for word in filter(None, words.split(",")))

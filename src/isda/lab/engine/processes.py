@@ -111,25 +111,22 @@ class Processes:
 def join_processes(device: str = "auto") -> Iterator[Processes]:
     """Join the processes of torchrun, if it started this one, and leave them at the end.
 
-    Accelerators use deterministic algorithms while the block runs.
-
     Args:
         device: "auto" for this process's accelerator if there is one, else the CPU; or a torch device.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
-    with _deterministic(chosen):
-        if world == 1:
-            yield Processes(0, 1, chosen)
-            return
-        dist.init_process_group(_backend(chosen))
-        threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
-        try:
-            yield Processes(dist.get_rank(), world, chosen)
-            # A process that leaves early can make the others fail.
-            dist.barrier()
-        finally:
-            dist.destroy_process_group()
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    dist.init_process_group(_backend(chosen))
+    threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
+    try:
+        yield Processes(dist.get_rank(), world, chosen)
+        # A process that leaves early can make the others fail.
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
 
 
 def stop_with_parent(parent: int) -> None:
@@ -165,9 +162,9 @@ def _backend(device: torch.device) -> str:
 
 
 @contextmanager
-def _deterministic(device: torch.device) -> Iterator[None]:
+def deterministic_algorithms(device: torch.device, wanted: bool = True) -> Iterator[None]:
     """Use deterministic algorithms of an accelerator, with warnings where there are none; the CPU needs no switches."""
-    if on_host(device):
+    if on_host(device) or not wanted:
         yield
         return
     benchmark = torch.backends.cudnn.benchmark

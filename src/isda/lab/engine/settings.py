@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Protocol, TypeVar
 
 from isda.lab.choices import check_choice
 
@@ -31,47 +31,21 @@ _Settings = TypeVar("_Settings", bound="RunSettings")
 AUTO: Any = None
 """The value of a setting that is not given: the recipe or the data decides."""
 
-DATA, NETWORK, METHOD, TRAINING = "Data", "Network", "Method", "Training"
-"""Sections of help texts."""
-BY_RECIPE = "the recipe's"
-"""The default of settings that the recipe of a network decides, in help texts."""
-RARE = "rare"
-"""Annotates a parameter of a command that only its complete help shows."""
-
-
-class Shown(TypedDict, total=False):
-    """What the help of a command shows of a setting beside its name, type, docstring and default."""
-
-    section: str
-    metavar: str
-    default_text: str
-    """Describes a default that is not a value, such as the recipe's."""
-    rare: bool
-    """Whether only the complete help shows it."""
-
-
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     # A configuration has no AUTO left: type checkers see the type of the resolved value.
     Auto = Annotated[_T, "AUTO unless given"]
 else:
     Auto = Optional
 
 
-def setting(default: Any, **shown: Unpack[Shown]) -> Any:
-    """A setting with a default."""
-    return field(default=default, metadata=shown)
-
-
-def auto(default: Any = AUTO, **shown: Unpack[Shown]) -> Any:
+def auto(default: Any = AUTO) -> Any:
     """A setting that is AUTO unless given, and ``default`` if the recipe has no value for it."""
-    return field(default=AUTO, metadata={"auto": default, **shown})
+    return field(default=AUTO, metadata={"auto": default})
 
 
-def stored_in(name: str, **shown: Unpack[Shown]) -> Any:
+def stored_in(name: str) -> Any:
     """A setting, None unless given, that a configuration holds as (part of) its field ``name``."""
-    return field(default=None, metadata={"stored_in": name, **shown})
+    return field(default=None, metadata={"stored_in": name})
 
 
 @dataclass(frozen=True)
@@ -219,20 +193,20 @@ def learning_rate(config: _Scheduled, step: int) -> float:
 class RunSettings:
     """Settings that every task has; what is not given comes from the recipe, or is what the help says."""
 
-    data: Auto[str] = auto(section=DATA)
+    data: Auto[str] = auto()
     """What to learn from."""
-    network: Auto[str] = auto(section=NETWORK)
+    network: Auto[str] = auto()
     """The network to train."""
-    method: Auto[str] = auto(section=METHOD)
+    method: Auto[str] = auto()
     """How; options follow a colon: NAME:key=value,key=value. A name with a dot is a class of your own."""
-    seed: Auto[int] = auto(0, section=TRAINING)
+    seed: Auto[int] = auto(0)
     """Decides the initial weights, the order of batches and every augmentation."""
-    scale: Auto[Literal["paper", "small", "smoke"]] = auto("paper", section=TRAINING)
+    scale: Auto[Literal["paper", "small", "smoke"]] = auto("paper")
     """Share of the paper's epochs: all (paper), a tenth (small), an eightieth (smoke); milestones and averaging window
     shrink with it."""
-    epochs: Auto[int] = auto(section=TRAINING, default_text="the scale's")
-    """Number of epochs."""
-    evaluate_every: Auto[int] = auto(1, section=TRAINING, metavar="EPOCHS", rare=True)
+    epochs: Auto[int] = auto()
+    """Number of epochs; by default the scale's."""
+    evaluate_every: Auto[int] = auto(1)
     """Measure after every so many epochs, and after those that the result averages."""
 
     method_summaries: ClassVar[Mapping[str, str]] = {}
@@ -295,15 +269,15 @@ class RunSettings:
 class OptimiserSettings(RunSettings):
     """Settings of runs that train networks by gradients."""
 
-    batch_size: Auto[int] = auto(section=TRAINING, default_text=BY_RECIPE)
-    """Samples per step, over all processes together."""
-    lr: Auto[float] = auto(section=TRAINING, metavar="RATE", default_text=BY_RECIPE)
-    """Initial learning rate."""
-    weight_decay: Auto[float] = auto(0.0, section=TRAINING, default_text=BY_RECIPE)
-    """L2 penalty on all parameters."""
-    precision: Auto[Literal["float32", "float64", "bfloat16", "float16"]] = auto("float32", section=TRAINING)
+    batch_size: Auto[int] = auto()
+    """Samples per step, over all processes together; the recipe's by default."""
+    lr: Auto[float] = auto()
+    """Initial learning rate; the recipe's by default."""
+    weight_decay: Auto[float] = auto(0.0)
+    """L2 penalty on all parameters; the recipe's by default."""
+    precision: Auto[Literal["float32", "float64", "bfloat16", "float16"]] = auto("float32")
     """bfloat16 (or bf16) and float16 are mixed precision (autocast; float16 with loss scaling)."""
-    ema: float | None = setting(None, section=TRAINING, metavar="DECAY", rare=True)
+    ema: float | None = None
     """Evaluate an exponential moving average of the weights with this decay, e.g. 0.999."""
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
@@ -325,16 +299,33 @@ class OptimiserSettings(RunSettings):
 class TrainingSettings(OptimiserSettings):
     """Settings of runs of one network and one optimiser; see `isda.lab.engine.Trainer`."""
 
-    nesterov: Auto[bool] = auto(True, section=TRAINING, default_text=BY_RECIPE, rare=True)
+    nesterov: Auto[bool] = auto(True)
     """Whether the momentum of sgd is Nesterov's."""
-    warm_up: str | None = stored_in(
-        "warm_up_steps", section=TRAINING, metavar="EPOCHS", default_text=BY_RECIPE, rare=True
-    )
+    warm_up: str | None = stored_in("warm_up_steps")
     """Let the learning rate rise linearly over so many epochs, 2 or 0.5, or steps: 100steps."""
-    channels_last: bool = setting(False, section=TRAINING, rare=True)
+    schedule: Auto[Literal["steps", "cosine", "poly"]] = auto("steps")
+    """How the learning rate falls; the recipe's by default. steps: multiplied by lr_factor at each milestone; cosine:
+    lr (1 + cos(pi t / T)) / 2 at step t of T; poly: lr (1 - t / T)^0.9."""
+    accumulate: Auto[int] = auto(1)
+    """Add up the gradients of so many steps for each one of the optimiser: a batch that much larger in the same
+    memory."""
+    clip: float | None = None
+    """Scale gradients whose norm is larger than this down to it."""
+    deterministic: Auto[bool] = auto(True)
+    """Accelerators use deterministic algorithms: slower, and the same bits in every run."""
+    channels_last: bool = False
     """Keep images and convolutions channels-last: faster on recent GPUs and on many CPUs."""
-    compile: bool = setting(False, section=TRAINING, rare=True)
+    compile: bool = False
     """Run the network through torch.compile."""
+
+    def check(self) -> None:
+        """Raise a ValueError if a setting is out of range."""
+        super().check()
+        check_choice("schedule", self.schedule, ("steps", "cosine", "poly"))
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate must be at least 1, got {self.accumulate}")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ValueError(f"clip must be a finite number above 0, got {self.clip}")
 
 
 @dataclass(frozen=True)

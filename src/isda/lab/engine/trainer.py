@@ -200,24 +200,33 @@ class Trainer(Job):
         return self.method.evaluated(self.network) if self.average is None else self.average.module
 
     def step(self, batch: Any, step: int) -> None:
-        """One optimiser step on this process's part of a batch; ``step`` is how many came before."""
+        """One step on this process's part of a batch; ``step`` is how many came before."""
         config = self.config
         torch.manual_seed(mix(config.seed, step, self.processes.rank))
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(step) * group.get(RATE_SHARE, 1.0)
         batch = self.method.prepare(batch)
         loss, (terms, outputs) = self._pass(batch, step)
+        if (step + 1) % config.accumulate == 0 or step + 1 == config.total_steps:
+            self._take_step()
+        with torch.no_grad():
+            samples = self.samples(batch)
+            sums = {name: term.double() * samples for name, term in {"loss": loss, **terms}.items()}
+            sums |= self.measured(outputs, batch) | {"samples": torch.full_like(sums["loss"], samples)}
+            self.sums = {name: self.sums[name] + total if name in self.sums else total for name, total in sums.items()}
+
+    def _take_step(self) -> None:
+        """The optimiser's step with the gradients that have been added up."""
+        if self.config.clip is not None:
+            self.scaler.unscale_(self.optimiser)
+            parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.config.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
         if self.average is not None:
             self.average.update(self.network)
         self.method.after_step(self.network)
-        with torch.no_grad():
-            samples = self.samples(batch)
-            sums = {name: term.double() * samples for name, term in {"loss": loss, **terms}.items()}
-            sums |= self.measured(outputs, batch) | {"samples": torch.full_like(sums["loss"], samples)}
-            self.sums = {name: self.sums[name] + total if name in self.sums else total for name, total in sums.items()}
 
     def _pass(self, batch: Any, step: int) -> tuple[Tensor, Outcome]:
         """Forward and back: the loss, its terms and the outputs; the gradients are those of all processes together."""
@@ -231,7 +240,7 @@ class Trainer(Job):
         self.finite.observe(loss, step + 1)
         # Processes average their gradients; their parts of a batch may differ by one sample.
         share = self.samples(batch) * self.processes.world / self.config.samples_per_step
-        self.scaler.scale(loss * share).backward()
+        self.scaler.scale(loss * share / self.config.accumulate).backward()
         self.processes.average_gradients(self.method.parameters())
         return loss, outcome
 

@@ -63,22 +63,6 @@ class Network(nn.Module):
         """The classifier; the method has the name of timm's."""
         return self.classifier
 
-    def reset_classifier(self, num_classes: int) -> None:
-        """Replace the classifier by a new one for ``num_classes``, as timm's method of this name does.
-
-        Make the optimiser and the criterion anew, which know the old one.
-
-        Example:
-            >>> from isda.lab import networks
-            >>> network = networks.create("resnet-8", num_classes=10)
-            >>> network.reset_classifier(3)
-            >>> network.classifier
-            Linear(in_features=64, out_features=3, bias=True)
-        """
-        weight = self.classifier.weight
-        self.classifier = nn.Linear(self.feature_dim, num_classes, device=weight.device, dtype=weight.dtype)
-        nn.init.zeros_(self.classifier.bias)
-
     def freeze_body(self) -> None:
         """Train only the classifier from now on: the body gets no gradients and stays in eval mode.
 

@@ -1,15 +1,10 @@
-"""Charts by matplotlib, as SVG whose colours follow the page: one drawing for phones, desks, light and dark.
-
-Every chart is drawn `WIDTH` wide with text that is still legible at the width of a phone; desks show two beside each
-other.
-"""
+"""Charts by matplotlib, as SVG whose colours follow the page: one drawing for phones, desks, light and dark."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,15 +60,15 @@ def dash(style: int) -> tuple[float, ...]:
     return DASHES[(style + style // len(COLOURS)) % len(DASHES)]
 
 
-def svg(draw: Callable[[Axes], object], height: float) -> Markup:
-    """A drawing of that height, in the units of `WIDTH`; its colours are CSS variables of the page."""
+def svg(draw: Callable[..., object], height: float, *arguments: object) -> Markup:
+    """What ``draw(*arguments, axes)`` draws, that high in the units of `WIDTH`, with CSS variables as colours."""
     import matplotlib
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained", facecolor="none")
-        draw(figure.add_subplot())
+        draw(*arguments, figure.add_subplot())
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
@@ -88,11 +83,6 @@ def svg(draw: Callable[[Axes], object], height: float) -> Markup:
 
 LONGEST = 28
 """Characters of a label that leave room for its difference."""
-
-
-def differences(comparison: Comparison) -> Markup:
-    """The chart of `draw_differences`."""
-    return svg(partial(draw_differences, comparison), 60 + 62 * len(comparison.differences))
 
 
 def draw_differences(comparison: Comparison, ax: Axes) -> Axes:
@@ -126,12 +116,8 @@ DECADES = 30.0
 """A loss that spans more than this factor gets a logarithmic axis; a linear one would hide its end."""
 
 
-def curves(comparison: Comparison, curve: Curve, height: float) -> Markup:
+def draw_curves(comparison: Comparison, curve: Curve, ax: Axes) -> None:
     """A metric over the epochs: means over finished runs, the range over seeds, and single unfinished runs."""
-    return svg(partial(_draw_curves, comparison, curve), height)
-
-
-def _draw_curves(comparison: Comparison, curve: Curve, ax: Axes) -> None:
     for style, method in enumerate(comparison.methods):
         line: dict[str, Any] = {"color": colour(style), "gid": f"method-{style}"}
         finished = []
@@ -160,29 +146,21 @@ def _draw_curves(comparison: Comparison, curve: Curve, ax: Axes) -> None:
     ax.set(xlabel="epoch")
 
 
-def reliability(method: MethodPredictions) -> Markup:
+def draw_reliability(method: MethodPredictions, ax: Axes) -> None:
     """Accuracy by confidence, and below it how many predictions have that confidence."""
-    return svg(partial(_draw_reliability, method), 300)
-
-
-def _draw_reliability(method: MethodPredictions, ax: Axes) -> None:
     middles, accuracies, shares = 100 * np.array(method.bins()).T
     width = 92 / BINS
     ax.bar(middles, accuracies, width, color=colour(method.style), alpha=0.45)
     ax.plot([0, 100], [0, 100], color=INK, linewidth=1)
     ax.set(xlim=(0, 100), ylim=(0, 100), ylabel="accuracy, %")
     ax.tick_params(labelbottom=False)
-    below = ax.inset_axes((0, -0.4, 1, 0.28), sharex=ax)
+    below = ax.inset_axes((0, -0.36, 1, 0.24), sharex=ax)
     below.bar(middles, shares, width, color=SOFT, alpha=0.5)
     below.set(xlabel="confidence, %", ylabel="images, %")
 
 
-def classes(comparison: Comparison, key: str, names: Sequence[str]) -> Markup:
+def draw_classes(comparison: Comparison, key: str, names: Sequence[str], ax: Axes) -> None:
     """A metric of each class: the mean of each method over seeds, with its interval."""
-    return svg(partial(_draw_classes, comparison, key, names), 50 + len(names) * (12 + 7 * len(comparison.methods)))
-
-
-def _draw_classes(comparison: Comparison, key: str, names: Sequence[str], ax: Axes) -> None:
     count = len(comparison.methods)
     for style, method in enumerate(comparison.methods):
         stored = [(run.result or {}).get("per_class") or {} for run in method.runs]

@@ -48,12 +48,7 @@ class Method:
 class Comparison:
     """Methods whose runs differ only in method and seed; the first is the baseline.
 
-    Example:
-        >>> import isda.lab.report
-        >>> comparison = isda.lab.report.load("runs/compare-digits")        # doctest: +SKIP
-        >>> print(comparison.finding())                                     # doctest: +SKIP
-        ISDA has a lower test error: -1.9 points (95% interval -2.9 to -1.0)
-        >>> comparison.to_pandas().groupby("method").error.mean()           # doctest: +SKIP
+    `load` makes one from run folders.
     """
 
     title: str
@@ -108,15 +103,10 @@ class Comparison:
         """Those that were asked for, by the name of their figure."""
         return {}
 
-    @cached_property
+    @property
     def differences(self) -> dict[str, Interval]:
-        """The differences to the baseline by method; an interval that says nothing has no half width."""
-        return self.differences_of(self.figure)
-
-    def differences_of(self, figure: Figure) -> dict[str, Interval]:
-        """The differences of any figure to the baseline, by method."""
-        family = self.family(figure)
-        return {label: interval for label in family if (interval := family.shown(label)) is not None}
+        """The differences to the baseline by method."""
+        return self.family()
 
     def finding(self, planned: float | None = None) -> str:
         """What the comparison shows, in one sentence; ``planned`` is a difference to name the seeds for."""
@@ -131,17 +121,16 @@ class Comparison:
         rows: list[list[Cell]] = []
         for method in self.methods:
             row: list[Cell] = [method.label, method.mean(figure)]
-            row += [_estimate(self.differences.get(method.label), figure)] if self.differences else []
+            if self.differences:
+                one = self.differences.get(method.label)
+                row.append(one and Estimate(*one, digits=figure.digits, sign=True, strong=one.excludes_zero))
             rows.append([*row, len(method.of(figure))])
         return Table(self.title, [*columns, Column("seeds", "seeds")], rows, caption(self))
 
     def as_json(self, planned: float | None = None) -> dict[str, Any]:
         """Plain values; differences are method - baseline. ``planned``: a difference to plan seeds for."""
         first, family = self.runs[0].stored, self.family()
-        plan = {}
-        if planned is not None:
-            found = plan_seeds(family, planned)
-            plan = {"plan": None if found is None else asdict(found)}
+        plan = plan_seeds(family, planned) if planned is not None else None
         methods = [
             record
             | {
@@ -160,8 +149,8 @@ class Comparison:
             "finding": self.finding(planned),
             "baseline": self.baseline.label,
             "intervals": family.as_json(),
+            "plan": plan and asdict(plan),
             "methods": methods,
-            **plan,
         }
 
     def to_pandas(self) -> DataFrame:
@@ -181,8 +170,7 @@ class Comparison:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the differences to the baseline, seed by seed and with their intervals (matplotlib).
 
-        Args:
-            ax: where to draw; by default on axes of a new figure.
+        By default on axes of a new figure.
         """
         from isda.lab.report.charts import draw_differences
 
@@ -198,20 +186,10 @@ class Comparison:
         return f"<h3>{escape(self.finding())}</h3>{self.table().html()}"
 
 
-def _estimate(interval: Interval | None, figure: Figure) -> Estimate | None:
-    if interval is None:
-        return None
-    return Estimate(*interval, digits=figure.digits, sign=True, strong=interval.excludes_zero)
-
-
 def load(*paths: Path | str) -> Comparison:
-    """The comparison of the runs in folders.
+    """The comparison of the runs in folders at any depth, such as the folder of `isda compare`.
 
-    Args:
-        paths: run folders, and folders that hold run folders at any depth, such as the folder of `isda compare`.
-
-    Raises:
-        ValueError: no runs, or runs that cannot be compared: they differ in more than method and seed.
+    Raises a ValueError if there are none, or if they differ in more than method and seed.
     """
     comparisons = summarise(find_runs([Path(path) for path in paths]))
     if len(comparisons) > 1:
@@ -222,18 +200,15 @@ def load(*paths: Path | str) -> Comparison:
 
 APART = (
     *("method", "method_options", "seed", "settings", "chosen", "curves", "version", "format"),
-    *("of_method", "of_run", "baselines"),
+    *("of_method", "of_run", "baselines", "sha256"),
 )
-"""Settings in which the runs of one comparison may differ, beside those that a task says are the method's."""
+"""Settings in which runs of a comparison may differ, beside those that a task counts as the method's."""
 
 
 def summarise(runs: Sequence[RunRecord]) -> list[Comparison]:
-    """Group runs into comparisons, in order of appearance.
+    """Group runs into comparisons, in order of appearance; in each, the task's baseline comes first if it has runs.
 
-    In each, the task's baseline comes first if it has runs, then the methods in order of appearance.
-
-    Raises:
-        ValueError: no runs, or two finished runs of the same method, settings and seed.
+    Raises a ValueError without runs, and for two finished runs of the same method, settings and seed.
     """
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
@@ -264,14 +239,12 @@ def _recipe(run: RunRecord) -> list[str]:
 
 def _title(firsts: Sequence[RunRecord], run: RunRecord) -> str:
     """Data set and network, with the settings that tell it from other comparisons of both."""
-    names = (run.config.data, run.config.network)
-    beside = [other for other in firsts if (other.config.data, other.config.network) == names]
-    keys = dict.fromkeys(key for other in beside for key in _recipe(other) if key not in ("figures", "curves"))
-    if any(other.config.task != run.config.task for other in beside):
-        keys = {"task": None}
-    distinct = [key for key in keys if any(other.stored.get(key) != run.stored.get(key) for other in beside)]
-    words = [f"{key}={_plain(run.stored[key])}" for key in distinct if key in run.stored]
-    return ", ".join([f"{names[0]} with {names[1]}", *words])
+    config = run.config
+    beside = [other for other in firsts if (other.config.data, other.config.network) == (config.data, config.network)]
+    distinct = [key for key in _recipe(run) if any(other.stored.get(key) != run.stored[key] for other in beside)]
+    words = [f"{key}={_plain(run.stored[key])}" for key in distinct if key != "figures"]
+    words = words[:1] if words and words[0].startswith("task=") else words
+    return ", ".join([f"{config.data} with {config.network}", *words])
 
 
 def _methods(runs: Sequence[RunRecord]) -> tuple[Method, ...]:
@@ -306,4 +279,6 @@ def labels(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)

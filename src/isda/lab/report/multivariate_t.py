@@ -28,14 +28,7 @@ TOLERANCE = 1e-9
 def simultaneous_p(statistic: float, correlation: Array, dof: int) -> float:
     """The probability that the largest of several |T_i| exceeds a value: a p-value adjusted for their number.
 
-    Args:
-        statistic: the value, at least 0.
-        correlation: (k, k) correlations of the T_i, of full rank.
-        dof: ν, at least 1.
-
-    Example:
-        >>> round(simultaneous_p(2.776, np.eye(1), dof=4), 3)
-        0.05
+    The correlations of the T_i, (k, k), are of full rank.
     """
     if np.isinf(statistic):
         return 0.0
@@ -44,11 +37,6 @@ def simultaneous_p(statistic: float, correlation: Array, dof: int) -> float:
 
 def simultaneous_quantile(level: float, correlation: Array, dof: int) -> float:
     """The bound that all |T_i| stay within with probability ``level``.
-
-    Args:
-        level: strictly between 0 and 1.
-        correlation: (k, k) correlations of the T_i, of full rank.
-        dof: ν, at least 1.
 
     Example:
         >>> many_to_one = np.full((4, 4), 0.5) + 0.5 * np.eye(4)

@@ -29,7 +29,7 @@ def write_page(
         kicker: the command that writes such pages, above the headline.
         headline: what the page shows, in one sentence.
         command: the command line that made the page.
-        **context: what the template shows; ``title`` is that of the window, ``lede`` the first paragraph.
+        **context: what the template shows.
     """
     found = templates().get_template(template) if template.endswith(".html") else templates().from_string(template)
     page = found.render(kicker=kicker, headline=headline, command=command, version=__version__, **context)

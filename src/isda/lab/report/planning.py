@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import nctdtr
 
 from isda.lab.report.multivariate_t import simultaneous_quantile
-from isda.lab.report.statistics import Family, is_blind
+from isda.lab.report.statistics import Family
 
 POWER = 0.8
 """Probability with which a true difference is to be told from zero."""
@@ -25,7 +26,7 @@ class Plan:
         seeds: there are.
         residual_std: estimated from them.
         degrees_of_freedom: of the estimate.
-        seeds_needed: in all, never so few that reports leave intervals out; None beyond `MOST_SEEDS`.
+        seeds_needed: in all; None beyond `MOST_SEEDS`.
     """
 
     difference: float
@@ -40,8 +41,7 @@ class Plan:
         needed = f"more than {MOST_SEEDS:,}" if self.seeds_needed is None else f"{self.seeds_needed:,}"
         return (
             f"To tell a difference of {self.difference:g} {unit} with a probability of {100 * POWER:.0f}%, {needed} "
-            f"seeds are needed, and there are {self.seeds} (residual standard deviation {self.residual_std:.3g}, "
-            f"{self.degrees_of_freedom} degrees of freedom)."
+            f"seeds are needed, and there are {self.seeds}."
         )
 
 
@@ -55,12 +55,7 @@ def plan_seeds(family: Family, difference: float) -> Plan | None:
     """The number of seeds at which a true difference is told from zero; None without an estimate of the variance.
 
     The smallest s with P(|T| > c) >= `POWER`, where T is noncentral t with (m - 1)(s - 1) degrees of freedom and
-    noncentrality δ / (σ sqrt(2 / s)), and c Dunnett's quantile for m methods. Reports show the intervals of s seeds
-    (`isda.lab.report.statistics.is_blind`): a plan never asks for fewer.
-
-    Args:
-        family: the intervals of the seeds that there are.
-        difference: δ, in the unit of the figure.
+    noncentrality δ / (σ sqrt(2 / s)), and c Dunnett's quantile for m methods.
 
     Example:
         >>> from isda.lab.report.statistics import many_to_one
@@ -73,21 +68,10 @@ def plan_seeds(family: Family, difference: float) -> Plan | None:
     methods = len(layout.names)
     if layout.std is None or methods < 2:
         return None
-    needed = _fewest(methods, layout.std / difference, family.level)
+    std, seeds = layout.std / difference, range(2, MOST_SEEDS + 1)
+    position = bisect_left(seeds, POWER, key=lambda count: power(methods, count, std, family.level))
+    needed = seeds[position] if position < len(seeds) else None
     return Plan(difference, layout.seed_count, layout.std, layout.dof, needed)
-
-
-def _fewest(methods: int, std: float, level: float) -> int | None:
-    """The fewest seeds, by bisection; ``std`` in units of the difference."""
-    if power(methods, MOST_SEEDS, std, level) < POWER:
-        return None
-    low, high = 1, MOST_SEEDS
-    while is_blind(_quantile(methods, low + 1, level), level, methods - 1):
-        low += 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(methods, middle, std, level) >= POWER else (middle, high)
-    return high
 
 
 def _quantile(methods: int, seeds: int, level: float) -> float:
@@ -97,13 +81,7 @@ def _quantile(methods: int, seeds: int, level: float) -> float:
 
 
 def power(methods: int, seeds: int, std: float, level: float) -> float:
-    """The probability that the interval of a difference of 1 excludes zero.
-
-    Args:
-        methods: m, the control included.
-        seeds: s, at least 2.
-        std: σ, in units of the difference.
-        level: simultaneous level of the m - 1 intervals.
+    """The probability that the interval of a difference of 1 excludes zero; ``std`` in units of that difference.
 
     Example:
         >>> round(power(methods=2, seeds=34, std=2**0.5, level=0.95), 3)     # paired t test, effect size 0.5

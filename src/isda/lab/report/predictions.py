@@ -5,7 +5,6 @@ Runs of classifiers leave them in their folders (`isda.lab.tasks.common.predicti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,11 +81,7 @@ class MethodPredictions:
 
 
 def comparison_predictions(comparison: Comparison) -> list[MethodPredictions]:
-    """The predictions of the methods that have left any.
-
-    Raises:
-        ValueError: a file is damaged.
-    """
+    """The predictions of the methods that have left any; a ValueError if a file is damaged."""
     found = []
     for style, method in enumerate(comparison.methods):
         classes = tuple(map(str, method.runs[0].stored.get("classes") or ()))
@@ -99,11 +94,3 @@ def comparison_predictions(comparison: Comparison) -> list[MethodPredictions]:
 def _read(method: Method, classes: int) -> list[Predictions]:
     files = [run.folder / PREDICTIONS_FILE for run in method.runs if run.result is not None]
     return [Predictions.read(file, classes) for file in files if file.is_file()]
-
-
-def most_confused(methods: Sequence[MethodPredictions], most: int) -> list[tuple[int, int]]:
-    """The pairs (class, predicted class) that are confused most often, by the mean share over methods."""
-    mean = torch.stack([method.confusion() for method in methods]).mean(0).fill_diagonal_(0)
-    order = mean.flatten().argsort(descending=True, stable=True)[:most].tolist()
-    pairs = [divmod(cell, len(mean)) for cell in order]
-    return [(row, column) for row, column in pairs if mean[row, column] > 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isda.lab.report import charts
@@ -69,7 +68,7 @@ def search_section(search: SearchRecord) -> dict[str, Any]:
                     f"{sentence(search.figure.heading)} of {method.method} against {setting.name}: means of trials, "
                     "small dots are seeds, a ring is the choice."
                 )
-                drawings.append((charts.svg(partial(_draw_trials, method, setting.name), 260), caption))
+                drawings.append((charts.svg(_draw_trials, 260, method, setting.name), caption))
     return {
         "title": f"Search on {search.title}",
         "headline": "; ".join(map(outcome, search.methods)),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from isda.lab.engine.config import Curve
-from isda.lab.engine.run_records import RunRecord, is_number
+from isda.lab.engine.run_records import is_number
 from isda.lab.report.comparison import Comparison
 from isda.lab.report.predictions import MethodPredictions, comparison_predictions
 from isda.lab.report.statistics import mean_std
@@ -35,8 +34,7 @@ def comparison_section(comparison: Comparison, folder: Path, planned: float | No
         "confusions": _confusions(predictions),
         "mistakes": [(method.label, _mistakes(method)) for method in predictions if method.mistakes(1)],
         "pictures": list(_pictures(comparison)),
-        "settings": _settings_table(comparison),
-        "runs": _runs_table(comparison, folder),
+        "folder": folder,
     }
 
 
@@ -56,7 +54,7 @@ def _further_figures(comparison: Comparison) -> Table | None:
         if not any(method.of(figure) for method in comparison.methods):
             continue
         sign = 1 if figure.lower_is_better else -1
-        differences = comparison.differences_of(figure)
+        differences = comparison.family(figure)
         better = [label for label, one in differences.items() if one.excludes_zero and sign * one.mean < 0]
         columns.append(Column(figure.name, figure.heading, "std"))
         cells.append([method.mean(figure, strong=method.label in better) for method in comparison.methods])
@@ -147,56 +145,3 @@ def image_source(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, format="png", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-
-
-UNSHOWN = ("seed", "settings", "chosen", "figures", "curves", "of_method", "of_run", "baselines")
-"""Entries of config.json that are not settings, or different in every run."""
-MOST_VALUES = 8
-"""Of a list, such as class names."""
-
-
-def _settings_table(comparison: Comparison) -> Table:
-    """All settings, and where the runs ran: first those in which methods differ."""
-    columns, of_methods = [Column("setting", "setting")], []
-    for method in comparison.methods:
-        runs = [_settings(run) for run in method.runs]
-        names = dict.fromkeys(name for run in runs for name in run)
-        of_methods.append({name: ", ".join(dict.fromkeys(run[name] for run in runs if name in run)) for name in names})
-        columns.append(Column(method.label, method.label))
-    names = dict.fromkeys(name for of_method in of_methods for name in of_method)
-    rows = [[name, *(of_method.get(name, "–") for of_method in of_methods)] for name in names]
-    rows.sort(key=lambda row: len(set(row[1:])) == 1)
-    return Table("All settings, and where the runs ran; different ones first", columns, rows, folded=True)
-
-
-def _settings(run: RunRecord) -> dict[str, str]:
-    stored = {key: value for key, value in run.stored.items() if key not in UNSHOWN}
-    return _flat(stored | {"environment": run.environment})
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Nested settings as text with dotted names."""
-    flat: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{inner}": below for inner, below in _flat(value).items()}
-        elif isinstance(value, list):
-            more = f", … ({len(value)} in all)" if len(value) > MOST_VALUES else ""
-            flat[key] = ", ".join(map(str, value[:MOST_VALUES])) + more
-        else:
-            flat[key] = format(value, ".6g") if isinstance(value, float) else str(value)
-    return flat
-
-
-def _runs_table(comparison: Comparison, folder: Path) -> Table:
-    figure = comparison.figure
-    rows: list[list[Cell]] = []
-    for method in comparison.methods:
-        for run in method.runs:
-            where = Path(os.path.relpath(run.folder, folder)).as_posix()
-            state = "finished" if run.result else f"epoch {run.epoch} of {run.config.epochs}"
-            value = None if run.value is None else Estimate(run.value, digits=figure.digits)
-            rows.append([where, run.seed, state, value])
-    columns = [Column("folder", "folder"), Column("seed", "seed"), Column("state", "state")]
-    columns.append(Column(figure.name, figure.heading, "std"))
-    return Table(f"The {counted(len(rows), 'run')} and their folders", columns, rows, folded=True)

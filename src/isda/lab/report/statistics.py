@@ -9,21 +9,19 @@ standard deviation divides by n - 1; a single value has neither a standard devia
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 
 from isda.lab.report.layout import NEGLIGIBLE, Cells, Layout, make_layout, unequal_methods
 from isda.lab.report.multivariate_t import Array, simultaneous_p, simultaneous_quantile
 
 LEVEL = 0.95
 """Confidence level of all intervals of a family simultaneously."""
-WIDEST = 3.0
-"""An interval that is more than this factor wider than with many seeds is not worth showing."""
 
 
 class MeanStd(NamedTuple):
@@ -104,8 +102,8 @@ def _check(name: str, values: Sequence[float]) -> None:
             raise ValueError(f"{name} must be finite, got {value} among {len(values)}")
 
 
-@dataclass(frozen=True, eq=False)
-class Family(Mapping[str, Interval]):
+@dataclass(eq=False)
+class Family(dict[str, Interval]):
     """Simultaneous confidence intervals of several differences, by name.
 
     Attributes:
@@ -114,29 +112,16 @@ class Family(Mapping[str, Interval]):
         layout: the methods x seeds that it is made from.
         separate: methods whose variance is not pooled, each with its ratio to that of the others. Their differences
             have Student's paired intervals, corrected by Bonferroni.
-        intervals: by name.
         errors: by name, the standard error of a difference that has an interval.
         tests: by name, how to find the p-value.
-        blind: names of the intervals that are more than `WIDEST` times as wide as with many seeds.
     """
 
     level: float
     procedure: str
     layout: Layout = field(repr=False)
     separate: dict[str, float]
-    intervals: dict[str, Interval] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict, repr=False)
     tests: dict[str, Callable[[], float]] = field(default_factory=dict, repr=False)
-    blind: set[str] = field(default_factory=set)
-
-    def __getitem__(self, name: str) -> Interval:
-        return self.intervals[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.intervals)
-
-    def __len__(self) -> int:
-        return len(self.intervals)
 
     @cached_property
     def pooled(self) -> Layout:
@@ -146,11 +131,6 @@ class Family(Mapping[str, Interval]):
     def p_value(self, name: str) -> float | None:
         """The p-value of a difference, adjusted for their number; None without an interval."""
         return self.tests[name]() if name in self.tests else None
-
-    def shown(self, name: str) -> Interval | None:
-        """The interval of a difference; without its half width if that says nothing, None if it was not measured."""
-        interval = self.intervals.get(name)
-        return Interval(interval.mean, None) if interval is not None and name in self.blind else interval
 
     def as_json(self) -> dict[str, Any]:
         """How the intervals were made, and all of them, as plain values."""
@@ -249,30 +229,23 @@ def _add_intervals(family: Family, layout: Layout, pairs: Mapping[str, tuple[str
     contrasts = np.stack(list(known.values()))
     means = [_rounded(float(mean), layout) for mean in contrasts @ layout.solution]
     if layout.std is None:
-        family.intervals.update({name: Interval(mean, None) for name, mean in zip(known, means, strict=True)})
+        family.update({name: Interval(mean, None) for name, mean in zip(known, means, strict=True)})
         return
     covariance = contrasts @ layout.inverse @ contrasts.T
     scales = np.sqrt(np.diag(covariance))
     correlation = np.round(covariance / np.outer(scales, scales), 12)
     share = len(known) / count
     quantile = simultaneous_quantile(1 - (1 - family.level) * share, correlation, layout.dof)
-    if is_blind(quantile, family.level, count):
-        family.blind.update(known)
     for name, mean, scale in zip(known, means, scales, strict=True):
         error = layout.std * float(scale)
         statistic = 0.0 if mean == 0 else math.inf if error == 0 else abs(mean) / error
-        family.intervals[name] = Interval(mean, quantile * error)
+        family[name] = Interval(mean, quantile * error)
         family.errors[name] = error
         family.tests[name] = partial(_adjusted_p, statistic, correlation, layout.dof, share)
 
 
 def _adjusted_p(statistic: float, correlation: Array, dof: int, share: float) -> float:
     return min(1.0, simultaneous_p(statistic, correlation, dof) / share)
-
-
-def is_blind(quantile: float, level: float, intervals: int) -> bool:
-    """Whether a quantile is more than `WIDEST` times Šidák's normal quantile, to which it falls with more seeds."""
-    return quantile > WIDEST * float(ndtri((1 + level ** (1 / intervals)) / 2))
 
 
 def _rounded(mean: float, layout: Layout) -> float:

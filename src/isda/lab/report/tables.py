@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isda.lab.report.wording import plus_minus, sentence
+from isda.lab.report.wording import counted, plus_minus, sentence
 from isda.lab.text import escape_control_characters
 
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    folded: bool = False
-    """On pages, whether a line with the title opens it."""
     compact: bool = False
     """On pages, whether it is as narrow as its numbers."""
 
@@ -90,7 +89,9 @@ class Table:
         for index, column in enumerate(self.columns):
             table.add_column(Text(column.heading), justify="right" if self.is_numeric(index) else "left")
         for row in self.rows:
-            table.add_row(*(Text(escape_control_characters(cell_text(cell)), style=_style(cell)) for cell in row))
+            words = ["" if cell is None else escape_control_characters(str(cell)) for cell in row]
+            styles = ["bold" if isinstance(cell, Estimate) and cell.strong else "" for cell in row]
+            table.add_row(*map(Text, words, styles))
         return table
 
     def html(self) -> Markup:
@@ -98,15 +99,6 @@ class Table:
         macros: Any = templates().get_template("parts.html").module
         html: Markup = macros.table(self)
         return html
-
-
-def cell_text(cell: Cell) -> str:
-    """A cell as text; empty for None."""
-    return "" if cell is None else str(cell)
-
-
-def _style(cell: Cell) -> str:
-    return "bold" if isinstance(cell, Estimate) and cell.strong else ""
 
 
 def _record(columns: Sequence[Column], row: Sequence[Cell]) -> dict[str, Any]:
@@ -128,6 +120,6 @@ def templates() -> Environment:
     from isda.lab.report import charts
 
     environment = Environment(loader=PackageLoader("isda.lab.report", "."), autoescape=True, trim_blocks=True)
-    environment.filters |= {"cell": cell_text, "sentence": sentence}
+    environment.filters |= {"sentence": sentence, "counted": counted, "relative_to": os.path.relpath}
     environment.globals["charts"] = charts
     return environment

@@ -90,17 +90,12 @@ def intervals_text(family: Family) -> str:
 
 
 def interval_notes(family: Family) -> list[str]:
-    """Sentences about what to beware of: too few seeds, variances that differ between methods."""
-    notes = []
-    if family.blind:
-        few = "All intervals" if len(family.blind) == len(family) else f"Those of {', '.join(sorted(family.blind))}"
-        notes.append(f"{few} are left out: too few seeds.")
-    for name, ratio in family.separate.items():
-        notes.append(
-            f"{name} has {ratio:.0f} times the variance of the others: its differences have Student's intervals, not "
-            "pooled (Bonferroni)."
-        )
-    return notes
+    """Sentences about methods whose variance differs from that of the others."""
+    return [
+        f"{name} has {ratio:.0f} times the variance of the others: its differences have Student's intervals, not "
+        "pooled (Bonferroni)."
+        for name, ratio in family.separate.items()
+    ]
 
 
 def caption(comparison: Comparison) -> str:
@@ -123,9 +118,7 @@ def caption(comparison: Comparison) -> str:
 def finding(comparison: Comparison, planned: float | None = None) -> str:
     """What a comparison shows, in one sentence: the headline of the terminal, the page and the JSON.
 
-    Args:
-        comparison: of at least one method.
-        planned: if no difference is found, the one to plan seeds for; by default half of what the seeds can show.
+    Where no difference is found, it names the seeds for the ``planned`` one, by default half of what seeds can show.
     """
     figure, differences = comparison.figure, comparison.differences
     if not differences:
@@ -145,9 +138,10 @@ def finding(comparison: Comparison, planned: float | None = None) -> str:
     mean, spread = means[label], differences[label].half_width or 0.0
     digits = _digits(spread, figure.digits)
     low, high = (f"{end:.{digits}f}" for end in (mean - spread, mean + spread))
-    more = f"; {len(alike)} of {counted(len(differences), 'method')} do" if len(alike) > 1 else ""
+    direction = "lower" if mean < 0 else "higher"
+    more = f"; {len(alike)} of {len(differences)} methods are {direction}" if len(alike) > 1 else ""
     return (
-        f"{_spoken(label)} has a {'lower' if mean < 0 else 'higher'} {figure.title}: "
+        f"{_spoken(label)} has a {direction} {figure.title}: "
         f"{f'{mean:+.{digits}f} {figure.difference_unit}'.strip()} (95% interval {low} to {high}){more}"
     )
 

@@ -134,7 +134,7 @@ def gains(experiment: TableExperiment, cells: Sequence[TableCell], outcomes: Out
             cells_of[cell.row] = {(bases[cell.row], seed): value for seed, value in own.items()}
         family = compare_pairs(paired_cells(cells_of), {row: (row, f"{base}, base") for row, base in bases.items()})
         for cell in rows:
-            interval = family.shown(cell.row)
+            interval = family.get(cell.row)
             if interval is not None:
                 control = values[bases[cell.row]]
                 own = outcomes[cell.training.name].values(figure)

@@ -23,6 +23,11 @@ from isda.lab.networks.detection.proposals import KeyedSampler, mean_over_images
 BOX_CELLS, MASK_CELLS = 7, 14
 
 
+Losses = dict[str, Tensor]
+Shapes = list[tuple[int, int]]
+Targets = list[dict[str, Any]]
+
+
 def region_pooler(pyramid: FeaturePyramid, cells: int) -> MultiScaleRoIAlign:
     """A module that pools regions from the levels of a pyramid to cells x cells."""
     return MultiScaleRoIAlign(featmap_names=pyramid.names, output_size=cells, sampling_ratio=2)
@@ -111,9 +116,9 @@ class RegionHeads(RoIHeads):
         self,
         features: dict[str, Tensor],
         proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: list[dict[str, Any]] | None = None,
-    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        image_shapes: Shapes,
+        targets: Targets | None = None,
+    ) -> tuple[list[dict[str, Tensor]], Losses]:
         """Detections of each image, or in training the losses."""
         if not self.training:
             detections, losses = super().forward(features, proposals, image_shapes)
@@ -149,12 +154,9 @@ class SampledProposals(NamedTuple):
 
     boxes: Tensor
     labels: Tensor
-    matched: Tensor
-    """Index of the object that each overlaps most."""
-    regression: Tensor
-    """The box of that object, encoded relative to the proposal."""
-    ground_truth: Tensor
-    """Whether it is the box of an object rather than a proposal."""
+    matched: Tensor  # index of the object that each overlaps most
+    regression: Tensor  # the box of that object, encoded relative to the proposal
+    ground_truth: Tensor  # whether it is the box of an object rather than a proposal
 
 
 class BoxStage(nn.Module):
@@ -236,9 +238,9 @@ class CascadeHeads(nn.Module):
         self,
         features: dict[str, Tensor],
         proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: list[dict[str, Any]] | None = None,
-    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        image_shapes: Shapes,
+        targets: Targets | None = None,
+    ) -> tuple[list[dict[str, Tensor]], Losses]:
         """Detections of each image, or in training the losses."""
         if not self.training:
             return self._detections(features, proposals, image_shapes), {}
@@ -246,13 +248,9 @@ class CascadeHeads(nn.Module):
         return [], self._losses(features, proposals, image_shapes, targets)
 
     def _losses(
-        self,
-        features: dict[str, Tensor],
-        proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: list[dict[str, Any]],
-    ) -> dict[str, Tensor]:
-        losses: dict[str, Tensor] = {}
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets
+    ) -> Losses:
+        losses: Losses = {}
         for number, stage in enumerate(self.stages):
             assert isinstance(stage, BoxStage)
             sampled = stage.sample(proposals, targets)
@@ -271,7 +269,7 @@ class CascadeHeads(nn.Module):
         return losses
 
     def _detections(
-        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: list[tuple[int, int]]
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes
     ) -> list[dict[str, Tensor]]:
         scores: list[Tensor] = []
         boxes = proposals

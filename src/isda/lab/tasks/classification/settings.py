@@ -14,16 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from isda.lab.choices import check_choice
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.settings import (
-    BY_RECIPE,
-    DATA,
-    METHOD,
-    NETWORK,
-    TRAINING,
     Auto,
     Recipe,
     TrainingSettings,
     auto,
-    setting,
     stored_in,
 )
 from isda.lab.methods.summaries import METHOD_SUMMARIES
@@ -36,51 +30,46 @@ if TYPE_CHECKING:
 class ClassificationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the paper's recipe for the network, or is what the help says."""
 
-    data: Auto[str] = auto(section=DATA, default_text="digits")
-    """digits, cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
-    network: Auto[str] = auto(section=NETWORK, default_text="fast-cnn, resnet-50 on imagenet")
-    """One of `isda networks`, or timm:NAME."""
-    method: Auto[str] = auto(section=METHOD, default_text="isda")
+    data: Auto[str] = auto()
+    """digits (by default), cifar10, cifar100, svhn, fashion-mnist, imagenet, a folder of classes, or an .npz file."""
+    network: Auto[str] = auto()
+    """One of `isda networks`, or timm:NAME; by default fast-cnn, for imagenet resnet-50."""
+    method: Auto[str] = auto()
     """One of `isda methods`, such as cross-entropy, isda, focal+isda or, with few labels, mean-teacher+isda; options
     follow a colon: isda:lambda_0=1,covariance=diagonal. `isda train --method vat --help` has the settings of
-    semi-supervised methods. A class of your own: package.module.Class:key=value."""
-    labels: int | None = setting(None, section=DATA, default_text="all")
-    """Train on this many images, equally many of each class, drawn with the seed."""
-    held_out: Auto[int] = auto(0, section=DATA)
+    semi-supervised methods. A class of your own: package.module.Class:key=value. isda by default."""
+    labels: int | None = None
+    """Train on this many images, equally many of each class, drawn with the seed; all by default."""
+    held_out: Auto[int] = auto(0)
     """Hold out this many training images and evaluate on them instead of the test set, to choose settings with."""
-    lambda_0: float | None = stored_in(
-        "method_options", section=METHOD, default_text="the recipe's, see `isda methods`"
-    )
-    """ISDA's strength at the end of training."""
-    augment: Auto[str] = auto(section=DATA, default_text="the data set's")
+    lambda_0: float | None = stored_in("method_options")
+    """ISDA's strength at the end of training; the recipe's by default, see `isda methods`."""
+    augment: Auto[str] = auto()
     """none, crop, crop-flip, translate, translate-flip, cutout, randaugment, autoaugment, imagenet or resized-crop.
-    randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9."""
-    pretrained: str | None = setting(None, section=NETWORK)
+    randaugment-3-5 has N = 3 operations at the level M = 5 (of 0 to 30); randaugment alone is randaugment-2-9.
+    By default the data set's."""
+    pretrained: str | None = None
     """Fine-tune: the network, timm:NAME or one for ImageNet, begins with the weights of a file (safetensors, or as
     torch.save writes them) or with those that timm has on the hub (hub); its classifier is new, and images are brought
     to the size and normalisation that it knows."""
-    freeze: bool = setting(False, section=NETWORK)
+    freeze: bool = False
     """Train the classifier only; all below it stays as it is pretrained, running figures of batch norm included."""
-    input_size: Auto[int] = auto(
-        0, section=NETWORK, metavar="PIXELS", default_text="what it was trained with", rare=True
-    )
+    input_size: Auto[int] = auto(0)
     """Side of the images that a pretrained network sees."""
-    optimiser: Auto[Literal["sgd", "adamw"]] = auto("sgd", section=TRAINING, default_text=BY_RECIPE)
+    optimiser: Auto[Literal["sgd", "adamw"]] = auto("sgd")
     """sgd has Nesterov momentum. An optimiser other than the recipe's has a learning rate and a weight decay of its
     own."""
-    layer_decay: Auto[float] = auto(1.0, section=TRAINING, metavar="FACTOR", default_text=BY_RECIPE, rare=True)
+    layer_decay: Auto[float] = auto(1.0)
     """Each layer learns at this share of the rate of the one above it; the classifier has the whole rate."""
-    width: float | None = stored_in("network_options", section=NETWORK, rare=True)
+    width: float | None = stored_in("network_options")
     """Factor on the network's channel counts, where the family has it."""
-    dropout: float | None = stored_in("network_options", section=NETWORK, rare=True)
+    dropout: float | None = stored_in("network_options")
     """Dropout rate, where the family has it."""
-    generated: str | None = setting(None, section=DATA, metavar="RUN", rare=True)
+    generated: str | None = None
     """Run folder of a generator of the same classes (`isda generate train`), whose images are part of every batch."""
-    generated_share: float | None = stored_in(
-        "generated_per_batch", section=DATA, default_text="1/6, as in the paper", rare=True
-    )
+    generated_share: float | None = stored_in("generated_per_batch")
     """Their share of a batch; the batch size stays the same."""
-    network_options: dict[str, str] = field(default_factory=dict, metadata={"section": NETWORK, "rare": True})
+    network_options: dict[str, str] = field(default_factory=dict)
     """Further options of the network as KEY VALUE pairs."""
 
     method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES

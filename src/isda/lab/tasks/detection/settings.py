@@ -10,15 +10,10 @@ from isda.lab.choices import check_choice
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.settings import (
     AUTO,
-    DATA,
-    METHOD,
-    NETWORK,
-    TRAINING,
     Auto,
     Recipe,
     TrainingSettings,
     auto,
-    setting,
     stored_in,
 )
 
@@ -27,49 +22,37 @@ from isda.lab.engine.settings import (
 class DetectionSettings(TrainingSettings):
     """Settings of a run; what is not given comes from MMDetection's 1x recipe, or is what the help says."""
 
-    data: Auto[str] = auto(section=DATA, default_text="coco")
+    data: Auto[str] = auto()
     """A folder in COCO's format, by its path or its name under the data root."""
-    network: Auto[str] = auto("faster-rcnn", section=NETWORK)
+    network: Auto[str] = auto("faster-rcnn")
     """faster-rcnn, mask-rcnn, cascade-rcnn or cascade-mask-rcnn."""
-    method: Auto[str] = auto("multi-task", section=METHOD)
+    method: Auto[str] = auto("multi-task")
     """multi-task; initial weights to compare follow a colon: multi-task:backbone=runs/mine."""
-    warm_up: str | None = stored_in(
-        "warm_up_steps",
-        section=TRAINING,
-        metavar="EPOCHS",
-        default_text="500 steps, at most a tenth of the run",
-        rare=True,
-    )
+    warm_up: str | None = stored_in("warm_up_steps")
     """Let the learning rate rise from a thousandth over so many epochs, 2 or 0.5, or steps: 100steps."""
-    backbone: Auto[str] = auto("resnet-50", section=NETWORK)
+    backbone: Auto[str] = auto("resnet-50")
     """What the detector is built on: a run folder of `isda train`, a network, or timm:NAME."""
-    backbone_weights: str | None = setting(
-        None, section=NETWORK, metavar="FILE", default_text="those of the run, else random"
-    )
+    backbone_weights: str | None = None
     """Its initial weights: a file, or torchvision or timm for theirs from ImageNet."""
-    backbone_options: dict[str, str] = field(default_factory=dict, metadata={"section": NETWORK, "rare": True})
+    backbone_options: dict[str, str] = field(default_factory=dict)
     """Options of the backbone as KEY VALUE pairs, such as width 0.5."""
-    batch_norm: Auto[Literal["frozen", "trained"]] = auto(
-        section=NETWORK, default_text="frozen, but trained where the backbone's weights are random", rare=True
-    )
+    batch_norm: Auto[Literal["frozen", "trained"]] = auto()
     """Of the backbone."""
-    frozen_stages: Auto[int] = auto(
-        section=NETWORK, default_text="1, but 0 where they are random or of a timm backbone", rare=True
-    )
+    frozen_stages: Auto[int] = auto()
     """The stem and so many stages keep their weights."""
-    min_size: int = setting(800, section=DATA, metavar="PIXELS")
+    min_size: int = 800
     """Pixels of the short side of images as the network sees them."""
-    max_size: int = setting(1333, section=DATA, rare=True)
+    max_size: int = 1333
     """Most pixels of the long side."""
-    fpn_channels: int = setting(256, section=NETWORK, rare=True)
+    fpn_channels: int = 256
     """Channels of the feature pyramid."""
-    head_dim: int = setting(1024, section=NETWORK, rare=True)
+    head_dim: int = 1024
     """Width of the hidden layers of the box heads."""
-    anchor_scale: float = setting(8.0, section=NETWORK, rare=True)
+    anchor_scale: float = 8.0
     """Side of the anchors in strides of their level."""
-    proposals: int = setting(1000, section=NETWORK, rare=True)
+    proposals: int = 1000
     """Regions per image that the heads look at."""
-    box_samples: int = setting(512, section=NETWORK, rare=True)
+    box_samples: int = 512
     """Regions per image that the heads learn from."""
 
     method_summaries: ClassVar[Mapping[str, str]] = {"multi-task": "the losses of the detector's heads together"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda.lab.engine.config import RunConfig
-from isda.lab.engine.settings import DATA, METHOD, NETWORK, TRAINING, Auto, OptimiserSettings, Recipe, auto, setting
+from isda.lab.engine.settings import Auto, OptimiserSettings, Recipe, auto
 
 if TYPE_CHECKING:
     import torch
@@ -23,36 +23,32 @@ if TYPE_CHECKING:
 class GANSettings(OptimiserSettings):
     """Settings of a run; what is not given comes from the method's publication, or is what the help says."""
 
-    data: Auto[str] = auto(section=DATA, default_text="digits")
+    data: Auto[str] = auto()
     """digits, fashion-mnist, cifar10, cifar100, svhn or an .npz file: images of 8x8, 28x28 or 32x32."""
-    network: Auto[str] = auto(section=NETWORK, default_text="the method's", rare=True)
+    network: Auto[str] = auto()
     """Decided by the method: dcgan, or for wgan dcgan-per-class."""
-    method: Auto[str] = auto("acgan", section=METHOD)
+    method: Auto[str] = auto("acgan")
     """wgan (one generator and critic per class), cgan, acgan or infogan; options follow a colon:
     wgan:penalty=10 has a gradient penalty instead of clipped weights. A class of your own: package.module.Class."""
-    epochs: Auto[int] = auto(
-        section=TRAINING, default_text="those nearest to 40,000 steps of the generator, times the scale"
-    )
+    epochs: Auto[int] = auto()
     """Number of epochs."""
-    evaluate_every: Auto[int] = auto(section=TRAINING, metavar="EPOCHS", default_text="20 times in all", rare=True)
+    evaluate_every: Auto[int] = auto()
     """Measure after every so many epochs, and after the last."""
-    batch_size: Auto[int] = auto(section=TRAINING, default_text="64, for wgan 64 of each class")
+    batch_size: Auto[int] = auto()
     """Real images per step, over all processes together, and as many generated ones."""
-    lr: Auto[float] = auto(section=TRAINING, metavar="RATE", default_text="that of the method's publication")
+    lr: Auto[float] = auto()
     """Learning rate of generator and discriminator."""
-    precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32", section=TRAINING)
+    precision: Auto[Literal["float32", "float64", "bfloat16"]] = auto("float32")
     """bfloat16 (or bf16) is mixed precision (autocast)."""
-    labels: int | None = setting(None, section=DATA, default_text="all")
+    labels: int | None = None
     """Learn from this many images, equally many of each class, drawn with the seed."""
-    held_out: Auto[int] = auto(0, section=DATA)
+    held_out: Auto[int] = auto(0)
     """Hold out this many training images and measure on them instead of the test set."""
-    width: float = setting(1.0, section=NETWORK)
+    width: float = 1.0
     """Factor on the channels of generator and discriminator."""
-    noise: int = setting(100, section=NETWORK, rare=True)
+    noise: int = 100
     """Dimensions of the noise."""
-    judge: str | None = setting(
-        None, section=TRAINING, metavar="RUN", default_text="one that is trained on the same data first"
-    )
+    judge: str | None = None
     """Run folder of the classifier on whose features images are evaluated; one that is trained for this is kept in the
     folder judge of the run."""
 

@@ -15,15 +15,10 @@ from typing import Any, ClassVar, Literal
 
 from isda.lab.engine.config import TrainingConfig
 from isda.lab.engine.settings import (
-    DATA,
-    METHOD,
-    NETWORK,
-    TRAINING,
     Auto,
     Recipe,
     TrainingSettings,
     auto,
-    setting,
     stored_in,
 )
 
@@ -32,50 +27,46 @@ from isda.lab.engine.settings import (
 class SegmentationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the authors' code, or is what the help says."""
 
-    data: Auto[str] = auto(section=DATA, default_text="required")
+    data: Auto[str] = auto()
     """cityscapes, camvid, or a folder: Cityscapes' layout, CamVid's, or images/ and labels/."""
-    network: Auto[str] = auto("pspnet-resnet-101", section=NETWORK)
+    network: Auto[str] = auto("pspnet-resnet-101")
     """pspnet- or deeplab-v3- with resnet-18, -34, -50 or -101."""
-    method: Auto[str] = auto("isda", section=METHOD)
+    method: Auto[str] = auto("isda")
     """cross-entropy, isda or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
     has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value."""
-    lambda_0: float | None = stored_in("method_options", section=METHOD, default_text="7.5")
+    lambda_0: float | None = stored_in("method_options")
     """ISDA's strength at the end of training."""
-    evaluate_on: Literal["validation", "test"] | None = stored_in(
-        "evaluated_on", section=DATA, default_text="validation, if the data set has it"
-    )
+    evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
     """The part that the run is evaluated on."""
-    window: str | None = setting(None, section=TRAINING, metavar="SIZE", default_text="whole images", rare=True)
+    window: str | None = None
     """Evaluate by sliding windows of this size, SIDE or HEIGHTxWIDTH, two thirds of it apart, and average logits, not
     probabilities, as the authors' code does (769)."""
-    multi_scale: bool = setting(False, section=TRAINING, rare=True)
+    multi_scale: bool = False
     """At the end measure also with images at 0.75, 1, 1.25 and 1.5 times their size, and these mirrored as well."""
-    crop: str = setting("769", section=DATA, metavar="SIZE")
+    crop: str = "769"
     """Size of training crops, SIDE or HEIGHTxWIDTH."""
     # The range is ours, that of most recipes; the toolbox below the authors' code draws from 0.7, 0.8, ... 2.1.
-    smallest_scale: float = setting(0.7, section=DATA, metavar="FACTOR", rare=True)
+    smallest_scale: float = 0.7
     """Images are resized by a random factor from this one ..."""
-    largest_scale: float = setting(2.1, section=DATA, metavar="FACTOR", rare=True)
+    largest_scale: float = 2.1
     """... to this one, before they are cropped."""
-    mirror: bool = setting(True, section=DATA, rare=True)
+    mirror: bool = True
     """Mirror every other image."""
-    width: float = setting(1.0, section=NETWORK)
+    width: float = 1.0
     """Factor on the channels of backbone and heads."""
-    output_stride: int = setting(8, section=NETWORK, rare=True)
+    output_stride: int = 8
     """Pixels of the image per position of the features: 8, 16 or 32."""
-    stem: Auto[Literal["deep", "torchvision"]] = auto(
-        section=NETWORK, default_text="deep, torchvision with its weights", rare=True
-    )
+    stem: Auto[Literal["deep", "torchvision"]] = auto()
     """The backbone's first layers: three 3x3 convolutions (deep), or one of 7x7, which torchvision's weights need."""
-    pretrained: str | None = setting(None, section=NETWORK, metavar="FILE")
+    pretrained: str | None = None
     """Weights of the backbone: torchvision, or a file under its names."""
-    dropout: float = setting(0.1, section=NETWORK, metavar="RATE", rare=True)
+    dropout: float = 0.1
     """Rate at which channels of features are dropped."""
-    auxiliary_weight: float = setting(0.4, section=NETWORK, rare=True)
+    auxiliary_weight: float = 0.4
     """Weight of the auxiliary head's loss; there is no such head at 0."""
-    freeze_batch_norm: bool = setting(False, section=NETWORK, rare=True)
+    freeze_batch_norm: bool = False
     """Keep batch normalisation at its running figures, those of the pretrained weights."""
-    sync_batch_norm: bool = setting(False, section=NETWORK, rare=True)
+    sync_batch_norm: bool = False
     """Share batch normalisation among processes, as the authors' code does."""
 
     method_summaries: ClassVar[Mapping[str, str]] = {

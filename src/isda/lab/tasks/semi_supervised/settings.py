@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from isda.lab.choices import check_choice
 from isda.lab.engine.options import option_types, parse_options, split_method
-from isda.lab.engine.settings import AUTO, BY_RECIPE, DATA, METHOD, TRAINING, Auto, Recipe, auto, setting
+from isda.lab.engine.settings import AUTO, Auto, Recipe, auto
 from isda.lab.tasks.classification.settings import ClassificationConfig, ClassificationSettings
 
 if TYPE_CHECKING:
@@ -38,25 +38,23 @@ PUBLISHED = "published"
 class SemiSettings(ClassificationSettings):
     """Settings of a semi-supervised run; what is not given comes from the method's publication and the recipe."""
 
-    method: Auto[str] = auto(section=METHOD, default_text="isda")
+    method: Auto[str] = auto()
     """supervised (the baseline), pi-model, temporal-ensembling, mean-teacher or vat, each also with +isda;
     options follow a colon: mean-teacher+isda:eta_1=1,bound=tilted."""
-    labels: int | None = setting(None, section=DATA, default_text="required")
+    labels: int | None = None
     """How many images keep their label, equally many of each class, drawn with the seed."""
-    unlabelled: Auto[int] = auto(section=DATA, default_text="all")
+    unlabelled: Auto[int] = auto()
     """Use this many further images without labels, drawn with the seed. An epoch is one pass over labelled and
     unlabelled images together."""
-    labelled_per_batch: Auto[int | Literal["published"]] = auto(
-        section=TRAINING, default_text="as many as unlabelled ones"
-    )
+    labelled_per_batch: Auto[int | Literal["published"]] = auto()
     """Labelled images in each step, which come on top of batch_size unlabelled ones; as in Verma et al. (2019), whom
     the paper follows, if not given. published: in the proportion of the method's publication."""
-    held_out_labels: Auto[float] = auto(0.0, section=DATA, metavar="SHARE")
+    held_out_labels: Auto[float] = auto(0.0)
     """Hold out this share of the labelled images (0.25 in the paper) and evaluate on them instead of the test set, to
     choose settings with; leaving it out puts them back."""
-    batch_size: Auto[int] = auto(section=TRAINING, default_text=BY_RECIPE)
+    batch_size: Auto[int] = auto()
     """Unlabelled images per step, over all processes together."""
-    augment: Auto[str] = auto(section=DATA, default_text="the data set's")
+    augment: Auto[str] = auto()
     """none, translate or translate-flip."""
 
     method_summaries: ClassVar[Mapping[str, str]] = METHOD_SUMMARIES
@@ -212,9 +210,9 @@ def resolve_options(
         >>> from isda.lab.tasks.classification.settings import recipe_for
         >>> from isda.lab.methods.semi import defaults_for
         >>> defaults = defaults_for("vat", "cifar10")
-        >>> options = resolve_options("vat+isda:eta_1=2,decay=0.9", defaults, 4000, 50_000, recipe_for("cnn-13"))
-        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["decay"]
-        (2.0, 1.0, 8.0, 0.9)
+        >>> options = resolve_options("vat+isda:eta_1=2,memory=30", defaults, 4000, 50_000, recipe_for("cnn-13"))
+        >>> options["eta_1"], options["eta_2"], options["epsilon"], options["memory"]
+        (2.0, 1.0, 8.0, 30)
     """
     from isda.lab.methods.semi.methods import ISDA_SUFFIX, REGULARISERS, SUPERVISED
 

@@ -65,6 +65,8 @@ def resolve(settings: SemiSettings, data: DataSet) -> SemiConfig:
         )
     if settings.generated is not None or settings.generated_share is not None:
         raise ValueError(f"method {name} does not support --generated, which is for supervised methods")
+    if settings.accumulate not in (None, 1):
+        raise ValueError(f"method {name} does not support --accumulate, which is for supervised methods")
     if settings.pretrained is not None:
         raise ValueError(f"method {name} does not support --pretrained, which is for supervised methods")
     network, recipe = choose_network(settings, data)

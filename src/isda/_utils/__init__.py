@@ -1,1 +1,0 @@
-"""Helpers without knowledge of ISDA, used by every other package."""
