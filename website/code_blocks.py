@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 
 from commands import COMMANDS, ROOT, help_of
 
-LIMIT = 120  # seconds of a block, on a busy machine
+LIMIT = 300  # seconds of a block, on a busy machine
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 os.environ["PYTHONPATH"] = str(ROOT / "src")
 sys.path.insert(0, str(ROOT / "src"))
