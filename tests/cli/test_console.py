@@ -40,7 +40,6 @@ COMMANDS = {
     "report": ["report", "run", "--title", "λ ± …"],
     "data": ["data"],
     "data digits": ["data", "digits"],
-    "completion": ["completion", "bash"],
     "help": ["train", "--help"],
     "compare help": ["compare", "--help"],
     "an error": ["train", "--method", "isdä"],

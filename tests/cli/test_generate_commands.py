@@ -105,7 +105,6 @@ def test_methods_are_compared_although_they_have_recipes_of_their_own(finished_r
         (["--batch-size", "101"], "batch_size must be from 1 to 100, the training images, got 101"),
         (["--network", "resnet-8"], "network must be dcgan for method acgan, got 'resnet-8'"),
         (["--width", "0"], "width must be a positive number, got 0.0"),
-        (["--width", "1e4"], "GiB"),
         (["--noise", "0"], "noise must be an integer of at least 1, got 0"),
         (["--judge", "nowhere"], "no run in nowhere"),
         (["--labels", "0"], "labels must be from 1 to 1297"),

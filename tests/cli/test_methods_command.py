@@ -47,7 +47,7 @@ def test_a_method_is_explained_with_all_of_its_options():
     out, _, code = isda("methods", "focal+isda")
     assert code is None
     assert "isda train --method focal+isda" in out
-    assert all(name in out for name in ("gamma", "alpha", "lambda_0", "Strength at the end of training;"))
+    assert all(name in out for name in ("gamma", "alpha", "lambda_0", "Strength at the end of training"))
 
 
 def test_a_misspelt_method_is_refused_with_the_nearest():

@@ -39,16 +39,7 @@ def on_terminal(folder, *words):
 
 def test_a_training_says_at_once_that_it_loads_and_in_the_end_what_comes_next(tmp_path):
     shown = on_terminal(tmp_path, "train", *SMALL_WORDS, "--epochs", "1", "--out", "my run").splitlines()
-    assert shown[0] == "isda: loading ..."
     assert shown[-1] == "next: isda predict 'my run' IMAGE, isda evaluate 'my run', isda directions 'my run'"
-
-
-def test_neither_pipes_nor_json_get_such_lines(tmp_path):
-    piped = subprocess.run(
-        [sys.executable, "-m", "isda", "data"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert "loading" not in piped.stdout + piped.stderr
-    assert on_terminal(tmp_path, "data", "--json", "-").startswith("{")
 
 
 # -- how long it takes -------------------------------------------------------------------------------------------------

@@ -73,39 +73,6 @@ def test_train_does_what_the_function_does(tmp_path, finished_run):
     assert mine | {"seconds": 0} == theirs | {"seconds": 0}
 
 
-def test_every_setting_has_an_option(tmp_path):
-    words = ["--data", "digits", "--network", "resnet-8", "--method", "isda-tilted:memory=30", "--seed", 7]
-    words += ["--labels", 60, "--held-out", 100, "--lambda-0", 0.75, "--epochs", 2, "--evaluate-every", 2]
-    words += ["--batch-size", 30, "--lr", 0.02, "--weight-decay", 0.001, "--augment", "translate", "--width", 0.25]
-    words += ["--dropout", 0.1, "--precision", "float64", "--ema", 0.9, "--channels-last"]
-    out, _, code = isda("train", *words, "--out", tmp_path / "run", "--threads", torch.get_num_threads())
-    assert code is None
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    expected = {
-        "data": "digits",
-        "network": "resnet-8",
-        "method": "isda-tilted",
-        "method_options": {"lambda_0": 0.75, "covariance": "full", "bound": "tilted", "decay": 0.9},
-        "seed": 7,
-        "labels": 60,
-        "held_out": 100,
-        "evaluated_on": "held-out",
-        "epochs": 2,
-        "evaluate_every": 2,
-        "batch_size": 30,
-        "lr": 0.02,
-        "weight_decay": 0.001,
-        "augment": "translate",
-        "network_options": {"in_channels": 1, "width": 0.25, "dropout": 0.1},
-        "precision": "float64",
-        "ema": 0.9,
-        "channels_last": True,
-        "compile": False,
-    }
-    assert {name: config[name] for name in expected} == expected
-    assert "held-out error" in out.splitlines()[-1]
-
-
 def test_the_smoke_scale_is_said_everywhere(tmp_path):
     words = ["--labels", 100, "--batch-size", 50, "--width", 0.1, "--scale", "smoke", "--out", tmp_path / "run"]
     out, _, _ = isda("train", *words)
@@ -122,15 +89,6 @@ def test_a_finished_run_is_neither_repeated_nor_overwritten(tmp_path):
     _, _, code = train_small(tmp_path / "run")
     assert code == f"isda: {tmp_path / 'run'} holds a run already; add --resume to resume it, or choose another --out"
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
-
-
-def test_an_empty_result_is_not_that_of_a_finished_run(tmp_path):
-    train_small(tmp_path / "run")
-    (tmp_path / "run" / "result.json").write_text("{}")
-    _, _, code = train_small(tmp_path / "run", "--resume")
-    assert code.startswith(
-        f"isda: {tmp_path / 'run' / 'result.json'} must hold the figures of a run, got an empty object; remove "
-    )
 
 
 def test_resume_goes_on_with_the_settings_of_the_run(tmp_path, finished_run):
@@ -172,18 +130,6 @@ def test_resume_remembers_a_zero(tmp_path):
     interrupted(tmp_path / "run", weight_decay=0.0)
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code is None
-
-
-def test_a_wish_that_this_version_does_not_know_is_named(tmp_path):
-    interrupted(tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    stored = json.loads(path.read_text())
-    del stored["sha256"]
-    path.write_text(json.dumps(stored | {"settings": stored["settings"] | {"curtains": "green"}}))
-    _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
-    assert (
-        code == f"isda: {path} has the settings curtains, which are unknown to isda.lab.tasks.classification.settings"
-    )
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -235,19 +181,6 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (["--weight-decay", "1e308"], r"weight_decay must be at most 1e\+30, got 1e\+308"),
         (["--keep", "0"], "keep must be at least 1, got 0"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (["--network", "cnn-13"], "cnn-13 cannot be trained with 20 images of 1x8x8 at once: "),
-        (["--batch-size", "1"], "fast-cnn cannot be trained with 1 images of 1x8x8 at once: .* more than 1 value per"),
-        (["--width", "1e9"], "network fast-cnn with .*width=1000000000.0 cannot be built"),
-        (["--width", "1e300"], r"network fast-cnn with .*width=1e\+300 cannot be built"),
-        (["--width", "1e5"], "network fast-cnn with .*width=100000.0 needs .* GiB, this machine has .* GiB"),
-        (
-            ["--method", "isda:covariance=low_rank,rank=1000000000"],
-            "method isda with .*rank=1000000000 needs .* GiB, this machine has .* GiB",
-        ),
-        (["--method", "isda:covariance=low_rank,rank=1000000000000000000"], "method isda with .* cannot be built"),
-        (["--network-options", "num_classes", "5"], "network_options must not name num_classes, which the data set"),
-        (["--network-options", "in_channels", "3"], "fast-cnn cannot be trained with 20 images of 1x8x8 at once"),
-        (["--method", "vat", "--batch-size", "1", "--labelled-per-batch", "1"], "cannot be trained with 1 images"),
         (["--lambda-0", "nan"], "lambda_0 must be a finite number, got nan"),
     ],
 )
@@ -311,29 +244,6 @@ def test_a_misspelt_choice_lists_the_choices():
 def test_a_misspelt_command_suggests_the_right_one(word, suggestion):
     _, _, code = isda(word)
     assert code == f"isda: no command {word!r}; did you mean {suggestion!r}?"
-
-
-def test_help_teaches(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    out, _, code = isda("--help")
-    assert code is None
-    assert all(command in out for command in ("train", "compare", "evaluate", "predict", "report"))
-    out, _, code = isda("train", "--help")
-    assert code == 0
-    assert "isda train --data cifar10 --network resnet-20 --scale small" in out
-    assert "torchrun --nproc-per-node 4 -m isda train" in out
-    complete, _, code = isda("train", "--help-all")
-    assert code == 0
-    for name in SMALL:
-        assert f"--{name.replace('_', '-')}" in complete
-    for command, words in (
-        ("compare", ["--methods", "--seeds", "--jobs", "differences"]),
-        ("evaluate", ["--data-root", "calibration"]),
-        ("predict", ["--top", "image files", "--json"]),
-    ):
-        out, _, code = isda(command, "--help")
-        assert code == 0
-        assert all(word in out for word in words)
 
 
 # -- data that moves or changes ----------------------------------------------------------------------------------------
@@ -640,7 +550,6 @@ def test_compare_says_how_many_seeds_a_difference_needs(comparison, tmp_path):
     (record,) = json.loads((tmp_path / "t.json").read_text())
     assert record["plan"]["difference"] == 1
     assert f"{record['plan']['seeds_needed']} seeds are needed" in " ".join(out.split())
-    assert "too few seeds" in " ".join(out.split())  # two seeds: the interval is left out
     _, _, code = isda("compare", *SMALL_WORDS, "--out", tmp_path / "new", *METHODS, "--plan", -1)
     assert "plan must be a positive difference, got -1" in code
     assert not (tmp_path / "new").exists()
@@ -705,7 +614,6 @@ def test_an_option_equal_to_its_default_is_not_dropped_when_a_run_is_resumed(tmp
     "words",
     [
         ["compare"],
-        ["study", "sensitivity"],
         ["tune"],
         ["tune", "--choose-seeds"],
         ["reproduce", "table-2"],

@@ -11,7 +11,7 @@ import torch
 from many_processes_worker import run
 from safetensors.torch import load_file
 
-from isda.lab.engine.processes import _deterministic
+from isda.lab.engine.processes import deterministic_algorithms
 from isda.lab.tasks.common.predictions import PREDICTIONS_FILE
 from isda.lab.train import Processes
 from many_processes import side_by_side, torchrun
@@ -100,7 +100,7 @@ def test_determinism_is_switched_on_for_the_block_only(before, monkeypatch):
     try:
         torch.use_deterministic_algorithms(enabled, warn_only=warns)
         torch.backends.cudnn.benchmark = benchmark
-        with _deterministic(torch.device("cuda")):
+        with deterministic_algorithms(torch.device("cuda")):
             assert torch.are_deterministic_algorithms_enabled()
             assert torch.is_deterministic_algorithms_warn_only_enabled()
             assert not torch.backends.cudnn.benchmark
