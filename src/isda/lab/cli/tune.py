@@ -62,7 +62,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
     ) -> None:
         """Choose settings of methods on held-out data, then train with the choice on all data and compare.
 
-        ``isda tune --data cifar10 --methods cross-entropy isda --jobs 2`` (docs/tuning.md)
+        ``isda tune --data cifar10 --methods cross-entropy isda --jobs 2``
 
         The search holds out 5,000 training images (a fifth of a small set), or 25% of the labels of a semi-supervised
         run, and never uses the test set. Finished runs are not repeated, interrupted ones are resumed: the same command
@@ -73,7 +73,7 @@ def command_for(words: Sequence[str], fixed: CommandTask | None = None) -> Calla
             runtime: data folder, device and checkpoints of each run.
             tuning: what to choose, and how.
             execution: where the runs are executed.
-            task: package.module:Class of a task of your own, whose settings are then the options (docs/extend.md).
+            task: package.module:Class of a task of your own, whose settings are then the options.
         """
         _tune(selected, settings, runtime, tuning, execution)
 

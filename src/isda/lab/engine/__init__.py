@@ -1,6 +1,6 @@
 """The training engine: resumable runs, comparisons and searches. It does not depend on any task.
 
-A task provides settings, batches, a training step and an evaluation; see `Task` and docs/extend.md.
+A task provides settings, batches, a training step and an evaluation; see `Task`.
 `train` runs one training, `compare` runs methods x seeds, `find_runs` reads run folders.
 """
 

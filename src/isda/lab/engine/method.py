@@ -62,7 +62,7 @@ class NamedMethod(Method):
     """A method by its name on the command line.
 
     A subclass is made with ``(options, network, config)``: an instance of its Options, the network before it is wrapped
-    or compiled, and the configuration of the run. docs/extend.md shows one.
+    or compiled, and the configuration of the run. CrossEntropy is one.
     """
 
     name: ClassVar[str]

@@ -1,6 +1,6 @@
 """The interface between the engine and a task (`Task`, `Job`), and the registry of tasks by name.
 
-Packages register tasks with the entry point group ``isda.lab.tasks``. docs/extend.md shows a complete task.
+Packages register tasks with the entry point group ``isda.lab.tasks``. `Classification` is one.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Task(ABC):
 
     def held_out(self, settings: Any, data: Any) -> HeldOut:
         """How `isda tune` chooses settings; raises a ValueError if nothing can be held out."""
-        raise ValueError(f"task {self.name} has no held-out data to choose settings by (docs/extend.md)")
+        raise ValueError(f"task {self.name} has no held-out data to choose settings by")
 
 
 ENTRY_POINT_GROUP = "isda.lab.tasks"

@@ -1,1 +1,1 @@
-"""Reproduction of the paper's tables and figures at any scale, beside the printed numbers (docs/reproduce.md)."""
+"""Reproduction of the paper's tables and figures at any scale, beside the printed numbers."""

@@ -146,7 +146,7 @@ class ImageNetFigure(InversionFigure):
         self.biggan = biggan
         self.note = (
             "The paper shows ImageNet, with the images of a BigGAN. This page has the classifier and the generator of "
-            "Figure 6 instead; --biggan NAME:WEIGHTS makes the figure on ImageNet (docs/visualize.md)."
+            "Figure 6 instead; --biggan NAME:WEIGHTS makes the figure on ImageNet."
         )
         if biggan:
             self.note = (

@@ -160,7 +160,7 @@ class Table5(TableExperiment):
 
     name = "table-5"
     note = (
-        "Other methods have the settings that the paper names, else those of their publications (docs/deviations.md); "
+        "Other methods have the settings that the paper names, else those of their publications (docs/paper); "
         "ISDA's strength is chosen on held-out images."
     )
 

@@ -244,10 +244,10 @@ FINE_TUNING_RECIPE = Recipe(
         "average_last": 1,
     },
     {
-        "isda": {"lambda_0": 5.0, "covariance": "diagonal", "bound": "jensen"},
+        "isda": {"lambda_0": 0.5, "covariance": "diagonal", "bound": "jensen"},
         "disturb-label": {"rate": 0.05},
     },
-    {"isda": {"lambda_0": (0.5, 1.5, 5.0, 15.0)}},
+    {"isda": {"lambda_0": (0.25, 0.5, 1.0, 2.0, 5.0)}},
 )
 
 

@@ -28,12 +28,12 @@ class SegmentationSettings(TrainingSettings):
     """Settings of a run; what is not given comes from the authors' code, or is what the help says."""
 
     data: Auto[str] = auto()
-    """cityscapes, camvid, or a folder: Cityscapes' layout, CamVid's, or images/ and labels/ (docs/segmentation.md)."""
+    """cityscapes, camvid, or a folder: Cityscapes' layout, CamVid's, or images/ and labels/."""
     network: Auto[str] = auto("pspnet-resnet-101")
     """pspnet- or deeplab-v3- with resnet-18, -34, -50 or -101."""
     method: Auto[str] = auto("isda")
     """cross-entropy, isda or isda-tilted; options follow a colon: isda:lambda_0=5,covariance=full. Each
-    has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value (docs/extend.md)."""
+    has ohem=true, for the hard pixels only. A class of your own: package.module.Class:key=value."""
     lambda_0: float | None = stored_in("method_options")
     """ISDA's strength at the end of training."""
     evaluate_on: Literal["validation", "test"] | None = stored_in("evaluated_on")
