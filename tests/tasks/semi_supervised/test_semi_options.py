@@ -185,7 +185,7 @@ def test_truth_is_written_as_a_word(text):
         ({"method": "vat:xi=small"}, "option xi of method vat must be a number, got 'small'"),
         ({"method": "vat:power_iterations=1.5"}, "option power_iterations of method vat must be an integer"),
         ({"method": "vat:entropy_minimisation=1"}, "option entropy_minimisation of method vat must be true or false"),
-        ({"method": "mean-teacher:memory=30"}, "option of method mean-teacher must be one of .*, got 'decay'"),
+        ({"method": "mean-teacher:memory=30"}, "option of method mean-teacher must be one of .*, got 'memory'"),
         ({"method": "vat+isda:lambda_0=1,lambda_0=2"}, r"option lambda_0 of method vat\+isda must be given once"),
         ({"method": "mean-teacher", "ema": 0.9}, "ema is not for method mean-teacher"),
         (
