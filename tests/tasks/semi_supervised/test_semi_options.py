@@ -112,7 +112,7 @@ def test_what_is_written_goes_over_the_publication():
     network = networks.create("fast-cnn", num_classes=10, in_channels=1, width=0.1)
     objective = create_method(config, network).objective
     criterion, teacher = objective.criterion, objective.regulariser
-    assert (criterion.schedule.lambda_0, criterion.schedule.total_steps, criterion.bound) == (0.25, 18, "tilted")
+    assert (criterion.lambda_0, criterion.total_steps, criterion.bound) == (0.25, 18, "tilted")
     assert type(criterion.covariance).__name__ == "DiagonalCovariance"
     assert (objective.consistency_weight.at(0), objective.consistency_weight.final) == (2.0, 2.0)
     assert (objective.regulariser_weight.final, objective.regulariser_weight.steps) == (8.0, 9)
