@@ -1,4 +1,4 @@
-"""Conventions of the source: exports of packages, absolute imports, one helper for suggestions, no asserts."""
+"""Conventions of the source: exports of packages, absolute imports, one helper for suggestions in each part, no asserts."""
 
 import ast
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_module_imports_by_full_names_and_suggests_words_in_the_one_way(module
     imports = [node for node in ast.walk(parsed(module)) if isinstance(node, ast.ImportFrom | ast.Import)]
     assert [ast.unparse(node) for node in imports if getattr(node, "level", 0)] == []
     suggests = [ast.unparse(node) for node in imports if "difflib" in ast.unparse(node)]
-    assert suggests == [] or module.name == "choices.py"
+    assert suggests == [] or module.name in ("choices.py", "_checks.py")  # the lab's and the method's
 
 
 def test_no_module_asserts():

@@ -117,13 +117,17 @@ class AugmentedLoss(nn.Module):
     @property
     def strength(self) -> float:
         """The current lambda = lambda_0 min(t / T, 1)."""
-        return 0.0 if self.lambda_0 == 0 else float(self.current_strength())
+        return self.lambda_0 * min(int(self.step) / self.length(), 1) if self.lambda_0 else 0.0
 
     def current_strength(self) -> Tensor:
-        """The same as a tensor, for which nothing waits."""
+        """The same as a tensor; reading it does not wait for a device."""
+        return self.lambda_0 * (self.step.to(self.covariance.mean.dtype) / self.length()).clamp(max=1)
+
+    def length(self) -> int:
+        """T, if it was given."""
         if self.total_steps is None:
             raise ValueError("total_steps must be given, the number of training steps over which lambda grows")
-        return self.lambda_0 * (self.step.to(self.covariance.mean.dtype) / self.total_steps).clamp(max=1)
+        return self.total_steps
 
     def set_step(self, step: int) -> None:
         """Set t, for those who count steps themselves; training forwards go on from there.

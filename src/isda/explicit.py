@@ -75,7 +75,9 @@ class ExplicitLoss(ISDALoss):
             return losses.view(-1, self.samples).mean(1)
         return losses / self.samples if self.reduction == "sum" else losses
 
-    def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
+    def consistency(
+        self, logits: Tensor, *, weight: Tensor | None = None, strength: float | Tensor | None = None
+    ) -> Tensor:
         """Section 5: the mean over draws of -sum_k p_k log p~_k, with the prediction p held constant.
 
         Args:

@@ -149,7 +149,9 @@ class ISDALoss(AugmentedLoss):
         with outside_autocast(logits.device):
             return self.augmented(in_float32(logits), labels, counted, logits.shape[2:], weight, lam)
 
-    def consistency(self, logits: Tensor, *, weight: Tensor | None = None, strength: float | None = None) -> Tensor:
+    def consistency(
+        self, logits: Tensor, *, weight: Tensor | None = None, strength: float | Tensor | None = None
+    ) -> Tensor:
         """Prop. 2: the consistency bound of unlabelled samples; needs no labels and changes no state.
 
         Args:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from isda.lab.data import load
 from isda.lab.engine.comparison import run_folder_name
+from isda.lab.engine.config import CONFIG_FORMAT
 from isda.lab.train import Hook, Saving, Settings, load_trained, resolve, train
 from small_runs import SMALL, SMALL_WORDS, digits, isda, small_config, train_small
 
@@ -153,6 +154,19 @@ def test_a_damaged_configuration_is_named(tmp_path):
     (tmp_path / "run" / "config.json").write_text('{"format": 1, "data"')
     _, _, code = isda("train", "--out", tmp_path / "run", "--resume")
     assert code.startswith(f"isda: {tmp_path / 'run' / 'config.json'} is not JSON")
+
+
+@pytest.mark.parametrize("words", [["report", "{}"], ["evaluate", "{}"], ["train", "--resume", "--out", "{}"]])
+@pytest.mark.parametrize("age", ["an earlier", "a newer"])
+def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, words, age):
+    interrupted(tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    other = CONFIG_FORMAT + (1 if age == "a newer" else -1)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": other}))
+    files = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    _, _, code = isda(*[word.format(tmp_path / "run") for word in words])
+    assert f"of format {CONFIG_FORMAT}, got {other}; {age} version of isda wrote it" in code
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == files
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,6 +217,15 @@ def test_a_reproduction_that_was_killed_goes_on_to_the_same_results(made, tmp_pa
     assert json.loads(out)[0]["cells"] == before[0]["cells"]
 
 
+def process_with(file: Path) -> int:
+    """The process that has a file open."""
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if opened.readlink() == file.resolve():
+                return int(opened.parts[2])
+    raise AssertionError(f"no process has {file} open")
+
+
 @pytest.mark.slow
 def test_a_worker_of_ray_dies_in_the_middle_of_a_run_and_nothing_is_lost_or_made_twice(made, tmp_path):
     pytest.importorskip("ray")
@@ -230,7 +240,7 @@ def test_a_worker_of_ray_dies_in_the_middle_of_a_run_and_nothing_is_lost_or_made
         time.sleep(0.01)
         started = [run for run in run_folders(tmp_path / "all") if any(run.glob("checkpoints/step-*"))]
         victim = next((run for run in started if not RunFolder(run).finished), None)
-    os.kill(json.loads((victim / ".lock").read_text())["process"], signal.SIGKILL)
+    os.kill(process_with(victim / ".lock"), signal.SIGKILL)
     _, err = child.communicate()
     assert child.returncode == 0, err.decode()
     assert "resumed" in json.loads((victim / "environment.json").read_text())

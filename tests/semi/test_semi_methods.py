@@ -128,7 +128,7 @@ def test_what_the_caller_says_comes_first():
         entropy_minimisation=True,
     )
     criterion, vat = objective.criterion, objective.regulariser
-    assert (criterion.schedule.lambda_0, criterion.schedule.total_steps, criterion.bound) == (0.25, 3000, "tilted")
+    assert (criterion.lambda_0, criterion.total_steps, criterion.bound) == (0.25, 3000, "tilted")
     assert type(criterion.covariance).__name__ == "DiagonalCovariance"
     assert (objective.consistency_weight.final, objective.regulariser_weight.final) == (2.0, 0.3)
     assert (objective.passes, objective.mean_over, objective.input_noise) == ("joint", "batch", 0.1)

@@ -88,11 +88,11 @@ def test_covariances_come_from_labelled_features_alone():
 
 def test_both_bounds_of_a_step_use_one_strength():
     objective, network = plain()
-    objective.criterion.schedule.step.fill_(4)
+    objective.criterion.set_step(4)
     given = []
     consistency = objective.criterion.consistency
     objective.criterion.consistency = lambda *args, strength, **kwargs: (
-        given.append(strength) or consistency(*args, strength=strength, **kwargs)
+        given.append(float(strength)) or consistency(*args, strength=strength, **kwargs)
     )
     objective(network, *labelled(), unlabelled())
     assert given == pytest.approx([0.5 * 4 / 10])

@@ -44,7 +44,7 @@ def test_resuming_equals_never_stopping_to_the_bit(name, interrupted_after):
     [
         ("mean-teacher", {"regulariser.teacher.classifier.weight", "regulariser.teacher.body.2.running_mean"}),
         ("temporal-ensembling", {f"regulariser.{part}" for part in ("ensemble", "epochs", "predictions", "seen")}),
-        ("vat+isda", {"criterion.covariance.scatter", "criterion.schedule.step", "_extra_state"}),
+        ("vat+isda", {"criterion.covariance.scatter", "criterion.step", "_extra_state"}),
     ],
 )
 def test_the_state_dict_holds_what_the_method_has_learnt(name, kept):

@@ -16,6 +16,8 @@ import isda
 from isda.attach import find_classifiers
 from isda.covariance import Covariance
 
+__all__ = ["Published", "PublishedLoss"]
+
 
 class Published(Covariance):
     """The names and arguments of a published estimator; ``feature_num`` is A, ``class_num`` is C."""

@@ -15,8 +15,10 @@ from urllib.request import url2pathname
 DISTRIBUTION = "isda-torch"
 
 _LAB = "lab"
-_INTEGRATIONS = "integrations"
+_TABLES = "tables"
 _BRINGS = {
+    "filelock": ("filelock", _LAB),
+    "jinja2": ("Jinja", _LAB),
     "matplotlib": ("Matplotlib", _LAB),
     "PIL": ("Pillow", _LAB),
     "pycocotools": ("pycocotools", _LAB),
@@ -24,7 +26,6 @@ _BRINGS = {
     "safetensors": ("safetensors", _LAB),
     "scipy": ("SciPy", _LAB),
     "sklearn": ("scikit-learn", _LAB),
-    "submitit": ("submitit", _LAB),
     "tensorboard": ("TensorBoard", _LAB),
     "timm": ("timm", _LAB),
     "torchvision": ("torchvision", _LAB),
@@ -32,13 +33,11 @@ _BRINGS = {
     "onnx": ("ONNX", "onnx"),
     "onnxscript": ("ONNX Script", "onnx"),
     "ray": ("Ray", "ray"),
-    "accelerate": ("Accelerate", _INTEGRATIONS),
-    "fastai": ("fastai", _INTEGRATIONS),
-    "lightning": ("Lightning", _INTEGRATIONS),
-    "peft": ("PEFT", _INTEGRATIONS),
-    "segmentation_models_pytorch": ("segmentation_models_pytorch", _INTEGRATIONS),
-    "skorch": ("skorch", _INTEGRATIONS),
-    "transformers": ("transformers", _INTEGRATIONS),
+    "submitit": ("submitit", "slurm"),
+    "pandas": ("pandas", _TABLES),
+    "pyarrow": ("PyArrow", _TABLES),
+    "skops": ("skops", _TABLES),
+    "skrub": ("skrub", _TABLES),
 }
 """By the name that is imported: what people call the library, and the extra of pyproject.toml that brings it."""
 

@@ -18,7 +18,8 @@ PAPER = {
 
 def value(recipe, name):
     """What a configuration has of a field: the recipe's value, or the default."""
-    return recipe.values[name] if name in recipe.values else getattr(TrainingConfig, name)
+    field = TrainingConfig.__dataclass_fields__[name]
+    return recipe.values.get(name, field.metadata.get("auto", field.default))
 
 
 def values(recipe, *names):

@@ -148,7 +148,7 @@ def test_options_stand_in_the_configuration_and_the_metrics_say_the_rest(tmp_pat
     result = train(config, digits(), tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
     assert (stored["ema"], stored["precision"], stored["channels_last"]) == (0.9, "bfloat16", True)
-    assert stored["method_options"]["decay"] == 0.9
+    assert stored["method_options"]["memory"] == 30
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert result["error_last"] == lines[-1]["test/error"]

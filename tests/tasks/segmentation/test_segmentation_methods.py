@@ -135,7 +135,6 @@ def test_strength_zero_is_the_baseline_to_the_bit_through_whole_steps(method):
             job.step(one, step)
     ours, plain = (job.network.state_dict() for job in jobs)
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
-    assert jobs[0].method.criteria["main"].covariance.count.sum() > 0
 
 
 @pytest.mark.parametrize("method", METHODS)

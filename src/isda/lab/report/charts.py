@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from isda.lab.engine.run_records import is_number
 from isda.lab.report.statistics import t_interval
 from isda.lab.report.wording import difference_text
 from isda.lab.tasks.common.predictions import BINS
+from isda.lab.text import escape_control_characters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +68,8 @@ def svg(draw: Callable[..., object], height: float, *arguments: object) -> Marku
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has fonts of its own
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained", facecolor="none")
         draw(*arguments, figure.add_subplot())
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -101,7 +104,8 @@ def draw_differences(comparison: Comparison, ax: Axes) -> Axes:
         ax.plot(seeds, [row + 0.25] * len(seeds), "o", markersize=4, alpha=0.6, **line)
         ax.vlines(0, row - 0.15, row + 0.4, color=INK, linewidth=1)
         text: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "bottom", "parse_math": False}
-        label = method.label if len(method.label) <= LONGEST else f"{method.label[:LONGEST]}…"
+        label = escape_control_characters(method.label)
+        label = label if len(label) <= LONGEST else f"{label[:LONGEST]}…"
         ax.text(0, row - 0.22, label, fontweight="bold", in_layout=False, **text)
         ax.text(1, row - 0.22, difference_text(difference, figure.digits), ha="right", **text)
     unit = f", {figure.difference_unit}" if figure.difference_unit else ""
@@ -170,7 +174,8 @@ def draw_classes(comparison: Comparison, key: str, names: Sequence[str], ax: Axe
                 place, (mean, half_width) = row + 0.7 * ((style + 0.5) / count - 0.5), t_interval(values)
                 line: dict[str, Any] = {"color": colour(style), "gid": f"method-{style}"}
                 ax.errorbar(mean, place, xerr=half_width, fmt="o", markersize=4, **line)
-    ax.set_yticks(range(len(names)), [name[:16] for name in names], parse_math=False)
+    labels = [escape_control_characters(name)[:16] for name in names]
+    ax.set_yticks(range(len(names)), labels, parse_math=False)
     ax.set(ylim=(len(names) - 0.5, -0.5))
     if ax.get_xlim()[0] < 0:
         ax.set_xlim(left=0)

@@ -118,8 +118,9 @@ class SemiSupervised(nn.Module):
         if unlabelled is None:
             raise ValueError("unlabelled must be an UnlabelledBatch for this objective, got None")
         images, view = add_noise(images, self.input_noise), unlabelled.with_noise(self.input_noise)
-        # The call of the criterion advances its strength.
-        strength = self.criterion.strength if isinstance(self.criterion, ISDALoss) else None
+        strength = None
+        if self.consistency_weight.final:  # that of now: the call of the criterion advances it
+            strength = expect_type(self.criterion, ISDALoss).current_strength()
         if self.passes == "joint":
             together = network(torch.cat([images, view.images]))
             logits, others = together.split([len(images), len(view.images)])

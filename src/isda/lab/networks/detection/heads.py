@@ -17,6 +17,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.roi_heads import RoIHeads, fastrcnn_loss, maskrcnn_inference, maskrcnn_loss
 from torchvision.ops import MultiScaleRoIAlign, batched_nms, box_iou, clip_boxes_to_image, remove_small_boxes
 
+from isda.lab.choices import expect_type
 from isda.lab.networks.detection.backbone import FeaturePyramid
 from isda.lab.networks.detection.proposals import KeyedSampler, mean_over_images
 
@@ -123,7 +124,7 @@ class RegionHeads(RoIHeads):
         if not self.training:
             detections, losses = super().forward(features, proposals, image_shapes)
             return detections, losses
-        assert targets is not None  # torchvision's detector has refused it
+        targets = expect_type(targets, list)  # torchvision's detector has refused None
         self.fg_bg_sampler.take_keys(targets)
         boxes, matched, labels, regression = self.select_training_samples(proposals, targets)
         logits, deltas = self.box_predictor(self.box_head(self.box_roi_pool(features, boxes, image_shapes)))
@@ -244,15 +245,15 @@ class CascadeHeads(nn.Module):
         """Detections of each image, or in training the losses."""
         if not self.training:
             return self._detections(features, proposals, image_shapes), {}
-        assert targets is not None  # torchvision's detector has refused it
+        targets = expect_type(targets, list)  # torchvision's detector has refused None
         return [], self._losses(features, proposals, image_shapes, targets)
 
     def _losses(
         self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets
     ) -> Losses:
         losses: Losses = {}
-        for number, stage in enumerate(self.stages):
-            assert isinstance(stage, BoxStage)
+        for number, module in enumerate(self.stages):
+            stage = expect_type(module, BoxStage)
             sampled = stage.sample(proposals, targets)
             boxes = [image.boxes for image in sampled]
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
@@ -273,8 +274,8 @@ class CascadeHeads(nn.Module):
     ) -> list[dict[str, Tensor]]:
         scores: list[Tensor] = []
         boxes = proposals
-        for stage in self.stages:
-            assert isinstance(stage, BoxStage)
+        for module in self.stages:
+            stage = expect_type(module, BoxStage)
             logits, deltas = stage(self.box_roi_pool(features, boxes, image_shapes))
             scores.append(logits.softmax(-1))
             boxes = stage.refined(deltas, boxes, image_shapes)
