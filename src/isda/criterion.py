@@ -23,8 +23,8 @@ class AugmentedLoss(nn.Module):
     step: Tensor
     class_weight: Tensor | None
     recorder: Recorder | None = None
-    learned_from: Tensor | None = None
-    """The features of a call that failed after it had learned from them."""
+    learned_from: tuple[Tensor, ...] = ()
+    """The features of a call that failed after it had learned from them; in a tuple, for parameters are no state."""
     margin_variance: Tensor | None = None
     """What lambda/2 multiplied in the latest training call, as a mean over its rows and classes; for logs."""
 
@@ -169,7 +169,7 @@ class AugmentedLoss(nn.Module):
             features, recorded, learns = found
             weight = recorded if weight is None else weight
         else:
-            learns = features is not self.learned_from
+            learns = all(features is not learned for learned in self.learned_from)
             if self.recorder is not None:
                 self.recorder.found = None
         return features, weight, learns
@@ -193,15 +193,15 @@ class AugmentedLoss(nn.Module):
     def learn(self, features: Tensor, rows: Tensor, labels: Tensor, counted: Tensor | None) -> None:
         """Update the statistics; a call that fails later and is repeated does not count twice."""
         self.covariance.update(rows, labels, counted)
-        self.learned_from = features
+        self.learned_from = (features,)
         if self.recorder is not None:
             self.recorder.count()
 
     def advance(self, strength: float | Tensor | None) -> None:
         """One training forward is done; it counts if this call, or one before it that failed, has learned."""
-        if self.learned_from is not None and strength is None:
+        if self.learned_from and strength is None:
             self.step = self.step + 1  # not in place: compilers compute lambda again in the backward pass
-        self.learned_from = None
+        self.learned_from = ()
 
     def resize(self, tensor: Tensor, size: torch.Size) -> Tensor:
         """Linear interpolation of (N, C, ...) to a size; nothing if it has it."""

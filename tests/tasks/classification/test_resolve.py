@@ -100,6 +100,8 @@ def test_options_of_the_network_are_numbers_where_they_look_like_numbers():
     [
         ({"network": "resnet20"}, r"network must be one of .*, got 'resnet20'; did you mean 'resnet-20'\?"),
         ({"method": "isdatilted"}, r"method must be one of .*, got 'isdatilted'; did you mean 'isda-tilted'\?"),
+        ({"method": "mixup+isda:alpha=-1"}, "alpha must be a finite number >= 0, got -1"),
+        ({"method": "mixup+isda:schedule=never"}, "schedule must be one of linear, constant, got 'never'"),
         ({"augment": "cut-out"}, r"augment must be one of .*, got 'cut-out'; did you mean 'cutout'\?"),
         ({"epochs": None, "scale": "smal"}, r"scale must be one of paper, small, smoke, got 'smal'; did you mean"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),

@@ -59,6 +59,7 @@ def reproduce(
     size = replace(SCALES[options.scale], changes=dict(options.changes))
     count = len(seed_range(size.seeds if options.seeds is None else options.seeds))
     folder = options.out or Path("runs") / f"reproduce-{options.scale}"
+    execution.check()
     runtime.set_threads()
     if list(names) == [LIST]:
         _list(size, count, folder, runtime.data_root, options.gpu, execution.processes_per_run, options.json)

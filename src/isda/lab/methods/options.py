@@ -12,6 +12,7 @@ from isda import ISDALoss
 from isda.covariance import KINDS, Covariance
 from isda.lab.choices import check_choice
 from isda.lab.engine.options import import_class
+from isda.lab.methods.base import CrossEntropyOptions
 from isda.lab.networks import Network
 
 ClassifierLayer = nn.Linear | nn.Conv2d
@@ -32,7 +33,7 @@ _COVARIANCE_OPTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SemanticOptions:
+class SemanticOptions(CrossEntropyOptions):
     """Options of every method that augments features; see ISDALoss and the covariance models."""
 
     lambda_0: float = 0.5
@@ -43,8 +44,6 @@ class SemanticOptions:
     """Samples of a class that count fully; older ones weigh less."""
     rank: int | None = None
     """Rank of low_rank and learned covariances."""
-    label_smoothing: float = 0.0
-    """Share of the target that is spread over all classes."""
     schedule: str = "linear"
     """linear, from 0 to lambda_0, or constant."""
     scale_0: float | None = None
@@ -58,6 +57,7 @@ class SemanticOptions:
     """The options that are arguments of the criterion."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.lambda_0 < float("inf"):
             raise ValueError(f"lambda_0 must be a finite number >= 0, got {self.lambda_0}")
         check_choice("schedule", self.schedule, ("linear", "constant"))

@@ -166,6 +166,10 @@ class PixelCrossEntropy(SegmentationMethod):
 class ISDAPixelOptions(ISDAOptions, PixelOptions):
     """What may follow ``isda:``; see ISDALoss and the covariance models."""
 
+    def __post_init__(self) -> None:
+        ISDAOptions.__post_init__(self)
+        PixelOptions.__post_init__(self)
+
 
 class PixelISDA(SegmentationMethod):
     """The bound of Prop. 1 for every pixel; its strength grows over the whole run.
