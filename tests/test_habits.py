@@ -1,4 +1,4 @@
-"""Conventions of the source: exports of packages, absolute imports, one helper for suggestions in each part, no asserts."""
+"""Conventions of the source: exports of packages, absolute imports, suggestions in one way, no asserts."""
 
 import ast
 from pathlib import Path

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -158,8 +159,8 @@ def test_a_damaged_configuration_is_named(tmp_path):
 
 @pytest.mark.parametrize("words", [["report", "{}"], ["evaluate", "{}"], ["train", "--resume", "--out", "{}"]])
 @pytest.mark.parametrize("age", ["an earlier", "a newer"])
-def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, words, age):
-    interrupted(tmp_path / "run")
+def test_a_run_of_another_version_is_refused_in_one_sentence(tmp_path, finished_run, words, age):
+    shutil.copytree(finished_run, tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     other = CONFIG_FORMAT + (1 if age == "a newer" else -1)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": other}))

@@ -92,7 +92,7 @@ def classify(
     model: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Train a classifier on a table or a file of embeddings, report its accuracy, and predict rows without a label.
+    """Train a classifier on a table or a file of embeddings, report its accuracy, and predict unlabelled rows.
 
     ``isda classify table.csv --label species --save species.skops``
     ``isda classify new.csv --model species.skops --predictions answers.csv``

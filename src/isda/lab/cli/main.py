@@ -31,7 +31,7 @@ SECTIONS = {
     "Few labels": {
         "embed": "Write the features that a network computes for images to a file, for `isda classify`.",
         "classify": (
-            "Train a classifier on a table or a file of embeddings, report its accuracy, and predict rows without a label."
+            "Train a classifier on a table or a file of embeddings, report its accuracy, and predict unlabelled rows."
         ),
     },
     "Look inside": {
