@@ -609,7 +609,7 @@ def best_scale(logits: Matrix, labels: Labels, counts: Matrix) -> float:
     Example:
         >>> logits = np.array([[0.1, 0.0, 0.1], [0.0, 0.1, 0.0]])
         >>> scale = best_scale(logits, np.array([0, 1, 0]), np.ones(3))
-        >>> round(scale, 1)  # right in 3.5 cases of 4: 10 log 7
+        >>> round(float(scale), 1)  # right in 3.5 cases of 4: 10 log 7
         19.5
     """
     share = counts / counts.sum()
