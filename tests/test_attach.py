@@ -899,6 +899,13 @@ def work(kind: str) -> None:
     dist.destroy_process_group()
 
 
+def test_a_model_that_has_diverged_is_not_taken_for_one_that_is_not_linear():
+    model, (x, y) = Net(), batch()
+    criterion = ISDALoss.attach(model, 0.5, 10)
+    with pytest.raises(ValueError, match="features must be finite"):
+        criterion(model(x * torch.inf), y)
+
+
 @pytest.mark.parametrize("kind", ["DDP", "FSDP2", "sharded head"])
 def test_two_processes(kind):
     from many_processes import side_by_side

@@ -677,6 +677,14 @@ def test_a_loss_that_fails_after_the_update_and_is_repeated_counts_once(attached
     assert int(criterion.step) == 2
 
 
+def test_features_may_be_parameters():
+    (x, y), model = batch(), network()
+    criterion, features = criterion_of(), nn.Parameter(model[:-1](x).detach())
+    criterion(model[-1](features), y, features=features, weight=model[-1].weight)
+    assert criterion.covariance.count.sum() == len(y)
+    assert not list(criterion.parameters())
+
+
 def test_settings_are_shown():
     shown = repr(trained(total_steps=7, bound="tilted"))
     assert "lambda_0=0.8, total_steps=7, reduction='mean', bound='tilted'" in shown

@@ -122,5 +122,5 @@ def test_other_classes_are_refused():
         ConfusionMatrix(5).merge(ConfusionMatrix(4))
     with pytest.raises(ValueError, match="classes must be 5 names, got 1"):
         ConfusionMatrix(5).iou_by_name(["road"])
-    with pytest.raises(ValueError, match="num_classes must be an integer from 1 to 10.9, got 0"):
+    with pytest.raises(ValueError, match=r"num_classes must be an integer from 1 to 10\^9, got 0"):
         ConfusionMatrix(0)

@@ -124,7 +124,7 @@ def test_the_command_pairs_methods_by_the_seeds_of_their_backbones(transferred):
             ("isda", 2),
         ]
         assert len(table["methods"][1]["differences"]) == 2
-    assert tables[0]["title"] == "digits with fast-cnn, linear-probe"
+    assert tables[0]["title"] == "digits with fast-cnn, task=linear-probe"
     assert (transferred / "report.html").stat().st_size > 10_000
 
 
