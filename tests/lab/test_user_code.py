@@ -58,7 +58,7 @@ def test_an_interrupted_run_ends_in_the_same_bits(case, elsewhere):
     _, _, code = isda("train", *settings, *method, "--out", "whole")
     assert code is None
     _, _, code = isda("train", *settings, *method, "--out", "cut", "--hook", "stopping:Stop", "--checkpoint-steps", 2)
-    assert ", line 7: OSError: the power failed" in code
+    assert code == "isda: the power failed"
     _, _, code = isda("train", "--out", "cut", "--resume", *settings[: 2 if case == "task" else 0], *method)
     assert code is None
     whole, cut = (Path(name, "model.safetensors").read_bytes() for name in ("whole", "cut"))
@@ -117,8 +117,7 @@ def test_a_task_of_ones_own_is_compared_and_reported_with_its_own_figure(elsewhe
 
 def test_a_mistake_in_a_setting_of_the_task_ends_in_its_sentence(elsewhere):
     _, _, code = isda("train", "--task", "sine:Sine", "--points", 5000)
-    assert f"isda: in {elsewhere / 'sine.py'}, line " in code
-    assert "points must be from 1 to 999, got 5000" in code
+    assert code == "isda: points must be from 1 to 999, got 5000"
     assert not Path("runs").exists()
 
 
