@@ -80,8 +80,8 @@ def test_methods_of_ones_own_are_compared_with_ours(elsewhere):
     (comparison,) = json.loads(out)
     assert [method["label"] for method in comparison["methods"]] == [
         "cross-entropy",
-        "focal.Focal gamma=1.0",
-        "focal.Focal gamma=2.0",
+        "focal.Focal gamma=1",
+        "focal.Focal gamma=2",
     ]
 
 
