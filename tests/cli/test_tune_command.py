@@ -53,7 +53,7 @@ def test_two_methods_are_tuned_alike_trained_on_all_data_and_compared(tmp_path):
     assert "plain: nothing to choose. parabola: x=3 chosen after 3 trials." in " ".join(out.split())
     assert "Held out: a tenth" in " ".join(out.split())
     assert "The page is tuned/report.html" in out
-    assert "run 1/4: " in err
+    assert "run 1/6: " in err
     written = json.loads(Path("tuned.json").read_text())
     assert written["search"]["methods"][1]["chosen"] == {"x": 3.0}
     assert [len(one["trials"]) for one in written["search"]["methods"]] == [0, 3, 3]
