@@ -68,7 +68,7 @@ def test_a_run_is_reported_with_figures_per_class_and_pictures(run, tmp_path):
     assert code is None
     assert "box AP" in out
     page = (tmp_path / "report.html").read_text()
-    for word in ("Box AP, %", "square", "data:image/png"):
+    for word in ("box AP, %", "square", "data:image/png"):
         assert word in page
 
 
@@ -84,7 +84,7 @@ def test_backbones_are_compared_seed_by_seed_and_reported(shapes_set, tmp_path):
     assert code is None
     assert "box AP" in out
     page = (tmp_path / "both" / "report.html").read_text()
-    for word in ("Box AP, %", "backbone=resnet-8", "square", "data:image/png"):
+    for word in ("box AP, %", "backbone=resnet-8", "square", "data:image/png"):
         assert word in page
     assert len(list((tmp_path / "both").glob("*/seed-*/result.json"))) == 2
 

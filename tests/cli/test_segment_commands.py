@@ -116,7 +116,7 @@ def test_compare_makes_a_table_and_a_page_with_classes_and_pictures(tmp_path, mo
         (["--method", "isad"], "did you mean 'isda'"),
         (["--method", "isda:lambda_0=-1"], "lambda_0"),
         (["--batch-size", "12"], "batch_size must be from 1 to 11, the training images, got 12"),
-        (["--smallest-scale", "3"], "largest_scale must be in order, from 0.01 to 100, got 3.0 and 2.0"),
+        (["--smallest-scale", "3"], "largest_scale must be in order, from 0.01 to 100, got 3.0 and 2.1"),
         (["--auxiliary-weight", "-1"], "auxiliary_weight must lie in 0..100, got -1.0"),
         (["--pretrained", "nowhere.pth"], "pretrained must be torchvision or a file of weights, got 'nowhere.pth'"),
         (["--width", "0"], "width"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -35,23 +34,35 @@ def begun(folder):
 
 
 def test_two_methods_are_tuned_alike_trained_on_all_data_and_compared(tmp_path):
-    words = [*PARABOLA, "--methods", "plain", "parabola", "worse", "--search", "x=1,2", "--seeds", 2, "--out", "tuned"]
+    words = [
+        *PARABOLA,
+        "--methods",
+        "plain",
+        "parabola",
+        "worse",
+        "--search",
+        "x=1,3,5",
+        "--seeds",
+        2,
+        "--out",
+        "tuned",
+    ]
     out, err, code = isda("tune", *words, "--json", "tuned.json")
     assert code is None, code
     assert out.index("Search on points with none") < out.index("difference")
-    assert "plain: nothing to choose. parabola: x=2 chosen after 3 trials." in " ".join(out.split())
+    assert "plain: nothing to choose. parabola: x=3 chosen after 3 trials." in " ".join(out.split())
     assert "Held out: a tenth" in " ".join(out.split())
     assert "The page is tuned/report.html" in out
-    assert "run 1/4: " in err
+    assert "run 1/6: " in err
     written = json.loads(Path("tuned.json").read_text())
-    assert written["search"]["methods"][1]["chosen"] == {"x": 2.0}
+    assert written["search"]["methods"][1]["chosen"] == {"x": 3.0}
     assert [len(one["trials"]) for one in written["search"]["methods"]] == [0, 3, 3]
     assert written["search"]["methods"][1]["inside"]
     (comparison,) = written["comparisons"]
     assert [method["label"] for method in comparison["methods"]] == ["plain", "parabola", "worse"]
     assert comparison["evaluated_on"] == "test"
     assert all(method["seeds"] == 2 for method in comparison["methods"])
-    assert {folder.name for folder in Path("tuned").iterdir()} >= {"search", "final", "tune.json", "optuna.journal"}
+    assert {folder.name for folder in Path("tuned").iterdir()} >= {"search", "final", "tune.json"}
     # Once more: nothing is repeated, and all is said again.
     before = begun(tmp_path)
     again, _, code = isda("tune", *words)
@@ -61,7 +72,7 @@ def test_two_methods_are_tuned_alike_trained_on_all_data_and_compared(tmp_path):
 
 def test_the_same_names_as_in_train_and_one_method(tmp_path):
     words = ["tune", *SMALL_WORDS, "--method", "isda", "--search", "lambda_0=0.5,2", "--search", "lr=0.05,0.1"]
-    out, _, code = isda(*words, "--widen", 0, "--trials", 2, "--seeds", 1, "--json", "-")
+    out, _, code = isda(*words, "--trials", 2, "--seeds", 1, "--json", "-")
     assert code is None, code
     written = json.loads(out)
     (method,) = written["search"]["methods"]
@@ -95,7 +106,7 @@ def test_a_method_that_only_diverges_is_named_and_a_search_without_final_runs_ha
 def test_a_second_writer_is_told_who_has_the_folder(tmp_path):
     with folder_lock(tmp_path / "tuned"):
         _, _, code = isda("tune", *PARABOLA, "--method", "parabola", "--out", "tuned")
-    assert f"tuned is being written by process {os.getpid()} on " in code
+    assert code.startswith("isda: tuned is being written by another process")
     assert [path.name for path in Path("tuned").iterdir()] == [".lock"]
 
 
@@ -117,11 +128,6 @@ def test_mistakes_end_in_a_sentence(words, sentence):
 def test_a_task_without_held_out_data_says_so():
     code = isda("tune", "--task", "detection", "--data", "nowhere")[2]
     assert code.startswith("isda: ")
-
-
-def test_optuna_is_imported_only_when_something_is_searched():
-    files = (TESTS.parent / "src").rglob("*.py")
-    assert not [file for file in files if re.search(r"^(import|from) optuna", file.read_text(), re.MULTILINE)]
 
 
 @pytest.mark.slow
@@ -163,7 +169,7 @@ def test_on_digits_the_choice_is_within_noise_of_the_best_of_the_grid():
     """Chosen by 3 held-out runs each; the test error of the choice is compared with that of every value of the grid."""
     common = ["--labels", "200", "--batch-size", "32", "--epochs", "30", "--width", "0.5", "--evaluate-every", "10"]
     grid = ["0.1", "0.5", "1", "2", "5"]
-    words = [*common, "--search", f"lambda_0={','.join(grid)}", "--choose-seeds", 3, "--widen", 0]
+    words = [*common, "--search", f"lambda_0={','.join(grid)}", "--choose-seeds", 3]
     out, _, code = isda("tune", *words, "--no-retrain", "--jobs", "2", "--json", "-", "--out", "tuned")
     assert code is None, code
     chosen = json.loads(out)["search"]["methods"][0]["chosen"]["lambda_0"]
