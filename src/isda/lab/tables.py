@@ -82,7 +82,9 @@ def read_tables(
         features = features[list(like)]
     if features.shape[1] == 0:
         raise ValueError(f"{path} must have a column of features beside {label!r}, got {', '.join(columns)}")
-    words = labels.map(str, na_action="ignore").fillna("").str.strip()
+    # A column of whole numbers with gaps is read as floats: its labels are "1", not "1.0".
+    labels = labels.convert_dtypes().astype(object)
+    words = labels.map(str, na_action="ignore").fillna("").astype(str).str.strip()
     return [Table(features, words, identifiers, path)]
 
 
