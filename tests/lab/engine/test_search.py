@@ -9,15 +9,16 @@ from parabola import ParabolaSettings, begun, candidates, tuned
 
 
 def test_the_best_point_on_held_out_data_is_chosen(tmp_path):
-    record = tuned(tmp_path, words=["x=1,2,4"])
+    folder = tmp_path / "search"
+    record = tuned(folder, words=["x=1,2,4"])
     (method,) = record.methods
     assert record.finished
     assert method.chosen == {"x": 2.0}
     assert method.chosen_method == "parabola:x=2"
     assert method.inside
-    assert all(line.endswith("held-out") for line in begun(tmp_path))
-    assert read_search(tmp_path).as_json() == record.as_json()
-    assert [search.folder for search in find_searches([tmp_path.parent])] == [tmp_path]
+    assert all(line.endswith("held-out") for line in begun(folder))
+    assert read_search(folder).as_json() == record.as_json()
+    assert [search.folder for search in find_searches([tmp_path])] == [folder]
 
 
 def test_the_same_command_repeats_no_run_and_makes_the_same_choice(tmp_path):
