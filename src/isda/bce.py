@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda._checks import check_class_weight, describe, on_host
+from isda.attach import logits_of
 from isda.covariance.base import Groups, outside_autocast
-from isda.criterion import AugmentedLoss, in_float32, logits_of
+from isda.criterion import AugmentedLoss, in_float32
 from isda.loss import rows_of
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from isda import covariance as covariances
 from isda._checks import check_choice, check_class_weight, check_integer, check_number, check_weight
-from isda.attach import Recorder, logits_of
+from isda.attach import Recorder
 
 Criterion = TypeVar("Criterion", bound="AugmentedLoss")
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -224,6 +224,3 @@ class AugmentedLoss(nn.Module):
 def in_float32(tensor: Tensor) -> Tensor:
     """The tensor in float32, or in its own dtype where that is wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
-__all__ = ["AugmentedLoss", "in_float32", "logits_of"]

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isda._checks import check_integer
+from isda.attach import logits_of
 from isda.covariance.base import outside_autocast
-from isda.criterion import in_float32, logits_of
+from isda.criterion import in_float32
 from isda.loss import ISDALoss
 
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from isda import bounds
 from isda._checks import check_choice, check_labels, check_number, describe, on_host
+from isda.attach import logits_of
 from isda.covariance.base import Groups, outside_autocast
-from isda.criterion import AugmentedLoss, in_float32, logits_of
+from isda.criterion import AugmentedLoss, in_float32
 
 
 class ISDALoss(AugmentedLoss):

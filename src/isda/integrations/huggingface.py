@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
+from isda.attach import logits_of
 from isda.bce import ISDABCELoss
-from isda.criterion import AugmentedLoss, logits_of
+from isda.criterion import AugmentedLoss
 from isda.integrations.common import attached, measures
 from isda.loss import ISDALoss
 
